@@ -1,0 +1,87 @@
+"""Finds the CUDA toolkit. Without one @cuda is a stub and weft builds for the CPU alone."""
+
+_BUILD = """
+load("@weft//tools/cuda:flags.bzl", "string_flag")
+
+package(default_visibility = ["//visibility:public"])
+
+string_flag(
+    name = "toolkit",
+    build_setting_default = "{found}",
+)
+
+# Use it through //:cuda.
+config_setting(
+    name = "enabled",
+    flag_values = {{
+        ":toolkit": "yes",
+        "@weft//tools/cuda:use": "auto",
+    }},
+)
+
+# The headers need no target: nvcc finds those of its own toolkit.
+cc_library(
+    name = "libs",
+    linkopts = {libs},
+)
+
+cc_library(
+    name = "nccl",
+    linkopts = {nccl},
+)
+
+# Part of every nvcc action's key: another toolkit at the same path compiles anew.
+exports_files(["version.txt"])
+"""
+
+def _first_existing(ctx, paths):
+    for path in paths:
+        if path and ctx.path(path).exists:
+            return path
+    return None
+
+def _missing(ctx, home):
+    """What a build with CUDA would lack at `home`, or None."""
+    for file in ["bin/nvcc", "include/cuda_runtime.h", "include/cublasLt.h"]:
+        if not ctx.path(home + "/" + file).exists:
+            return home + "/" + file
+    if not _first_existing(ctx, [home + "/include/cudnn.h", "/usr/include/cudnn.h", "/usr/include/x86_64-linux-gnu/cudnn.h"]):
+        return "cudnn.h"
+    return None
+
+def _impl(ctx):
+    asked = ctx.os.environ.get("CUDA_HOME", "")
+    home = asked if asked else "/usr/local/cuda"
+    version = ""
+    if ctx.path(home).exists:
+        missing = _missing(ctx, home)
+        if missing:
+            # buildifier: disable=print
+            print("no CUDA: %s is missing" % missing)
+        else:
+            result = ctx.execute([home + "/bin/nvcc", "--version"])
+            if result.return_code != 0:
+                fail("%s/bin/nvcc --version: %s" % (home, result.stderr))
+            version = result.stdout
+    elif asked:
+        fail("CUDA_HOME is %s, but there is no such folder" % asked)
+
+    libs = []
+    nccl = []
+    if version:
+        lib = _first_existing(ctx, [home + "/lib64", home + "/lib"])
+        libs = ["-L" + lib, "-Wl,-rpath," + lib, "-lcudart", "-lcublas", "-lcublasLt", "-lcudnn"]
+        nccl = ["-L" + lib, "-Wl,-rpath," + lib, "-lnccl"]
+    ctx.file("BUILD", _BUILD.format(
+        found = "yes" if version else "no",
+        libs = libs,
+        nccl = nccl,
+    ))
+    ctx.file("version.txt", version)
+    ctx.file("home.bzl", 'CUDA_HOME = "%s"\n' % home)
+
+cuda_configure = repository_rule(
+    implementation = _impl,
+    environ = ["CUDA_HOME"],
+    local = True,
+)

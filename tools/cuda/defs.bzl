@@ -1,0 +1,81 @@
+"""cuda_library: sources compiled by nvcc, handed on as a cc_library would be."""
+
+load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
+load("@cuda//:home.bzl", "CUDA_HOME")
+load(":flags.bzl", "StringFlag")
+
+def _arch_flags(archs):
+    flags = ["-gencode=arch=compute_%s,code=sm_%s" % (a, a) for a in archs]
+    return flags + ["-gencode=arch=compute_%s,code=compute_%s" % (archs[-1], archs[-1])]
+
+def _impl(ctx):
+    toolchain = find_cpp_toolchain(ctx)
+    features = cc_common.configure_features(
+        ctx = ctx,
+        cc_toolchain = toolchain,
+        requested_features = ctx.features,
+        unsupported_features = ctx.disabled_features,
+    )
+    deps = cc_common.merge_cc_infos(cc_infos = [d[CcInfo] for d in ctx.attr.deps])
+    context = deps.compilation_context
+    debug = ctx.var["COMPILATION_MODE"] == "dbg"
+
+    objects = []
+    for src in ctx.files.srcs:
+        object = ctx.actions.declare_file("_objs/%s/%s.pic.o" % (ctx.label.name, src.basename))
+        args = ctx.actions.args()
+        args.add_all(["-c", "-std=c++20", "--expt-relaxed-constexpr", "--extended-lambda", "--threads=0"])
+        args.add_all(["-O1", "-g", "-lineinfo"] if debug else ["-O3", "-DNDEBUG"])
+        args.add_all(["-Xcompiler=-fPIC,-fopenmp,-Wall,-Wextra,-ffunction-sections,-fdata-sections"])
+        if src.extension == "cu":
+            args.add_all(_arch_flags(ctx.attr._archs[StringFlag].value.split(",")))
+        args.add_all(ctx.attr.copts)
+        args.add_all(context.defines, before_each = "-D")
+        args.add_all(context.quote_includes, before_each = "-I")
+        args.add_all(context.includes, before_each = "-I")
+        args.add_all(context.system_includes, before_each = "-isystem")
+        args.add("-o", object)
+        args.add(src)
+        ctx.actions.run(
+            executable = CUDA_HOME + "/bin/nvcc",
+            arguments = [args],
+            inputs = depset([src, ctx.file._version], transitive = [context.headers]),
+            outputs = [object],
+            mnemonic = "CudaCompile",
+            progress_message = "Compiling %s" % src.short_path,
+            use_default_shell_env = True,
+        )
+        objects.append(object)
+
+    linking, _ = cc_common.create_linking_context_from_compilation_outputs(
+        actions = ctx.actions,
+        name = ctx.label.name,
+        feature_configuration = features,
+        cc_toolchain = toolchain,
+        compilation_outputs = cc_common.create_compilation_outputs(
+            objects = depset(objects),
+            pic_objects = depset(objects),
+        ),
+        linking_contexts = [deps.linking_context],
+    )
+    return [
+        DefaultInfo(files = depset(objects)),
+        CcInfo(compilation_context = context, linking_context = linking),
+    ]
+
+cuda_objects = rule(
+    implementation = _impl,
+    attrs = {
+        "copts": attr.string_list(),
+        "deps": attr.label_list(providers = [CcInfo]),
+        "srcs": attr.label_list(allow_files = [".cu", ".cc"]),
+        "_archs": attr.label(default = "//tools/cuda:archs"),
+        "_cc_toolchain": attr.label(default = "@bazel_tools//tools/cpp:current_cc_toolchain"),
+        "_version": attr.label(
+            default = "@cuda//:version.txt",
+            allow_single_file = True,
+        ),
+    },
+    fragments = ["cpp"],
+    toolchains = ["@bazel_tools//tools/cpp:toolchain_type"],
+)

@@ -1,0 +1,25 @@
+"""A library of a Debian package as a repository: `deps = ["@png"]`."""
+
+def _impl(ctx):
+    if not [d for d in ["/usr/include/", "/usr/local/include/"] if ctx.path(d + ctx.attr.header).exists]:
+        fail("%s is missing: apt-get install %s" % (ctx.attr.header, ctx.attr.package))
+
+    # The headers lie where the compiler looks by itself: no -isystem /usr/include, which would break
+    # libstdc++'s #include_next.
+    ctx.file("BUILD", """
+cc_library(
+    name = "%s",
+    linkopts = %s,
+    visibility = ["//visibility:public"],
+)
+""" % (ctx.name, ctx.attr.linkopts))
+
+system_library = repository_rule(
+    implementation = _impl,
+    attrs = {
+        "header": attr.string(mandatory = True),
+        "linkopts": attr.string_list(),
+        "package": attr.string(mandatory = True),
+    },
+    local = True,  # looked for again by each new Bazel server: packages come and go
+)

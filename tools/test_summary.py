@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""Counts the tests of one `bazel test` run: `N passed, N failed, N skipped`.
+
+usage: test_summary.py EVENTS     the file --build_event_json_file wrote
+
+The counts are GoogleTest's own, one per test case, from the XML of each test program. A program that
+wrote none (it did not build, crashed or timed out) counts as one failed test. Exit status 1 when a
+test failed or none ran.
+"""
+import collections
+import json
+import sys
+import urllib.parse
+import xml.etree.ElementTree as ElementTree
+
+
+def read_events(path):
+    """Bazel's exit code and {test target: [(status, path of test.xml or None)]}, empty where it was not run."""
+    targets, exit_code = {}, None
+    with open(path, encoding="utf-8") as events:
+        for line in events:
+            event = json.loads(line)
+            kind = event["id"]
+            if "targetConfigured" in kind and "_test rule" in event.get("configured", {}).get("targetKind", ""):
+                targets.setdefault(kind["targetConfigured"]["label"], [])
+            elif "testResult" in kind:
+                result = event["testResult"]
+                xml = [urllib.parse.unquote(urllib.parse.urlparse(o["uri"]).path)
+                       for o in result.get("testActionOutput", []) if o["name"] == "test.xml"]
+                targets.setdefault(kind["testResult"]["label"], []).append(
+                    (result["status"], xml[0] if xml else None))
+            elif "targetCompleted" in kind and "aborted" in event:
+                # Excluded by a tag filter, not broken.
+                if event["aborted"].get("reason") == "SKIPPED":
+                    targets.pop(kind["targetCompleted"]["label"], None)
+            elif "buildFinished" in kind:
+                exit_code = event["finished"]["exitCode"].get("code", 0)
+    return exit_code, targets
+
+
+def count(xml_path):
+    """(Counter, names of the failed); None when the file is not GoogleTest's."""
+    try:
+        root = ElementTree.parse(xml_path).getroot()
+    except (OSError, ElementTree.ParseError):
+        return None
+    if root.get("name") is None:  # Bazel's stand-in for a program that wrote none
+        return None
+    counts, failed = collections.Counter(), []
+    for case in root.iter("testcase"):
+        if case.find("failure") is not None or case.find("error") is not None:
+            counts["failed"] += 1
+            failed.append(f'{case.get("classname")}.{case.get("name")}')
+        elif case.get("result") in ("skipped", "suppressed"):
+            counts["skipped"] += 1
+        else:
+            counts["passed"] += 1
+    return counts, failed
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    total = collections.Counter()
+    exit_code, targets = read_events(sys.argv[1])
+    for target, attempts in sorted(targets.items()):
+        if not attempts:
+            total["failed"] += 1
+            print(f"FAILED {target}: did not build or did not run")
+        for status, xml_path in attempts:
+            result = count(xml_path) if xml_path else None
+            counts, failed = result or (collections.Counter(), [])
+            total += counts
+            for name in failed:
+                print(f"FAILED {target}: {name}")
+            # A leak report or a crash after the last test also ends the program badly.
+            if not failed and (status != "PASSED" or result is None):
+                total["failed"] += 1
+                print(f"FAILED {target}: {status.lower()} without GoogleTest's result" if result is None
+                      else f"FAILED {target}: {status.lower()}, though each of its tests passed")
+    if exit_code not in (0, 3, 4) and not total["failed"]:  # 3: a test failed, 4: there are no tests
+        total["failed"] += 1
+        print(f"FAILED: the build, with Bazel's status {exit_code}")
+    if not sum(total.values()):
+        print("no test ran")
+    print(f'{total["passed"]} passed, {total["failed"]} failed, {total["skipped"]} skipped')
+    return 1 if total["failed"] or not sum(total.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,160 @@
+"""weft's build rules. Headers are included by their path under the root: "weft/nn/linear.h".
+
+weft_library       a library of a room
+weft_test_library  a library only tests link: fixtures, fakes
+weft_test          a GoogleTest program
+weft_binary        a program
+weft_simd_library  the same sources for three instruction sets
+cuda_library       sources for nvcc
+weft_fuzz_test     a libFuzzer target; replays its seeds as a test in every other build
+"""
+
+load("//tools/cuda:defs.bzl", "cuda_objects")
+
+# Never -ffast-math: NaN, infinities and summation order are part of weft's contract.
+# Options are structs given by the names of their fields; those left out keep their defaults.
+_COPTS = ["-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers", "-fopenmp"]
+_LINKOPTS = ["-fopenmp"]
+_PREFIX = {
+    "include_prefix": "weft",
+    "strip_include_prefix": "/",
+}
+
+def _is_header(path):
+    return path.endswith(".h") or path.endswith(".cuh") or path.endswith(".inc")
+
+def _split_headers(name, srcs, deps, testonly):
+    """Gives headers among `srcs` a weft/ path too, seen by this target alone; returns (srcs, deps)."""
+    if type(srcs) != "list":  # a select()
+        return srcs, deps
+    headers = [s for s in srcs if _is_header(s)]
+    if not headers:
+        return srcs, deps
+    native.cc_library(
+        name = name + "_internal",
+        hdrs = headers,
+        deps = deps,
+        testonly = testonly,
+        visibility = ["//visibility:private"],
+        **_PREFIX
+    )
+    return [s for s in srcs if not _is_header(s)], deps + [":%s_internal" % name]
+
+def weft_library(name, srcs = [], hdrs = [], deps = [], copts = [], linkopts = [], testonly = False, **kwargs):
+    srcs, deps = _split_headers(name, srcs, deps, testonly)
+    native.cc_library(
+        name = name,
+        srcs = srcs,
+        hdrs = hdrs,
+        deps = deps,
+        copts = _COPTS + copts,
+        linkopts = _LINKOPTS + linkopts,
+        testonly = testonly,
+        **dict(_PREFIX, **kwargs)
+    )
+
+def weft_test_library(name, deps = [], **kwargs):
+    """Static, because GoogleTest is: a second copy of it in a shared object would lose its tests."""
+    weft_library(name, deps = deps + ["@gtest"], testonly = True, linkstatic = True, **kwargs)
+
+def weft_test(name, srcs, deps = [], copts = [], linkopts = [], size = "small", **kwargs):
+    """Dynamic: relinking dozens of test programs costs little then."""
+    srcs, deps = _split_headers(name, srcs, deps, True)
+    native.cc_test(
+        name = name,
+        srcs = srcs,
+        deps = deps + ["@gtest"],
+        copts = _COPTS + copts,
+        linkopts = _LINKOPTS + linkopts,
+        linkstatic = False,
+        size = size,
+        **kwargs
+    )
+
+def weft_binary(name, srcs, deps = [], copts = [], linkopts = [], **kwargs):
+    srcs, deps = _split_headers(name, srcs, deps, kwargs.get("testonly", False))
+    native.cc_binary(
+        name = name,
+        srcs = srcs,
+        deps = deps,
+        copts = _COPTS + copts,
+        linkopts = _LINKOPTS + linkopts,
+        **kwargs
+    )
+
+# In this order at the dynamic linker, too: of a function that several define, the plainest one wins.
+_SIMD = {
+    "baseline": [],
+    "avx2": ["-mavx2", "-mfma", "-mf16c"],
+    "avx512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma"],
+}
+
+def weft_simd_library(name, srcs, hdrs = [], deps = [], copts = [], visibility = None, **kwargs):
+    """Compiles `srcs` once per instruction set with -DWEFT_SIMD=baseline|avx2|avx512.
+
+    WEFT_SIMD is the namespace the sources put their table of functions in; who picks a table at start
+    declares the three in a header.
+    """
+    srcs, deps = _split_headers(name, srcs, deps, False)
+    for level, flags in _SIMD.items():
+        weft_library(
+            name = "%s_%s" % (name, level),
+            srcs = srcs,
+            hdrs = hdrs,
+            deps = deps,
+            # An inline function compiled for AVX must not become the program's only copy of it.
+            # With -O3 all are inlined; //tests/kernels:simd_symbols_test checks that none is left.
+            copts = copts + flags + ["-O3", "-DWEFT_SIMD=" + level],
+            visibility = ["//visibility:private"],
+            **kwargs
+        )
+    weft_library(
+        name = name,
+        hdrs = hdrs,
+        deps = deps + [":%s_%s" % (name, level) for level in _SIMD],
+        visibility = visibility,
+    )
+
+def cuda_library(name, srcs = [], hdrs = [], deps = [], copts = [], visibility = None):
+    """Only meaningful where //:cuda is true: depend on it in a select()."""
+    headers = [s for s in srcs if _is_header(s)]
+    tags = ["manual"]  # `//...` must build without a toolkit
+    native.cc_library(
+        name = name + "_headers",
+        hdrs = hdrs + headers,
+        deps = deps,
+        tags = tags,
+        visibility = ["//visibility:private"],
+        **_PREFIX
+    )
+    cuda_objects(
+        name = name,
+        srcs = [s for s in srcs if not _is_header(s)],
+        deps = deps + [":%s_headers" % name, "@cuda//:libs"],
+        copts = copts,
+        tags = tags,
+        visibility = visibility,
+    )
+
+def weft_fuzz_test(name, srcs, deps = [], tags = [], **kwargs):
+    """The sources define LLVMFuzzerTestOneInput; the seeds are the files in the folder <name>_seeds."""
+    seeds = native.glob([name + "_seeds/**"])
+    native.cc_test(
+        name = name,
+        srcs = srcs,
+        args = ["$(rootpath %s)" % s for s in seeds],
+        copts = _COPTS,
+        data = seeds,
+        linkopts = _LINKOPTS + select({
+            "//:fuzz": ["-fsanitize=fuzzer"],
+            "//conditions:default": [],
+        }),
+        linkstatic = False,
+        size = "small",
+        tags = tags + ["fuzz"],
+        deps = deps + select({
+            "//:fuzz": [],
+            "//conditions:default": ["//tools/fuzz:replay"],
+        }),
+        **kwargs
+    )

@@ -1,0 +1,101 @@
+// Caching allocator: one per device, free lists per stream, so that a steady training step makes no
+// driver call.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "weft/core/device.h"
+#include "weft/core/intrusive_ptr.h"
+#include "weft/core/pool.h"
+#include "weft/core/runtime.h"
+
+namespace weft {
+
+struct MemoryStats {
+  std::int64_t in_use_bytes = 0;        ///< asked for by live storages, each rounded up to 512 B
+  std::int64_t peak_in_use_bytes = 0;   ///< highest in_use_bytes since reset_peak_memory()
+  std::int64_t cached_bytes = 0;        ///< held from the driver, in no storage
+  std::int64_t driver_allocations = 0;  ///< calls of the driver's (or the system's) allocator
+  std::int64_t driver_frees = 0;
+};
+
+/// Of one device; page-locked memory (Storage::allocate_pinned with CUDA) is in no device's. These
+/// four throw Device when there is no such device.
+MemoryStats memory_stats(Device device);
+void reset_peak_memory(Device device);
+/// Storages above the limit (in_use_bytes) are refused; 0 lifts it. Cached blocks are given back
+/// before they would take the device above it. For virtual CPU devices and for sharing a GPU.
+/// Throws InvalidArgument for bytes < 0.
+void set_memory_limit(Device device, std::int64_t bytes);
+/// Gives cached blocks back to the driver.
+void release_cached_memory(Device device);
+
+/// For tests of what happens when memory runs out: the k-th storage that is not empty allocated
+/// on `device` from now on (1: the next) is refused, once, whoever asks for it. One at a time per
+/// device.
+class FailAllocation {
+ public:
+  FailAllocation(Device device, std::int64_t k);
+  ~FailAllocation();
+  FailAllocation(const FailAllocation&) = delete;
+  FailAllocation& operator=(const FailAllocation&) = delete;
+  /// Whether the k-th allocation has come.
+  bool fired() const;
+
+ private:
+  Device device_;
+};
+
+namespace detail {
+struct Block;
+}
+
+/// A block of device memory with an owner count and a version, shared by a tensor and its views.
+class Storage final : public RefCounted, public Pooled {
+ public:
+  /// Uninitialised, 64-byte aligned (256 on CUDA), from the caching allocator of `device`, tied to
+  /// the calling thread's current stream there. 0 bytes are legal: data() is then not null but may
+  /// not be read. Throws OutOfMemory naming device, asked, in use and limit; nothing has changed
+  /// then, but that cached blocks may be back at the driver.
+  static intrusive_ptr<Storage> allocate(Device device, std::size_t bytes);
+  /// Memory somebody else owns and keeps alive: a bucket, an mmap. `release(context)` runs when the
+  /// last tensor lets go; may be null, may not throw.
+  static intrusive_ptr<Storage> borrow(Device device, void* data, std::size_t bytes,
+                                       void (*release)(void*) = nullptr, void* context = nullptr);
+  /// Host memory a CUDA device can copy from without blocking, cached like device memory; plain
+  /// memory of cpu:0 without CUDA.
+  static intrusive_ptr<Storage> allocate_pinned(std::size_t bytes);
+  ~Storage() override;
+
+  void* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+  Device device() const { return device_; }
+  bool pinned() const { return pinned_; }
+  /// False for memory that somebody else owns (borrow), and when empty.
+  bool owned() const { return block_ != nullptr; }
+
+  /// Counts in-place writes; autograd compares it to catch a changed saved tensor.
+  std::uint32_t version() const { return version_.load(std::memory_order_relaxed); }
+  void bump_version() { version_.fetch_add(1, std::memory_order_relaxed); }
+
+  /// The block is also used on `stream`: it is not handed out again before the work enqueued there
+  /// by the time the storage dies is done. Nothing to do for CPU streams and borrowed memory.
+  void record_stream(const Stream& stream);
+
+ private:
+  Storage(Device device, void* data, std::size_t bytes)
+      : data_(data), bytes_(bytes), device_(device) {}
+
+  void* data_;
+  std::size_t bytes_;
+  Device device_;
+  bool pinned_ = false;
+  std::atomic<std::uint32_t> version_{0};
+  detail::Block* block_ = nullptr;  // the allocator's bookkeeping; null when empty or borrowed
+  void (*release_)(void*) = nullptr;
+  void* release_context_ = nullptr;
+};
+
+}  // namespace weft

@@ -1,0 +1,77 @@
+#include "weft/core/device.h"
+
+#include <atomic>
+#include <charconv>
+#include <cstdlib>
+#include <mutex>
+#include <ostream>
+
+#include "weft/core/allocator.h"
+#include "weft/core/error.h"
+
+namespace weft {
+namespace {
+
+// Digits alone, no sign, no blank; -1 for anything else.
+int parse_index(std::string_view text) {
+  int value = -1;
+  if (text.empty() || text.front() < '0' || text.front() > '9') return -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() ? value : -1;
+}
+
+constinit std::atomic<int> host_devices{0};  // 0: nobody has asked yet
+constinit std::mutex host_devices_mutex;
+
+int host_devices_from_environment() {
+  const char* text = std::getenv("WEFT_HOST_DEVICES");
+  if (!text) return 1;
+  const int n = parse_index(text);
+  WEFT_CHECK(n >= 1 && n <= kMaxDevices, InvalidArgument, "host_devices",
+             "WEFT_HOST_DEVICES: got '", text, "', expected a whole number from 1 to ",
+             kMaxDevices);
+  return n;
+}
+
+}  // namespace
+
+Device::Device(std::string_view text) {
+  const auto colon = text.find(':');
+  const std::string_view kind = text.substr(0, colon);
+  index = colon == std::string_view::npos ? 0 : parse_index(text.substr(colon + 1));
+  type = kind == "cuda" ? DeviceType::cuda : DeviceType::cpu;
+  WEFT_CHECK((kind == "cpu" || kind == "cuda") && index >= 0, InvalidArgument, "device", "got '",
+             text, "', expected cpu, cpu:N, cuda or cuda:N");
+}
+
+std::string to_string(Device device) { return detail::concat(device); }
+
+std::ostream& operator<<(std::ostream& out, Device device) {
+  return out << (device.is_cpu() ? "cpu:" : "cuda:") << device.index;
+}
+
+int host_device_count() {
+  if (const int n = host_devices.load(std::memory_order_acquire)) return n;
+  std::lock_guard lock(host_devices_mutex);
+  if (host_devices.load() == 0) host_devices = host_devices_from_environment();
+  return host_devices;
+}
+
+void set_host_devices(int n) {
+  WEFT_CHECK(n >= 1 && n <= kMaxDevices, InvalidArgument, "host_devices", "got ", n,
+             ", expected 1 to ", kMaxDevices);
+  std::lock_guard lock(host_devices_mutex);
+  // Before anybody asked for the count, or without a CPU runtime, no device can hold memory.
+  int old = host_devices.load();
+  if (old > 0 && device_count(DeviceType::cpu) == 0) old = 0;
+  for (int i = n; i < old; ++i) {
+    const Device device(DeviceType::cpu, i);
+    const std::int64_t held = memory_stats(device).in_use_bytes;
+    WEFT_CHECK(held == 0, InvalidArgument, "host_devices", "got ", n, ", but ", device,
+               " still holds ", held, " bytes");
+  }
+  for (int i = n; i < old; ++i) release_cached_memory(Device(DeviceType::cpu, i));
+  host_devices = n;
+}
+
+}  // namespace weft

@@ -1,0 +1,57 @@
+#include "weft/core/runtime.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "weft/core/error.h"
+
+namespace weft {
+namespace {
+
+struct Entry {
+  std::atomic<Runtime*> runtime{nullptr};
+  std::atomic<int> devices{-1};  // asked once: the driver's answer is slow and does not change
+};
+constinit Entry entries[2];
+
+Entry& entry(DeviceType type) { return entries[static_cast<int>(type)]; }
+
+}  // namespace
+
+void register_runtime(DeviceType type, Runtime* runtime) {
+  entry(type).devices.store(-1, std::memory_order_relaxed);
+  entry(type).runtime.store(runtime, std::memory_order_release);
+}
+
+Runtime& runtime(Device device) {
+  Runtime* const found = entry(device.type).runtime.load(std::memory_order_acquire);
+  const int count = device_count(device.type);
+  if (device.index >= 0 && device.index < count) [[likely]]
+    return *found;
+  if (device.is_cpu()) {
+    WEFT_CHECK(found, Internal, to_string(device), "no CPU backend is linked into this program");
+    WEFT_THROW(Device, to_string(device), "no such device: got index ", device.index, ", ", count,
+               count == 1 ? " CPU device exists" : " CPU devices exist",
+               " (WEFT_HOST_DEVICES sets their number)");
+  }
+  WEFT_CHECK(found, Device, to_string(device), "no such device: this build has no CUDA");
+  WEFT_CHECK(count > 0, Device, to_string(device),
+             "no such device: no CUDA device is visible (no GPU, no driver, or hidden by "
+             "CUDA_VISIBLE_DEVICES)");
+  WEFT_THROW(Device, to_string(device), "no such device: ", count,
+             count == 1 ? " device is visible" : " devices are visible");
+}
+
+int device_count(DeviceType type) {
+  Runtime* const found = entry(type).runtime.load(std::memory_order_acquire);
+  if (!found) return 0;
+  if (type == DeviceType::cpu) return host_device_count();
+  int count = entry(type).devices.load(std::memory_order_relaxed);
+  if (count < 0) {
+    count = std::min(found->device_count(), kMaxDevices);
+    entry(type).devices.store(count, std::memory_order_relaxed);
+  }
+  return count;
+}
+
+}  // namespace weft

@@ -1,0 +1,65 @@
+// What a kind of device must offer besides kernels: raw memory, copies, streams, events.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "weft/core/device.h"
+
+namespace weft {
+
+/// A queue of work on one device. handle is the backend's own (cudaStream_t); CPU operations run on
+/// the calling thread, so there it is always null. A value: the Runtime owns what it names.
+struct Stream {
+  Device device;
+  void* handle = nullptr;
+  friend bool operator==(const Stream&, const Stream&) = default;
+};
+
+/// A point in a stream. Owns the backend's event.
+class Event {
+ public:
+  virtual ~Event() = default;
+  virtual void record(const Stream& stream) = 0;
+  /// Makes `stream` wait for the recorded point, without blocking the host.
+  virtual void block(const Stream& stream) = 0;
+  virtual bool done() const = 0;
+  virtual void synchronize() = 0;
+};
+
+/// One per kind of device, alive for the whole process. All calls are thread-safe.
+class Runtime {
+ public:
+  virtual ~Runtime() = default;
+
+  /// Asked once per process, apart from the CPU's.
+  virtual int device_count() = 0;
+  /// nullptr when the device has no room; other failures throw Cuda or Library.
+  virtual void* allocate(int device, std::size_t bytes) = 0;
+  virtual void free(int device, void* p, std::size_t bytes) noexcept = 0;
+  /// Page-locked on CUDA, plain on the CPU; nullptr when there is no room.
+  virtual void* allocate_pinned(std::size_t bytes) = 0;
+  virtual void free_pinned(void* p) noexcept = 0;
+
+  /// Either side may be host memory or a device of this runtime. Asynchronous on `stream` where the
+  /// hardware allows it.
+  virtual void copy(void* dst, Device dst_device, const void* src, Device src_device,
+                    std::size_t bytes, const Stream& stream) = 0;
+  virtual void fill_zero(void* dst, std::size_t bytes, const Stream& stream) = 0;
+
+  virtual Stream default_stream(int device) = 0;
+  virtual Stream new_stream(int device) = 0;
+  virtual void synchronize(const Stream& stream) = 0;
+  virtual void synchronize_device(int device) = 0;
+  virtual std::unique_ptr<Event> new_event(int device) = 0;
+};
+
+/// Set once by the backend that provides it, before the first use; nullptr where there is none.
+void register_runtime(DeviceType type, Runtime* runtime);
+/// Throws Device when there is no such device: "[cuda:0] ... this build has no CUDA" or "... 2
+/// devices are visible".
+Runtime& runtime(Device device);
+/// Without throwing: 0 when the kind has no runtime or no device.
+int device_count(DeviceType type);
+
+}  // namespace weft

@@ -1,0 +1,106 @@
+#include "weft/core/shape.h"
+
+#include <ostream>
+
+#include "weft/core/error.h"
+
+namespace weft {
+
+Dims::Dims(std::span<const std::int64_t> values) {
+  WEFT_CHECK(values.size() <= std::size_t(kMaxDims), Shape, "shape", "got ", values.size(),
+             " dimensions, at most ", kMaxDims, " are possible");
+  std::copy(values.begin(), values.end(), values_.begin());
+  size_ = static_cast<int>(values.size());
+}
+
+Dims Dims::filled(int count, std::int64_t value) {
+  WEFT_CHECK(count >= 0 && count <= kMaxDims, Shape, "shape", "got ", count,
+             " dimensions, expected 0 to ", kMaxDims);
+  Dims dims;
+  dims.size_ = count;
+  std::fill_n(dims.values_.begin(), count, value);
+  return dims;
+}
+
+void Dims::push_back(std::int64_t value) { insert(size_, value); }
+
+void Dims::insert(int at, std::int64_t value) {
+  WEFT_CHECK(size_ < kMaxDims, Shape, "shape", "cannot add a dimension to ", *this, ", at most ",
+             kMaxDims, " are possible");
+  WEFT_CHECK(at >= 0 && at <= size_, Shape, "shape", "cannot insert at position ", at, " of ",
+             *this);
+  std::copy_backward(begin() + at, end(), end() + 1);
+  values_[at] = value;
+  ++size_;
+}
+
+void Dims::erase(int at) {
+  WEFT_CHECK(at >= 0 && at < size_, Shape, "shape", "no position ", at, " in ", *this);
+  std::copy(begin() + at + 1, end(), begin() + at);
+  --size_;
+}
+
+std::int64_t numel(const Shape& shape) {
+  std::int64_t n = 1;
+  bool overflow = false;
+  for (std::int64_t d : shape) overflow |= __builtin_mul_overflow(n, d, &n);
+  if (overflow) [[unlikely]] {
+    // A zero anywhere makes the tensor empty, whatever the other sizes multiply to.
+    if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
+    WEFT_THROW(Shape, "shape", "the number of elements of ", shape, " does not fit in 64 bits");
+  }
+  return n;
+}
+
+Strides contiguous_strides(const Shape& shape) {
+  Strides strides = Dims::filled(shape.size(), 1);
+  std::int64_t step = 1;  // an empty dimension counts as one, so that strides stay positive
+  for (int i = shape.size() - 1; i >= 0; --i) {
+    strides[i] = step;
+    step *= std::max<std::int64_t>(shape[i], 1);
+  }
+  return strides;
+}
+
+Strides channels_last_strides(const Shape& shape) {
+  WEFT_CHECK(shape.size() == 4, Shape, "channels_last", "got shape ", shape,
+             ", expected four dimensions [N,C,H,W]");
+  const Strides nhwc = contiguous_strides({shape[0], shape[2], shape[3], shape[1]});
+  return {nhwc[0], nhwc[3], nhwc[1], nhwc[2]};
+}
+
+Shape broadcast_shapes(const Shape& a, const Shape& b, const char* op) {
+  const Shape& longer = a.size() >= b.size() ? a : b;
+  const Shape& shorter = a.size() >= b.size() ? b : a;
+  Shape out = longer;
+  const int offset = longer.size() - shorter.size();
+  for (int i = 0; i < shorter.size(); ++i) {
+    const std::int64_t x = longer[offset + i];
+    const std::int64_t y = shorter[i];
+    WEFT_CHECK(x == y || x == 1 || y == 1, Shape, op, "shapes ", a, " and ", b,
+               " do not broadcast: dimension ", offset + i - longer.size(),
+               " must be equal or 1 in one of them");
+    out[offset + i] = x == 1 ? y : x;
+  }
+  return out;
+}
+
+int normalize_dim(int dim, int ndim, const char* op) {
+  WEFT_CHECK(ndim > 0, Shape, op, "dimension: got ", dim, ", a scalar has no dimensions");
+  WEFT_CHECK(dim >= -ndim && dim < ndim, Shape, op, "dimension: got ", dim, ", expected ", -ndim,
+             " to ", ndim - 1, " for ", ndim, " dimensions");
+  return dim < 0 ? dim + ndim : dim;
+}
+
+std::string to_string(const Dims& dims) { return detail::concat(dims); }
+
+std::ostream& operator<<(std::ostream& out, const Dims& dims) {
+  out << '[';
+  for (int i = 0; i < dims.size(); ++i) {
+    if (i) out << ',';
+    out << dims[i];
+  }
+  return out << ']';
+}
+
+}  // namespace weft

@@ -1,0 +1,126 @@
+// What surrounds a call: gradient mode, generator, device, module path, log and trace sinks. One
+// object per thread; worker threads and backward take over the state of whoever gave them work.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "weft/core/device.h"
+#include "weft/core/runtime.h"
+
+namespace weft {
+
+class Generator;
+class Tracer;
+
+/// Receives the library's messages; without one nothing is printed.
+class LogSink {
+ public:
+  enum class Level { info, warning };
+  virtual ~LogSink() = default;
+  virtual void write(Level level, std::string_view message) = 0;
+};
+
+/// One step of the module path, linked through the stack frames of the calls: pushing is two
+/// stores. A null name (the root module) does not show.
+struct PathNode {
+  const char* name = nullptr;
+  const PathNode* parent = nullptr;
+};
+
+struct ThreadState {
+  bool grad_enabled = true;
+  /// Fixed kernel choice, no timing, no algorithm whose result depends on scheduling.
+  bool deterministic = false;
+  /// TF32 as PyTorch's defaults: convolutions yes, matmuls no. Only CUDA looks at it.
+  bool allow_tf32_conv = true;
+  bool allow_tf32_matmul = false;
+  int rank = 0;
+  /// Team size of parallel_for and oneDNN; 0: all cores of the process, divided by the number of
+  /// virtual CPU devices.
+  int num_threads = 0;
+  Device device;                   ///< where creation functions put tensors by default
+  Generator* generator = nullptr;  ///< null: the thread's own
+  const PathNode* path = nullptr;
+  LogSink* log = nullptr;
+  Tracer* tracer = nullptr;
+};
+
+namespace detail {
+// Every operation looks here. constinit: no guard and no wrapper call; initial-exec: one load from
+// the thread pointer, also across shared libraries. The few bytes fit the space the loader keeps
+// for libraries opened at run time.
+#if defined(__CUDACC__)  // does not know the attribute; the access by a call it makes works as well
+extern constinit thread_local ThreadState current_thread_state;
+#else
+extern constinit thread_local ThreadState current_thread_state
+    __attribute__((tls_model("initial-exec")));
+#endif
+}  // namespace detail
+
+inline ThreadState& thread_state() { return detail::current_thread_state; }
+
+/// Swaps in another state and puts the old one back: how a worker runs a job as its submitter
+/// would.
+class ThreadStateGuard {
+ public:
+  explicit ThreadStateGuard(const ThreadState& state) : saved_(thread_state()) {
+    thread_state() = state;
+  }
+  ~ThreadStateGuard() { thread_state() = saved_; }
+  ThreadStateGuard(const ThreadStateGuard&) = delete;
+  ThreadStateGuard& operator=(const ThreadStateGuard&) = delete;
+
+ private:
+  ThreadState saved_;
+};
+
+/// Sets one field for a scope: Scoped no_grad(&ThreadState::grad_enabled, false);
+template <class T>
+class Scoped {
+ public:
+  using Field = T ThreadState::*;
+
+  Scoped(Field field, T value) : field_(field), saved_(thread_state().*field) {
+    thread_state().*field = value;
+  }
+  ~Scoped() { thread_state().*field_ = saved_; }
+  Scoped(const Scoped&) = delete;
+  Scoped& operator=(const Scoped&) = delete;
+
+ private:
+  Field field_;
+  T saved_;
+};
+template <class T, class V>
+Scoped(T ThreadState::*, V) -> Scoped<T>;
+
+/// Names the module being run, for errors and spans. `name` must outlive the scope.
+class PathScope {
+ public:
+  explicit PathScope(const char* name) : node_{name, thread_state().path} {
+    thread_state().path = &node_;
+  }
+  ~PathScope() { thread_state().path = node_.parent; }
+  PathScope(const PathScope&) = delete;
+  PathScope& operator=(const PathScope&) = delete;
+
+ private:
+  PathNode node_;
+};
+
+/// "layer1.0.conv1"; empty outside any module.
+std::string module_path();
+
+/// The stream new work of this thread goes to on `device`: the last set_current_stream(), else the
+/// runtime's default. Not part of ThreadState: a worker has streams of its own. Throws Device when
+/// there is no such CUDA device.
+Stream current_stream(Device device);
+/// Sets it for this thread; returns the previous one.
+Stream set_current_stream(const Stream& stream);
+
+void log_info(std::string_view message);
+void log_warning(std::string_view message);
+
+}  // namespace weft

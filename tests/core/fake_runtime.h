@@ -1,0 +1,99 @@
+// A device made of host memory that counts what is asked of it. Its streams pass only what the test
+// says has passed.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "weft/core/error.h"
+#include "weft/core/runtime.h"
+
+namespace weft::testing {
+
+class FakeRuntime final : public Runtime {
+ public:
+  explicit FakeRuntime(DeviceType type, int devices = 1) : type_(type), devices_(devices) {}
+
+  // Set by tests, read by the allocator in the same thread.
+  std::size_t capacity = SIZE_MAX;  ///< bytes a device gives out in total
+  bool broken = false;              ///< record() throws
+
+  std::size_t held = 0;  ///< bytes given out
+  int allocations = 0;
+  int frees = 0;
+  int pinned_allocations = 0;
+  int events_made = 0;
+  int recorded = 0;
+
+  /// Work enqueued on the stream with this handle so far, or from now on again, is (not) done.
+  void set_done(void* handle, bool done) { done_[handle] = done; }
+
+  int device_count() override { return devices_; }
+  void* allocate(int, std::size_t bytes) override {
+    std::lock_guard lock(mutex_);
+    if (bytes > capacity - held) return nullptr;
+    held += bytes;
+    ++allocations;
+    return std::aligned_alloc(512, bytes);
+  }
+  void free(int, void* p, std::size_t bytes) noexcept override {
+    std::lock_guard lock(mutex_);
+    held -= bytes;
+    ++frees;
+    std::free(p);
+  }
+  void* allocate_pinned(std::size_t bytes) override {
+    ++pinned_allocations;
+    return std::aligned_alloc(512, bytes);
+  }
+  void free_pinned(void* p) noexcept override { std::free(p); }
+  void copy(void* dst, Device, const void* src, Device, std::size_t bytes, const Stream&) override {
+    std::memcpy(dst, src, bytes);
+  }
+  void fill_zero(void* dst, std::size_t bytes, const Stream&) override {
+    std::memset(dst, 0, bytes);
+  }
+  Stream default_stream(int device) override { return {Device(type_, device), nullptr}; }
+  Stream new_stream(int device) override {
+    return {Device(type_, device), reinterpret_cast<void*>(++last_stream_)};
+  }
+  void synchronize(const Stream& stream) override { done_[stream.handle] = true; }
+  void synchronize_device(int) override {}
+  std::unique_ptr<Event> new_event(int) override {
+    ++events_made;
+    return std::make_unique<FakeEvent>(*this);
+  }
+
+ private:
+  class FakeEvent final : public Event {
+   public:
+    explicit FakeEvent(FakeRuntime& runtime) : runtime_(runtime) {}
+    void record(const Stream& stream) override {
+      WEFT_CHECK(!runtime_.broken, Cuda, "event", "the device is broken");
+      handle_ = stream.handle;
+      ++runtime_.recorded;
+    }
+    void block(const Stream&) override {}
+    bool done() const override {
+      const auto found = runtime_.done_.find(handle_);
+      return found == runtime_.done_.end() || found->second;
+    }
+    void synchronize() override { runtime_.done_[handle_] = true; }
+
+   private:
+    FakeRuntime& runtime_;
+    void* handle_ = nullptr;
+  };
+
+  const DeviceType type_;
+  const int devices_;
+  std::mutex mutex_;
+  std::map<void*, bool> done_;
+  std::uintptr_t last_stream_ = 0;
+};
+
+}  // namespace weft::testing

@@ -1,0 +1,214 @@
+#include "weft/core/rng.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <random>
+#include <sstream>
+#include <thread>
+
+#include "weft/core/thread_state.h"
+#include "weft/tests/core/expect_error.h"
+
+namespace weft {
+namespace {
+
+TEST(Mt19937, EqualsTheStandardEngine) {
+  for (std::uint32_t seed : {0u, 1u, 5489u, 4294967295u}) {
+    Mt19937 ours(seed);
+    std::mt19937 standard(seed);
+    for (int i = 0; i < 5000; ++i) ASSERT_EQ(ours(), standard()) << seed << " draw " << i;
+  }
+}
+
+TEST(Mt19937, TenThousandthDrawIsTheOneTheStandardGives) {
+  Mt19937 engine;
+  for (int i = 0; i < 9999; ++i) engine();
+  EXPECT_EQ(engine(), 4123659995u);
+}
+
+template <class T>
+T from_bits(const std::string& hex) {
+  const std::uint64_t bits = std::stoull(hex, nullptr, 16);
+  if constexpr (sizeof(T) == 4) return std::bit_cast<float>(static_cast<std::uint32_t>(bits));
+  if constexpr (sizeof(T) == 8) return std::bit_cast<double>(bits);
+}
+
+template <class T>
+void check_uniform(Generator& g, std::istringstream& arguments,
+                   const std::vector<std::string>& want) {
+  std::string low, high;
+  arguments >> low >> high;
+  std::vector<T> got(want.size());
+  g.uniform(std::span<T>(got), std::strtod(low.c_str(), nullptr),
+            std::strtod(high.c_str(), nullptr));
+  for (std::size_t i = 0; i < want.size(); ++i) ASSERT_EQ(got[i], from_bits<T>(want[i])) << i;
+}
+
+template <class T>
+void check_normal(Generator& g, std::istringstream& arguments,
+                  const std::vector<std::string>& want) {
+  std::size_t n = 0;
+  arguments >> n;
+  std::vector<T> got(n);
+  g.normal(std::span<T>(got), 0.5, 2.0);
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    // PyTorch's own CPU levels differ by 1.8e-6 in f32; f64 goes through the same libm functions.
+    const double bound = sizeof(T) == 4 ? 2e-6 : 1e-14;
+    ASSERT_NEAR(got[i], from_bits<T>(want[i]), bound * std::max<T>(1, std::abs(got[i]))) << i;
+  }
+}
+
+// One line per case: NAME SEED ARGUMENTS : VALUES. Lines of one name and seed follow each other in
+// one stream where the script drew them so.
+TEST(Generator, DrawsWhatPyTorchDraws) {
+  std::ifstream file("tests/core/goldens/rng.txt");
+  ASSERT_TRUE(file) << "run from the source root";
+  std::map<std::string, int> seen;
+  std::string line, stream;
+  Generator g;
+  while (std::getline(file, line)) {
+    if (line.starts_with('#')) continue;
+    SCOPED_TRACE(line.substr(0, 60));
+    const auto colon = line.find(" :");
+    std::istringstream arguments(line.substr(0, colon)), values(line.substr(colon + 2));
+    std::string name;
+    std::uint64_t seed = 0;
+    arguments >> name >> seed;
+    std::vector<std::string> want;
+    for (std::string word; values >> word;) want.push_back(word);
+
+    const bool continues = name.starts_with("normal") || name == "randperm";
+    if (!continues || stream != name + std::to_string(seed)) g.manual_seed(seed);
+    stream = name + std::to_string(seed);
+    ++seen[name];
+    if (name == "random64") {
+      for (const auto& word : want) ASSERT_EQ(std::to_string(g.random64()), word);
+    } else if (name == "uniform32") {
+      check_uniform<float>(g, arguments, want);
+    } else if (name == "uniform64") {
+      check_uniform<double>(g, arguments, want);
+    } else if (name == "normal32") {
+      check_normal<float>(g, arguments, want);
+    } else if (name == "normal64") {
+      check_normal<double>(g, arguments, want);
+    } else {
+      std::int64_t n = 0;
+      arguments >> n;
+      const std::vector<std::int64_t> order = g.randperm(n);
+      if (name == "randperm") {
+        ASSERT_EQ(order.size(), want.size());
+        for (std::size_t i = 0; i < want.size(); ++i) ASSERT_EQ(std::to_string(order[i]), want[i]);
+      } else {
+        ASSERT_EQ(name, "randperm_sum");
+        std::int64_t sum = 0;
+        for (std::int64_t i = 0; i < n; ++i) sum += i * order[i];
+        ASSERT_EQ(std::to_string(sum), want[0]);
+        for (int i = 0; i < 4; ++i) ASSERT_EQ(std::to_string(order[n - 4 + i]), want[1 + i]);
+      }
+    }
+  }
+  EXPECT_EQ(seen, (std::map<std::string, int>{{"random64", 5},
+                                              {"uniform32", 20},
+                                              {"uniform64", 20},
+                                              {"randperm", 30},
+                                              {"randperm_sum", 2},
+                                              {"normal32", 84},
+                                              {"normal64", 84}}));
+}
+
+TEST(Generator, UniformRoundsOnce) {
+  Generator g(3), h(3);
+  std::vector<float> got(1000);
+  g.uniform(std::span<float>(got), -0.1, 0.1);
+  for (float v : got) {
+    const float x = static_cast<float>(h.random32() & 0xffffff) * 0x1p-24f;
+    ASSERT_EQ(v, std::fma(x, 0.1f - -0.1f, -0.1f));
+  }
+}
+
+TEST(Generator, SeedIsKeptWholeAndDropsTheCachedNormal) {
+  Generator g(0x123456789abcdef0ull), low(0x9abcdef0ull);
+  EXPECT_EQ(g.initial_seed(), 0x123456789abcdef0ull);
+  EXPECT_EQ(g.random32(), low.random32()) << "the engine sees 32 bits";
+
+  double first = 0, again = 0;
+  g.manual_seed(5);
+  g.normal(std::span<double>(&first, 1));  // a second value waits now
+  g.manual_seed(5);
+  g.normal(std::span<double>(&again, 1));
+  EXPECT_EQ(first, again);
+}
+
+TEST(Generator, StateRoundTripsAtEveryPhase) {
+  Generator g(11);
+  for (int draws : {0, 1, 623, 624, 625}) {
+    for (int i = 0; i < draws; ++i) g.random32();
+    double one = 0;
+    g.normal(std::span<double>(&one, 1));
+    Generator copy;
+    copy.set_state(g.state());
+    EXPECT_EQ(copy.initial_seed(), 11u);
+    EXPECT_EQ(copy.state(), g.state());
+    std::vector<double> a(700), b(700);
+    g.normal(std::span<double>(a).first(3));
+    copy.normal(std::span<double>(b).first(3));
+    g.uniform(a);
+    copy.uniform(b);
+    EXPECT_EQ(a, b);
+  }
+}
+
+TEST(Generator, RefusesStatesItDidNotWrite) {
+  Generator g(1);
+  const std::string good = g.state();
+  const auto refuse = [&](const std::string& text, const char* why) {
+    EXPECT_WEFT_ERROR(g.set_state(text), InvalidArgument,
+                      std::string("[generator] bad state: ") + why);
+    EXPECT_EQ(g.state(), good);
+  };
+  refuse("", "expected text that begins with 'weft-mt19937-1'");
+  refuse("weft-mt19937-1", "got '', expected a whole number");
+  refuse(good.substr(0, good.rfind(' ')), "got '', expected a whole number up to 4294967295");
+  refuse(good + " 1", "text after the last number");
+  refuse("weft-mt19937-1 1 0 0 625 1", "got '625', expected a whole number up to 624");
+  refuse("weft-mt19937-1 1 2 0 0", "got '2', expected a whole number up to 1");
+  refuse(good.substr(0, good.rfind(' ')) + " 4294967296", "got '4294967296'");
+  refuse(good.substr(0, good.rfind(' ')) + " -1", "got '-1'");
+}
+
+TEST(Generator, BernoulliKeepsToItsProbability) {
+  Generator g(9);
+  std::vector<std::uint8_t> out(100000);
+  for (double p : {0.0, 0.25, 1.0}) {
+    g.bernoulli(out, p);
+    const double mean = std::count(out.begin(), out.end(), 1) / 1e5;
+    EXPECT_EQ(std::count(out.begin(), out.end(), 0) + std::count(out.begin(), out.end(), 1),
+              100000);
+    EXPECT_NEAR(mean, p, 5 * std::sqrt(p * (1 - p) / 1e5));
+  }
+  EXPECT_WEFT_ERROR(g.bernoulli(out, 1.5), InvalidArgument,
+                    "[bernoulli] probability: got 1.5, expected 0 to 1");
+  EXPECT_WEFT_ERROR(g.bernoulli(out, std::nan("")), InvalidArgument, "got nan");
+  EXPECT_WEFT_ERROR(g.randperm(-1), InvalidArgument, "[randperm] got -1, expected 0 or more");
+}
+
+TEST(DefaultGenerator, IsTheThreadsOwnUnlessOneIsSet) {
+  manual_seed(21);
+  EXPECT_EQ(default_generator().initial_seed(), 21u);
+  std::thread([] {
+    EXPECT_EQ(default_generator().initial_seed(), Generator::kDefaultSeed);
+    manual_seed(22);
+  }).join();
+  EXPECT_EQ(default_generator().initial_seed(), 21u);
+  Generator mine(5);
+  const Scoped scope(&ThreadState::generator, &mine);
+  manual_seed(6);
+  EXPECT_EQ(mine.initial_seed(), 6u);
+}
+
+}  // namespace
+}  // namespace weft

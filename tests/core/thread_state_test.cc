@@ -1,0 +1,96 @@
+#include "weft/core/thread_state.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "weft/tests/core/expect_error.h"
+#include "weft/tests/core/fake_runtime.h"
+
+namespace weft {
+namespace {
+
+TEST(ThreadState, EveryThreadHasItsOwnDefaults) {
+  thread_state().grad_enabled = false;
+  thread_state().rank = 3;
+  std::thread([] {
+    EXPECT_TRUE(thread_state().grad_enabled);
+    EXPECT_EQ(thread_state().rank, 0);
+    EXPECT_EQ(thread_state().device, Device("cpu:0"));
+    EXPECT_TRUE(thread_state().allow_tf32_conv);
+    EXPECT_FALSE(thread_state().allow_tf32_matmul);
+  }).join();
+  thread_state() = ThreadState();
+}
+
+TEST(ThreadState, GuardSwapsAndRestores) {
+  ThreadState job;
+  job.rank = 7;
+  job.deterministic = true;
+  {
+    const ThreadStateGuard guard(job);
+    EXPECT_EQ(thread_state().rank, 7);
+    thread_state().rank = 8;
+  }
+  EXPECT_EQ(thread_state().rank, 0);
+  EXPECT_FALSE(thread_state().deterministic);
+}
+
+TEST(ThreadState, ScopedRestoresOnException) {
+  try {
+    const Scoped no_grad(&ThreadState::grad_enabled, false);
+    EXPECT_FALSE(thread_state().grad_enabled);
+    throw 1;
+  } catch (int) {
+  }
+  EXPECT_TRUE(thread_state().grad_enabled);
+}
+
+TEST(ModulePath, JoinsTheNamedScopes) {
+  EXPECT_EQ(module_path(), "");
+  const PathScope root(nullptr);
+  EXPECT_EQ(module_path(), "");
+  {
+    const PathScope layer("layer1"), empty(""), block("0");
+    EXPECT_EQ(module_path(), "layer1.0");
+  }
+  EXPECT_EQ(module_path(), "");
+}
+
+TEST(Log, GoesToTheSinkOrNowhere) {
+  struct Sink : LogSink {
+    std::vector<std::string> lines;
+    void write(Level level, std::string_view message) override {
+      lines.push_back((level == Level::warning ? "W " : "I ") + std::string(message));
+    }
+  } sink;
+  log_warning("lost");
+  const Scoped log(&ThreadState::log, static_cast<LogSink*>(&sink));
+  log_info("a");
+  log_warning("b");
+  EXPECT_EQ(sink.lines, (std::vector<std::string>{"I a", "W b"}));
+}
+
+TEST(CurrentStream, IsTheDefaultUntilSetAndPerThread) {
+  EXPECT_EQ(current_stream(Device("cpu:5")).handle, nullptr);
+  EXPECT_WEFT_ERROR(current_stream(Device("cuda:0")), Device, "this build has no CUDA");
+
+  static testing::FakeRuntime cuda(DeviceType::cuda, 2);
+  register_runtime(DeviceType::cuda, &cuda);
+  const Device device("cuda:1");
+  const Stream own = cuda.new_stream(1);
+  EXPECT_EQ(current_stream(device), cuda.default_stream(1));
+  EXPECT_EQ(set_current_stream(own), cuda.default_stream(1));
+  EXPECT_EQ(current_stream(device), own);
+  EXPECT_EQ(current_stream(Device("cuda:0")), cuda.default_stream(0));
+  std::thread([&] { EXPECT_EQ(current_stream(device), cuda.default_stream(1)); }).join();
+  EXPECT_EQ(set_current_stream(cuda.default_stream(1)), own);
+  EXPECT_WEFT_ERROR(current_stream(Device("cuda:2")), Device, "2 devices are visible");
+  EXPECT_WEFT_ERROR(current_stream(Device(DeviceType::cuda, 1000)), Device, "[cuda:1000]");
+  EXPECT_WEFT_ERROR(current_stream(Device(DeviceType::cuda, -1)), Device, "[cuda:-1]");
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,57 @@
+// The two backends and the table of their kernels.
+#pragma once
+
+#include "weft/core/error.h"
+#include "weft/core/runtime.h"
+#include "weft/kernels/conv.h"
+#include "weft/kernels/elementwise.h"
+#include "weft/kernels/indexing.h"
+#include "weft/kernels/loss.h"
+#include "weft/kernels/matmul.h"
+#include "weft/kernels/optim.h"
+#include "weft/kernels/pooling.h"
+#include "weft/kernels/random.h"
+#include "weft/kernels/reduce.h"
+
+namespace weft {
+
+/// A null entry is a kernel the backend does not have.
+struct KernelTable {
+  ElementwiseKernels elementwise{};
+  ReduceKernels reduce{};
+  MatmulKernels matmul{};
+  Conv2dKernels conv2d{};
+  PoolingKernels pooling{};
+  IndexingKernels indexing{};
+  LossKernels loss{};
+  RandomKernels random{};
+  OptimKernels optim{};
+};
+
+struct Backend {
+  Runtime* runtime = nullptr;
+  KernelTable kernels;
+};
+
+/// Never null.
+const Backend* cpu_backend();
+/// Null in a build without CUDA (kernels/cuda_none.cc).
+const Backend* cuda_backend();
+
+/// The backend of an existing device. Throws Device.
+const Backend& backend(Device device);
+
+/// "[conv2d] not available for bf16 on cuda:0"
+[[noreturn]] void throw_unsupported(const char* op, Device device, DType dtype);
+
+/// kernel(x.device(), &KernelTable::conv2d, &Conv2dKernels::plan, "conv2d", x.dtype()): the entry, or
+/// an Unsupported error. Nothing ever falls back silently.
+template <class Family, class Entry>
+Entry kernel(Device device, Family KernelTable::*family, Entry Family::*entry, const char* op,
+             DType dtype) {
+  const Entry found = backend(device).kernels.*family.*entry;
+  if (!found) throw_unsupported(op, device, dtype);
+  return found;
+}
+
+}  // namespace weft

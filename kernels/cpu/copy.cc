@@ -1,0 +1,224 @@
+// Moving, converting, comparing: what does not calculate.
+#include <cstring>
+#include <utility>
+
+#include "weft/kernels/cpu/element.h"
+#include "weft/kernels/cpu/families.h"
+#include "weft/kernels/cpu/loop.h"
+
+namespace weft::cpu {
+namespace {
+
+// ---- conversion -----------------------------------------------------------------------------
+
+template <class From, class To>
+void convert_row(std::int64_t n, char* const* data, const void*) {
+  To* y = reinterpret_cast<To*>(data[0]);
+  const From* x = reinterpret_cast<const From*>(data[1]);
+  WEFT_VECTOR_LOOP
+  for (std::int64_t i = 0; i < n; ++i) y[i] = store<To>(load(x[i]));
+}
+
+RowFn conversion(DType from, DType to) {
+  if (from == DType::u8 && to == DType::f32) return simd().u8_to_f32;
+  if (from == DType::f32 && to == DType::bf16) return simd().f32_to_bf16;
+  if (from == DType::bf16 && to == DType::f32) return simd().bf16_to_f32;
+  return dispatch_all(from, [&]<class From>() {
+    return dispatch_all(to, []<class To>() -> RowFn { return convert_row<From, To>; });
+  });
+}
+
+// ---- copies within one dtype -------------------------------------------------------------------
+
+/// y[j * y_step + i] = x[i * x_step + j] in blocks that stay in the first-level cache.
+template <class U>
+void transpose_words(std::int64_t rows, std::int64_t cols, const U* x, std::int64_t x_step, U* y,
+                     std::int64_t y_step) {
+  constexpr std::int64_t kBlock = 16;
+  for (std::int64_t j0 = 0; j0 < cols; j0 += kBlock) {
+    const std::int64_t j1 = std::min(j0 + kBlock, cols);
+    for (std::int64_t i0 = 0; i0 < rows; i0 += kBlock) {
+      const std::int64_t i1 = std::min(i0 + kBlock, rows);
+      for (std::int64_t j = j0; j < j1; ++j) {
+        for (std::int64_t i = i0; i < i1; ++i) y[j * y_step + i] = x[i * x_step + j];
+      }
+    }
+  }
+}
+
+template <class U>
+void copy_tile(const Tile<2>& t) {
+  for (std::int64_t r = 0; r < t.rows; ++r) {
+    U* y = reinterpret_cast<U*>(t.data[0]) + r * t.row_step[0];
+    const U* x = reinterpret_cast<const U*>(t.data[1]) + r * t.row_step[1];
+    if (t.step[0] == 1 && t.step[1] == 1) {
+      std::memcpy(y, x, static_cast<std::size_t>(t.n) * sizeof(U));
+    } else {
+      for (std::int64_t i = 0; i < t.n; ++i) y[i * t.step[0]] = x[i * t.step[1]];
+    }
+  }
+}
+
+/// Dimension whose elements lie side by side in x while dimension 0's do in y; 0 when there is none
+/// or one of them is too short for blocks to pay.
+int transposed_dimension(const Loop<2>& loop) {
+  constexpr std::int64_t kShort = 4;
+  if (loop.stride(0, 0) != 1 || loop.stride(1, 0) <= 1 || loop.size(0) < kShort) return 0;
+  for (int d = 1; d < loop.ndim(); ++d) {
+    if (loop.stride(1, d) == 1 && loop.size(d) >= kShort) return d;
+  }
+  return 0;
+}
+
+/// A layout change such as [N,C,H,W] to [N,H,W,C]: dimensions 0 and `d` are transposed in tiles, the
+/// rest is walked.
+template <class U>
+void copy_transposed(const Loop<2>& loop, int d) {
+  constexpr std::int64_t kTile = 64;
+  const std::int64_t rows = loop.size(0), cols = loop.size(d);
+  const std::int64_t x_step = loop.stride(1, 0), y_step = loop.stride(0, d);
+  const std::int64_t strips = (cols + kTile - 1) / kTile;
+  const std::int64_t outer = loop.numel() / (rows * cols);
+  const std::int64_t strip_elements = std::min(kTile, cols) * rows;
+  const std::int64_t grain = std::max<std::int64_t>(kCheapGrain / strip_elements, 1);
+  parallel_for(outer * strips, grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t unit = begin; unit < end; ++unit) {
+      const std::int64_t j = unit % strips * kTile;
+      std::int64_t x_offset = j, y_offset = j * y_step;
+      std::int64_t rest = unit / strips;
+      for (int e = 1; e < loop.ndim(); ++e) {
+        if (e == d) continue;
+        const std::int64_t at = rest % loop.size(e);
+        rest /= loop.size(e);
+        x_offset += at * loop.stride(1, e);
+        y_offset += at * loop.stride(0, e);
+      }
+      const U* x = reinterpret_cast<const U*>(loop.data(1)) + x_offset;
+      U* y = reinterpret_cast<U*>(loop.data(0)) + y_offset;
+      const std::int64_t width = std::min(kTile, cols - j);
+      for (std::int64_t i = 0; i < rows; i += kTile) {
+        const std::int64_t height = std::min(kTile, rows - i);
+        if constexpr (sizeof(U) == 4) {
+          simd().transpose4(height, width, x + i * x_step, x_step, y + i, y_step);
+        } else {
+          transpose_words(height, width, x + i * x_step, x_step, y + i, y_step);
+        }
+      }
+    }
+  });
+}
+
+template <class U>
+void copy_words(const View& x, const View& y) {
+  const Loop<2> loop({&y, &x});
+  if (const int d = transposed_dimension(loop)) {
+    if (loop.numel() > 0) copy_transposed<U>(loop, d);
+    return;
+  }
+  parallel_for(loop.numel(), kCheapGrain, [&](std::int64_t begin, std::int64_t end) {
+    loop.walk(begin, end, [](const Tile<2>& tile) { copy_tile<U>(tile); });
+  });
+}
+
+// ---- fill, where, compare, arange -----------------------------------------------------------------
+
+template <class U>
+void fill_row(std::int64_t n, char* const* data, const void* params) {
+  U value;
+  std::memcpy(&value, params, sizeof value);
+  U* y = reinterpret_cast<U*>(data[0]);
+  for (std::int64_t i = 0; i < n; ++i) y[i] = value;
+}
+
+template <class U>
+void where_row(std::int64_t n, char* const* data, const void*) {
+  U* y = reinterpret_cast<U*>(data[0]);
+  const auto* condition = reinterpret_cast<const std::uint8_t*>(data[1]);
+  const U* a = reinterpret_cast<const U*>(data[2]);
+  const U* b = reinterpret_cast<const U*>(data[3]);
+  WEFT_VECTOR_LOOP
+  for (std::int64_t i = 0; i < n; ++i) y[i] = condition[i] ? a[i] : b[i];
+}
+
+template <class T, CompareOp op>
+void compare_row(std::int64_t n, char* const* data, const void*) {
+  auto* y = reinterpret_cast<std::uint8_t*>(data[0]);
+  const T* u = reinterpret_cast<const T*>(data[1]);
+  const T* v = reinterpret_cast<const T*>(data[2]);
+  WEFT_VECTOR_LOOP
+  for (std::int64_t i = 0; i < n; ++i) {
+    const auto a = load(u[i]), b = load(v[i]);
+    bool holds = false;
+#define X(value, name, expression) \
+  if constexpr (op == CompareOp::value) holds = expression;
+    WEFT_COMPARE_OPS(X)
+#undef X
+    y[i] = holds;
+  }
+}
+
+template <class T>
+RowFn compare_fn(CompareOp op) {
+  switch (op) {
+#define X(value, ...) \
+  case CompareOp::value: return compare_row<T, CompareOp::value>;
+    WEFT_COMPARE_OPS(X)
+#undef X
+  }
+  WEFT_THROW(Internal, "compare", "unknown operation ", static_cast<int>(op));
+}
+
+/// Calls f with an unsigned integer of the dtype's size: enough to move elements.
+template <class F>
+decltype(auto) dispatch_size(DType dtype, F&& f) {
+  switch (size_of(dtype)) {
+    case 1: return f.template operator()<std::uint8_t>();
+    case 2: return f.template operator()<std::uint16_t>();
+    case 4: return f.template operator()<std::uint32_t>();
+    default: return f.template operator()<std::uint64_t>();
+  }
+}
+
+}  // namespace
+
+void copy(const Stream&, const View& x, const View& y) {
+  if (x.dtype == y.dtype) {
+    dispatch_size(y.dtype, [&]<class U>() { copy_words<U>(x, y); });
+  } else {
+    run_loop<2>({&y, &x}, kCheapGrain, conversion(x.dtype, y.dtype), nullptr);
+  }
+}
+
+void fill(const Stream&, double value, const View& y) {
+  std::uint64_t bits = 0;
+  dispatch_all(y.dtype, [&]<class T>() {
+    const T v = store<T>(value);
+    std::memcpy(&bits, &v, sizeof v);
+  });
+  const RowFn f = dispatch_size(y.dtype, []<class U>() -> RowFn { return fill_row<U>; });
+  run_loop<1>({&y}, kCheapGrain, f, &bits);
+}
+
+void where(const Stream&, const View& condition, const View& a, const View& b, const View& y) {
+  const RowFn f = dispatch_size(y.dtype, []<class U>() -> RowFn { return where_row<U>; });
+  run_loop<4>({&y, &condition, &a, &b}, kCheapGrain, f, nullptr);
+}
+
+void compare(const Stream&, CompareOp op, const View& a, const View& b, const View& y) {
+  const RowFn f = dispatch_all(a.dtype, [&]<class T>() { return compare_fn<T>(op); });
+  run_loop<3>({&y, &a, &b}, kCheapGrain, f, nullptr);
+}
+
+void arange(const Stream&, double start, double step, const View& y) {
+  const std::int64_t stride = y.strides[0];
+  dispatch_all(y.dtype, [&]<class T>() {
+    T* out = y.as<T>();
+    parallel_for(y.shape[0], kCheapGrain, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        out[i * stride] = store<T>(start + static_cast<double>(i) * step);
+      }
+    });
+  });
+}
+
+}  // namespace weft::cpu

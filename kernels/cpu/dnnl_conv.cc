@@ -1,0 +1,210 @@
+// Convolutions by oneDNN, direct algorithms only: each pass in plain nchw, in nhwc, and in whatever
+// blocked layout the library likes best, with reorders in and out.
+#include <algorithm>
+
+#include "weft/core/parallel.h"
+#include "weft/kernels/cpu/dnnl_common.h"
+#include "weft/kernels/cpu/heavy_internal.h"
+
+namespace weft::cpu {
+
+namespace {
+
+using dnnl::memory;
+using dnnl::prop_kind;
+using Kind = ConvProblem::Kind;
+constexpr const char* kOp = "conv2d";
+// convolution_auto would take Winograd: slower and less exact here.
+constexpr auto kDirect = dnnl::algorithm::convolution_direct;
+
+/// The layout the library computes in.
+enum class Layout { nchw, nhwc, any };
+
+dnnl_desc image_desc(const memory::dims& dims, memory::data_type type, Layout layout) {
+  switch (layout) {
+    case Layout::nchw: return dnnl_desc(dims, type, memory::format_tag::nchw);
+    case Layout::nhwc: return dnnl_desc(dims, type, memory::format_tag::nhwc);
+    case Layout::any: break;
+  }
+  return dnnl_desc(dims, type, memory::format_tag::any);
+}
+
+/// How the caller's image lies in memory.
+Layout layout_of(const View& view, Layout preferred) {
+  const bool nchw = is_format(view, MemoryFormat::nchw), nhwc = is_format(view, MemoryFormat::nhwc);
+  if (nchw && nhwc) return preferred;
+  return nchw ? Layout::nchw : Layout::nhwc;
+}
+
+/// One pass as oneDNN sees it: what it offers, and the layouts it wants.
+struct Offer {
+  dnnl::primitive primitive;
+  dnnl_desc big, weights, small, scratchpad;
+};
+
+std::optional<Offer> make_offer(const ConvProblem& p, const dnnl_desc& big,
+                                const dnnl_desc& weights, const dnnl_desc& small,
+                                const dnnl_desc& bias, bool with_bias) {
+  const memory::dims stride{p.stride[0], p.stride[1]}, padding{p.padding[0], p.padding[1]};
+  const memory::dims dilation{p.dilation[0] - 1, p.dilation[1] - 1};  // oneDNN counts from 0
+  const auto attributes = dnnl_attributes();
+  const auto& engine = dnnl_engine();
+  const std::string shapes = p.text();
+  using Forward = dnnl::convolution_forward;
+  const auto forward = [&](prop_kind kind) {
+    return with_bias && kind == prop_kind::forward_inference
+               ? Forward::desc(kind, kDirect, big, weights, bias, small, stride, dilation, padding, padding)
+               : Forward::desc(kind, kDirect, big, weights, small, stride, dilation, padding, padding);
+  };
+  const auto hint = [&] {
+    return Forward::primitive_desc(forward(prop_kind::forward_training), attributes, engine);
+  };
+  switch (p.kind) {
+    case Kind::gather: {
+      const auto pd = dnnl_offer(kOp, "convolution_forward::primitive_desc", shapes, [&] {
+        return Forward::primitive_desc(forward(prop_kind::forward_inference), attributes, engine);
+      });
+      if (!pd) return std::nullopt;
+      return Offer{Forward(*pd), pd->src_desc(), pd->weights_desc(), pd->dst_desc(), pd->scratchpad_desc()};
+    }
+    case Kind::scatter: {
+      using Backward = dnnl::convolution_backward_data;
+      const auto pd = dnnl_offer(kOp, "convolution_backward_data::primitive_desc", shapes, [&] {
+        return Backward::primitive_desc(
+            {kDirect, big, weights, small, stride, dilation, padding, padding}, attributes, engine, hint());
+      });
+      if (!pd) return std::nullopt;
+      return Offer{Backward(*pd), pd->diff_src_desc(), pd->weights_desc(), pd->diff_dst_desc(),
+                   pd->scratchpad_desc()};
+    }
+    case Kind::weights: break;
+  }
+  using Backward = dnnl::convolution_backward_weights;
+  const auto pd = dnnl_offer(kOp, "convolution_backward_weights::primitive_desc", shapes, [&] {
+    const auto desc =
+        with_bias ? Backward::desc(kDirect, big, weights, bias, small, stride, dilation, padding, padding)
+                  : Backward::desc(kDirect, big, weights, small, stride, dilation, padding, padding);
+    return Backward::primitive_desc(desc, attributes, engine, hint());
+  });
+  if (!pd) return std::nullopt;
+  return Offer{Backward(*pd), pd->src_desc(), pd->diff_weights_desc(), pd->diff_dst_desc(),
+               pd->scratchpad_desc()};
+}
+
+class DnnlConv final : public ConvPlan {
+ public:
+  /// Null when the library has nothing good in this layout.
+  static std::unique_ptr<ConvPlan> make(const Conv2dArgs& args, Layout layout, MemoryFormat output) {
+    const ConvProblem p(args);
+    const auto type = dnnl_type(p.dtype);
+    const memory::dims big_dims{p.images, p.c, p.h, p.w}, small_dims{p.images, p.k, p.ho, p.wo};
+    // The primitive adds or sums the bias of the small image; that of a transposed convolution
+    // belongs to the big one.
+    const bool own_bias = p.bias && p.transposed;
+    const bool fused_bias = p.bias && !p.transposed;
+    const dnnl_desc bias({fused_bias ? p.k : 1}, type, memory::format_tag::x);
+    const memory::dims w_dims =
+        p.groups == 1 ? memory::dims{p.k, p.c, p.r, p.s}
+                      : memory::dims{p.groups, p.k / p.groups, p.c / p.groups, p.r, p.s};
+    const auto offer = make_offer(p, image_desc(big_dims, type, layout),
+                                  dnnl_desc(w_dims, type, memory::format_tag::any),
+                                  image_desc(small_dims, type, layout), bias, fused_bias);
+    if (!offer) return nullptr;
+
+    // The caller's layouts: inputs as they are, the output as this candidate chooses.
+    const Layout out = output == MemoryFormat::nchw ? Layout::nchw : Layout::nhwc;
+    const bool writes_big = p.kind == Kind::scatter, writes_small = p.kind == Kind::gather;
+    const Layout big_layout = writes_big ? out : layout_of(ConvProblem::big(args), layout);
+    const Layout small_layout = writes_small ? out : layout_of(ConvProblem::small(args), layout);
+    DnnlProgram program(kOp, p.text(), num_threads());
+    const dnnl_desc w_plain(w_dims, type,
+                            p.groups == 1 ? memory::format_tag::oihw : memory::format_tag::goihw);
+    const int big_at = program.external(image_desc(big_dims, type, resolve(big_layout)));
+    const int w_at = program.external(w_plain);
+    const int small_at = program.external(image_desc(small_dims, type, resolve(small_layout)));
+    const int bias_at = fused_bias && p.kind != Kind::scatter ? program.external(bias) : -1;
+
+    const int big = writes_big ? program.output_layout(big_at, offer->big) : program.as_layout(big_at, offer->big);
+    const int w = p.kind == Kind::weights ? program.output_layout(w_at, offer->weights)
+                                          : program.as_layout(w_at, offer->weights);
+    const int small = writes_small ? program.output_layout(small_at, offer->small)
+                                   : program.as_layout(small_at, offer->small);
+    switch (p.kind) {
+      case Kind::gather:
+        if (fused_bias) {
+          program.step(offer->primitive, offer->scratchpad,
+                       {{DNNL_ARG_SRC, big}, {DNNL_ARG_WEIGHTS, w}, {DNNL_ARG_BIAS, bias_at}, {DNNL_ARG_DST, small}});
+        } else {
+          program.step(offer->primitive, offer->scratchpad,
+                       {{DNNL_ARG_SRC, big}, {DNNL_ARG_WEIGHTS, w}, {DNNL_ARG_DST, small}});
+        }
+        program.finish_output(small, small_at);
+        break;
+      case Kind::scatter:
+        program.step(offer->primitive, offer->scratchpad,
+                     {{DNNL_ARG_DIFF_SRC, big}, {DNNL_ARG_WEIGHTS, w}, {DNNL_ARG_DIFF_DST, small}});
+        program.finish_output(big, big_at);
+        break;
+      case Kind::weights:
+        if (fused_bias) {
+          program.step(offer->primitive, offer->scratchpad,
+                       {{DNNL_ARG_SRC, big}, {DNNL_ARG_DIFF_DST, small}, {DNNL_ARG_DIFF_WEIGHTS, w}, {DNNL_ARG_DIFF_BIAS, bias_at}});
+        } else {
+          program.step(offer->primitive, offer->scratchpad,
+                       {{DNNL_ARG_SRC, big}, {DNNL_ARG_DIFF_DST, small}, {DNNL_ARG_DIFF_WEIGHTS, w}});
+        }
+        program.finish_output(w, w_at);
+    }
+    auto plan = std::unique_ptr<DnnlConv>(new DnnlConv(std::move(program), p.kind, own_bias));
+    plan->output_format = output;
+    return plan;
+  }
+
+  void run(const Conv2dArgs& args, void* workspace) const override {
+    void* const data[] = {ConvProblem::big(args).data, args.w.data, ConvProblem::small(args).data, args.bias.data};
+    program_.run(data, workspace);
+    if (!own_bias_) return;
+    if (kind_ == Kind::scatter) add_channel_bias(args.y, args.bias);
+    else sum_channels(args.y, args.bias);
+  }
+
+ private:
+  DnnlConv(DnnlProgram program, Kind kind, bool own_bias)
+      : program_(std::move(program)), kind_(kind), own_bias_(own_bias) {
+    workspace_bytes = program_.workspace_bytes();
+  }
+
+  // Both orders are the same memory: any of the two names will do.
+  static Layout resolve(Layout layout) { return layout == Layout::any ? Layout::nchw : layout; }
+
+  DnnlProgram program_;
+  Kind kind_;
+  bool own_bias_;
+};
+
+}  // namespace
+
+void add_dnnl_conv(const Conv2dArgs& args, std::vector<Candidate<ConvPlan>>& to) {
+  const ConvProblem p(args);
+  if (p.dtype != DType::f32 && p.dtype != DType::bf16) return;
+  const auto add = [&](const char* name, Layout layout, MemoryFormat output) {
+    to.push_back({name, [args, p, layout, output]() -> std::unique_ptr<ConvPlan> {
+      const DnnlTeam team(num_threads());
+      return dnnl_guard(kOp, p.text(), [&] { return DnnlConv::make(args, layout, output); });
+    }});
+  };
+  // The order is the fixed rule: nhwc where whole vectors of channels fit.
+  const bool channels_fill = p.kind == Kind::weights || p.c % 8 == 0 || p.k % 8 == 0;
+  const auto add_nhwc = [&] { add("dnnl.nhwc", Layout::nhwc, MemoryFormat::nhwc); };
+  if (channels_fill) add_nhwc();
+  if (p.kind == Kind::weights) {
+    add("dnnl.blocked", Layout::any, MemoryFormat::nchw);
+  } else {
+    add("dnnl.blocked.to_nhwc", Layout::any, MemoryFormat::nhwc);
+    add("dnnl.blocked.to_nchw", Layout::any, MemoryFormat::nchw);
+  }
+  add("dnnl.nchw", Layout::nchw, MemoryFormat::nchw);
+  if (!channels_fill) add_nhwc();
+}
+
+}  // namespace weft::cpu

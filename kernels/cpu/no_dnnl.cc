@@ -1,0 +1,9 @@
+// Stands in for dnnl_*.cc in a build without oneDNN: no candidates of its own.
+#include "weft/kernels/cpu/heavy_internal.h"
+
+namespace weft::cpu {
+
+void add_dnnl_matmul(const MatmulArgs&, std::vector<Candidate<MatmulPlan>>&) {}
+void add_dnnl_conv(const Conv2dArgs&, std::vector<Candidate<ConvPlan>>&) {}
+
+}  // namespace weft::cpu

@@ -1,0 +1,123 @@
+// Optimiser updates: the slots of all parameters count as one long array, shared evenly by the team.
+#include <array>
+#include <cmath>
+
+#include "weft/kernels/cpu/families.h"
+
+namespace weft::cpu {
+namespace {
+
+/// An update touches several arrays per element and takes roots and quotients.
+constexpr std::int64_t kOptimGrain = 8192;
+
+std::int64_t total_elements(std::span<const OptimSlot> slots) {
+  std::int64_t n = 0;
+  for (const OptimSlot& slot : slots) n += slot.n;
+  return n;
+}
+
+void* advance(void* p, std::int64_t elements, std::size_t size) {
+  return p ? static_cast<char*>(p) + elements * static_cast<std::int64_t>(size) : nullptr;
+}
+
+/// f(part) for the parts of the slots that the elements [begin, end) of the long array fall on.
+template <class F>
+void for_each_part(DType dtype, std::span<const OptimSlot> slots, std::int64_t begin,
+                   std::int64_t end, F&& f) {
+  const std::size_t size = size_of(dtype);
+  for (const OptimSlot& slot : slots) {
+    if (end <= 0) return;
+    const std::int64_t from = std::max<std::int64_t>(begin, 0), to = std::min(end, slot.n);
+    if (from < to) {
+      f(OptimSlot{advance(slot.param, from, size),
+                  advance(const_cast<void*>(slot.grad), from, size),
+                  advance(slot.state1, from, size), advance(slot.state2, from, size), to - from});
+    }
+    begin -= slot.n;
+    end -= slot.n;
+  }
+}
+
+template <class F>
+void for_all(DType dtype, std::span<const OptimSlot> slots, F&& f) {
+  parallel_for(total_elements(slots), kOptimGrain, [&](std::int64_t begin, std::int64_t end) {
+    for_each_part(dtype, slots, begin, end, f);
+  });
+}
+
+void require_floating(const char* op, const Stream& stream, DType dtype) {
+  if (!is_floating(dtype)) throw_unsupported(op, stream.device, dtype);
+}
+
+void sgd(const Stream& stream, DType dtype, const SgdParams& p, std::span<const OptimSlot> slots) {
+  require_floating("sgd", stream, dtype);
+  const SgdScalars scalars{.lr = *p.lr,
+                           .weight_decay = p.weight_decay,
+                           .momentum = p.momentum,
+                           .dampening = p.dampening,
+                           .nesterov = p.nesterov,
+                           .first = *p.step == 1};
+  const auto f = simd().of(dtype).optim.sgd;
+  for_all(dtype, slots, [&](const OptimSlot& s) { f(s.n, s.param, s.grad, s.state1, scalars); });
+}
+
+void adam(const Stream& stream, DType dtype, const AdamParams& p,
+          std::span<const OptimSlot> slots) {
+  require_floating("adam", stream, dtype);
+  const auto t = static_cast<double>(*p.step);
+  const AdamScalars scalars{
+      .beta1 = p.beta1,
+      .beta2 = p.beta2,
+      .step_size = *p.lr / (1 - std::pow(p.beta1, t)),
+      .inverse_correction2 = 1 / std::sqrt(1 - std::pow(p.beta2, t)),
+      .eps = p.eps,
+      .weight_decay = p.decoupled ? 0 : p.weight_decay,
+      .decay = p.decoupled ? 1 - *p.lr * p.weight_decay : 1,
+  };
+  const auto f = simd().of(dtype).optim.adam;
+  for_all(dtype, slots,
+          [&](const OptimSlot& s) { f(s.n, s.param, s.grad, s.state1, s.state2, scalars); });
+}
+
+void sum_of_squares(const Stream& stream, DType dtype, std::span<const OptimSlot> slots,
+                    double* out) {
+  require_floating("sum_of_squares", stream, dtype);
+  const auto f = simd().of(dtype).reduce.sum_of_squares;
+  // The chunks depend on the length alone, so every team size gives the same sum.
+  constexpr std::int64_t kMaxChunks = 64;
+  const std::int64_t n = total_elements(slots);
+  const std::int64_t chunks = std::clamp<std::int64_t>(n / kOptimGrain, 1, kMaxChunks);
+  std::array<double, kMaxChunks> partial{};
+  parallel_for(chunks, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t c = begin; c < end; ++c) {
+      double sum = 0;
+      for_each_part(dtype, slots, n * c / chunks, n * (c + 1) / chunks,
+                    [&](const OptimSlot& s) { f(s.n, s.grad, &sum); });
+      partial[static_cast<std::size_t>(c)] = sum;
+    }
+  });
+  *out = 0;
+  for (const double sum : partial) *out += sum;
+}
+
+void scale_grads(const Stream& stream, DType dtype, const double* factor,
+                 std::span<const OptimSlot> slots) {
+  require_floating("scale_grads", stream, dtype);
+  const auto f = simd().of(dtype).optim.scale;
+  for_all(dtype, slots,
+          [&](const OptimSlot& s) { f(s.n, const_cast<void*>(s.grad), *factor); });
+}
+
+}  // namespace
+}  // namespace weft::cpu
+
+namespace weft {
+
+OptimKernels cpu_optim_kernels() {
+  return {.sgd = cpu::sgd,
+          .adam = cpu::adam,
+          .sum_of_squares = cpu::sum_of_squares,
+          .scale_grads = cpu::scale_grads};
+}
+
+}  // namespace weft

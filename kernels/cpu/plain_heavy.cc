@@ -1,0 +1,252 @@
+// The entries: problems in normal form, the plan caches, and the choice.
+#include <algorithm>
+#include <new>
+
+#include "weft/core/error.h"
+#include "weft/core/parallel.h"
+#include "weft/core/thread_state.h"
+#include "weft/kernels/cpu/heavy_internal.h"
+#include "weft/kernels/cpu/plan_cache.h"
+#include "weft/kernels/cpu/timing.h"
+
+namespace weft::cpu {
+
+MatmulProblem::MatmulProblem(const MatmulArgs& args)
+    : dtype(args.y.dtype),
+      batch(args.y.shape[0]),
+      m(args.y.shape[1]),
+      n(args.y.shape[2]),
+      k(args.a.shape[2]),
+      a_batch(args.a.strides[0]),
+      a_m(args.a.strides[1]),
+      a_k(args.a.strides[2]),
+      b_batch(args.b.strides[0]),
+      b_k(args.b.strides[1]),
+      b_n(args.b.strides[2]),
+      bias(bool(args.bias)),
+      accumulate(args.accumulate) {
+  // The stride of a dimension of length 1 says nothing; one value for all makes them one problem.
+  if (m == 1) a_m = a_k == 1 ? k : 1;
+  if (n == 1) b_n = b_k == 1 ? k : 1;
+  if (k == 1) {
+    a_k = 1;
+    b_k = b_n == 1 ? n : 1;
+  }
+  // One b for all, and a's matrices stacked: one tall product.
+  if (batch > 1 && b_batch == 0 && m == 1 && a_k == 1 && a_batch >= k) a_m = a_batch;
+  if (batch > 1 && b_batch == 0 && a_batch == m * a_m) {
+    m *= batch;
+    batch = 1;
+  }
+  if (batch == 1) a_batch = b_batch = 0;
+}
+
+std::string MatmulProblem::text() const {
+  return detail::concat("a [", batch, ",", m, ",", k, "] strides [", a_batch, ",", a_m, ",", a_k,
+                        "], b [", batch, ",", k, ",", n, "] strides [", b_batch, ",", b_k, ",",
+                        b_n, "], ", to_string(dtype));
+}
+
+ConvProblem::ConvProblem(const Conv2dArgs& args)
+    : dtype(args.y.dtype),
+      transposed(args.params.transposed),
+      images(args.x.shape[0]),
+      groups(args.params.groups),
+      r(args.w.shape[2]),
+      s(args.w.shape[3]),
+      stride(args.params.stride),
+      padding(args.params.padding),
+      dilation(args.params.dilation),
+      bias(args.pass != ConvPass::backward_data && bool(args.bias)) {
+  switch (args.pass) {
+    case ConvPass::forward: kind = transposed ? Kind::scatter : Kind::gather; break;
+    case ConvPass::backward_data: kind = transposed ? Kind::gather : Kind::scatter; break;
+    case ConvPass::backward_weights: kind = Kind::weights; break;
+  }
+  const Shape& of_big = big(args).shape;
+  const Shape& of_small = small(args).shape;
+  c = of_big[1];
+  h = of_big[2];
+  w = of_big[3];
+  k = of_small[1];
+  ho = of_small[2];
+  wo = of_small[3];
+}
+
+std::string ConvProblem::text() const {
+  static constexpr const char* kKinds[] = {"gather", "scatter", "weights"};
+  return detail::concat(kKinds[int(kind)], transposed ? " (transposed)" : "", ": big [", images,
+                        ",", c, ",", h, ",", w, "], small [", images, ",", k, ",", ho, ",", wo,
+                        "], kernel [", r, ",", s, "], stride [", stride[0], ",", stride[1],
+                        "], padding [", padding[0], ",", padding[1], "], dilation [", dilation[0],
+                        ",", dilation[1], "], groups ", groups, ", ", to_string(dtype));
+}
+
+Strides format_strides(const Shape& shape, MemoryFormat format) {
+  return format == MemoryFormat::nchw ? contiguous_strides(shape) : channels_last_strides(shape);
+}
+
+bool is_format(const View& view, MemoryFormat format) {
+  const Strides dense = format_strides(view.shape, format);
+  for (int d = 0; d < 4; ++d) {
+    if (view.shape[d] != 1 && view.strides[d] != dense[d]) return false;
+  }
+  return true;
+}
+
+std::vector<Candidate<MatmulPlan>> matmul_candidates(const MatmulArgs& args) {
+  std::vector<Candidate<MatmulPlan>> candidates;
+  if (args.a.shape[2] > 0) add_dnnl_matmul(args, candidates);
+  add_plain_matmul(args, candidates);
+  return candidates;
+}
+
+std::vector<Candidate<ConvPlan>> conv_candidates(const Conv2dArgs& args) {
+  std::vector<Candidate<ConvPlan>> candidates;
+  if (args.x.numel() > 0 && args.y.numel() > 0) add_dnnl_conv(args, candidates);
+  add_plain_conv(args, candidates);
+  return candidates;
+}
+
+namespace {
+
+std::size_t span_bytes(const View& view) {
+  if (view.shape.empty() || view.numel() == 0) return 0;
+  std::int64_t last = 0;
+  for (int d = 0; d < view.shape.size(); ++d) last += (view.shape[d] - 1) * view.strides[d];
+  return std::size_t(last + 1) * size_of(view.dtype);
+}
+
+// The caller's arguments over memory of their own.
+struct MatmulTrial {
+  MatmulArgs args;
+  TimingBuffer a, b, y, bias;
+
+  explicit MatmulTrial(const MatmulArgs& from)
+      : args(from),
+        a(span_bytes(from.a), from.a.dtype),
+        b(span_bytes(from.b), from.b.dtype),
+        y(span_bytes(from.y), from.y.dtype),
+        bias(span_bytes(from.bias), from.y.dtype) {
+    args.a.data = a.data();
+    args.b.data = b.data();
+    args.y.data = y.data();
+    if (from.bias) args.bias.data = bias.data();
+  }
+  static std::size_t bytes(const MatmulArgs& args) {
+    return span_bytes(args.a) + span_bytes(args.b) + span_bytes(args.y);
+  }
+  void operator()(const MatmulPlan& plan, void* workspace) { plan.run(args, workspace); }
+};
+
+struct ConvTrial {
+  Conv2dArgs args;
+  TimingBuffer x, w, y, bias;
+
+  explicit ConvTrial(const Conv2dArgs& from)
+      : args(from),
+        x(bytes_of(from.x), from.x.dtype),
+        w(bytes_of(from.w), from.x.dtype),
+        y(bytes_of(from.y), from.x.dtype),
+        bias(bytes_of(from.bias), from.x.dtype) {
+    args.x.data = x.data();
+    args.w.data = w.data();
+    args.y.data = y.data();
+    if (from.bias) args.bias.data = bias.data();
+  }
+  static std::size_t bytes_of(const View& view) {
+    return view.shape.empty() ? 0 : std::size_t(view.numel()) * size_of(view.dtype);
+  }
+  static std::size_t bytes(const Conv2dArgs& args) {
+    return bytes_of(args.x) + bytes_of(args.w) + bytes_of(args.y);
+  }
+  void operator()(const ConvPlan& plan, void* workspace) {
+    View* output = args.pass == ConvPass::forward         ? &args.y
+                   : args.pass == ConvPass::backward_data ? &args.x
+                                                          : nullptr;
+    if (output) output->strides = format_strides(output->shape, plan.output_format);
+    plan.run(args, workspace);
+  }
+};
+
+template <class Trial, class P, class Args>
+std::unique_ptr<P> choose(const std::vector<Candidate<P>>& candidates, const Args& args,
+                          const char* op) {
+  std::unique_ptr<P> plan;
+  if (candidates.size() > 1 && !thread_state().deterministic &&
+      Trial::bytes(args) <= kMostTimingBytes) {
+    try {
+      plan = fastest_plan(candidates, Trial(args));
+    } catch (const std::bad_alloc&) {
+      // No room to try things out: the fixed rule needs none.
+    }
+  }
+  if (!plan) plan = first_plan(candidates);
+  WEFT_CHECK(plan, Internal, op, "no kernel takes these shapes");
+  return plan;
+}
+
+std::int64_t flags(std::initializer_list<bool> bits) {
+  std::int64_t word = 0;
+  for (const bool bit : bits) word = word << 1 | std::int64_t(bit);
+  return word;
+}
+
+const Plan& plan_matmul(const MatmulArgs& args) {
+  // Never destroyed: a detached thread may still compute while the process exits.
+  static auto& cache = *new PlanCache<MatmulPlan, 12>;
+  const MatmulProblem p(args);
+  const std::int64_t options = flags({p.bias, p.accumulate, thread_state().deterministic});
+  return cache.get({options << 8 | std::int64_t(p.dtype), num_threads(), p.batch, p.m, p.n, p.k,
+                    p.a_batch, p.a_m, p.a_k, p.b_batch, p.b_k, p.b_n},
+                   [&] { return choose<MatmulTrial>(matmul_candidates(args), args, "matmul"); });
+}
+
+void run_matmul(const Stream&, const Plan& plan, const MatmulArgs& args, void* workspace) {
+  static_cast<const MatmulPlan&>(plan).run(args, workspace);
+}
+
+const Conv2dPlan& plan_conv(const Conv2dArgs& args) {
+  static auto& cache = *new PlanCache<ConvPlan, 18>;
+  const ConvProblem p(args);
+  const auto format = [](const View& view) {
+    return flags({is_format(view, MemoryFormat::nchw), is_format(view, MemoryFormat::nhwc)});
+  };
+  const std::int64_t formats =
+      (args.pass == ConvPass::backward_data ? 0 : format(args.x) << 2) |
+      (args.pass == ConvPass::forward ? 0 : format(args.y));
+  const std::int64_t options =
+      flags({p.transposed, p.bias, thread_state().deterministic}) << 4 | formats;
+  return cache.get({options << 16 | std::int64_t(args.pass) << 8 | std::int64_t(p.dtype),
+                    num_threads(), p.images, p.groups, p.c, p.h, p.w, p.k, p.ho, p.wo, p.r, p.s,
+                    p.stride[0], p.stride[1], p.padding[0], p.padding[1], p.dilation[0],
+                    p.dilation[1]},
+                   [&] { return choose<ConvTrial>(conv_candidates(args), args, "conv2d"); });
+}
+
+void run_conv(const Stream&, const Conv2dPlan& plan, const Conv2dArgs& args, void* workspace) {
+  static_cast<const ConvPlan&>(plan).run(args, workspace);
+}
+
+}  // namespace
+
+std::vector<Measured> measure_matmul(const MatmulArgs& args) {
+  std::vector<Measured> report;
+  fastest_plan(matmul_candidates(args), MatmulTrial(args), &report);
+  return report;
+}
+
+std::vector<Measured> measure_conv(const Conv2dArgs& args) {
+  std::vector<Measured> report;
+  fastest_plan(conv_candidates(args), ConvTrial(args), &report);
+  return report;
+}
+
+}  // namespace weft::cpu
+
+namespace weft {
+
+MatmulKernels cpu_matmul_kernels() { return {cpu::plan_matmul, cpu::run_matmul}; }
+Conv2dKernels cpu_conv2d_kernels() { return {cpu::plan_conv, cpu::run_conv}; }
+
+}  // namespace weft

@@ -1,0 +1,58 @@
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+
+#include "weft/kernels/cpu/timing.h"
+
+namespace weft::cpu {
+
+namespace {
+
+double now_ms() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double, std::milli>(now).count();
+}
+
+template <class T>
+void fill(void* data, std::size_t bytes) {
+  T* values = static_cast<T*>(data);
+  for (std::size_t i = 0; i < bytes / sizeof(T); ++i) {
+    values[i] = T(0.01f * static_cast<float>(i % 61) - 0.3f);
+  }
+}
+
+}  // namespace
+
+TimingBuffer::TimingBuffer(std::size_t bytes, DType dtype) {
+  constexpr std::size_t kAlign = 64;
+  const std::size_t rounded = std::max(kAlign, (bytes + kAlign - 1) / kAlign * kAlign);
+  data_.reset(std::aligned_alloc(kAlign, rounded));
+  if (!data_) throw std::bad_alloc();
+  switch (dtype) {
+    case DType::f32: fill<float>(data_.get(), rounded); break;
+    case DType::f64: fill<double>(data_.get(), rounded); break;
+    case DType::bf16: fill<bf16>(data_.get(), rounded); break;
+    default: std::memset(data_.get(), 0, rounded);
+  }
+}
+
+double time_ms(const std::function<void()>& call, double best) {
+  const double before = now_ms();
+  call();
+  const double warm_up = now_ms() - before;
+  if (warm_up > 2 * best && warm_up > 0.2) return warm_up;
+  // Several calls per repetition where one is too short for the clock and the scheduler.
+  const int calls = static_cast<int>(std::clamp(0.05 / std::max(warm_up, 1e-4), 1.0, 20.0));
+  const int repetitions = warm_up > 100 ? 1 : warm_up > 5 ? 3 : 5;
+  std::array<double, 5> times{};
+  for (int r = 0; r < repetitions; ++r) {
+    const double start = now_ms();
+    for (int c = 0; c < calls; ++c) call();
+    times[r] = (now_ms() - start) / calls;
+  }
+  std::sort(times.begin(), times.begin() + repetitions);
+  return times[repetitions / 2];
+}
+
+}  // namespace weft::cpu

@@ -1,0 +1,122 @@
+// The tables of vector kernels, one per instruction set, and the choice among them. A table and no
+// ifunc: resolvers run before the sanitizers are ready and crash under ThreadSanitizer.
+#pragma once
+
+#include <cstdint>
+
+#include "weft/kernels/cpu/loop.h"
+#include "weft/kernels/elementwise.h"
+
+namespace weft::cpu {
+
+enum class SimdLevel : std::uint8_t { baseline, avx2, avx512 };
+
+#define X(...) +1
+inline constexpr int kUnaryOps = 0 WEFT_UNARY_OPS(X) WEFT_SCALAR_OPS(X);
+inline constexpr int kBinaryOps = 0 WEFT_BINARY_OPS(X);
+#undef X
+
+/// Element-wise kernels of one dtype; null where the operation does not exist for it.
+struct ElementwiseRows {
+  RowFn unary[kUnaryOps]{};              // y, x; params: UnaryParams
+  RowFn unary_backward[kUnaryOps]{};     // grad_x, grad_y, saved; params: UnaryParams
+  RowFn binary[kBinaryOps]{};            // y, a, b
+  RowFn binary_backward[kBinaryOps][2]{};  // grad, grad_y, a, b; [1]: dL/db
+  RowFn add_scaled = nullptr;            // y, y, x; params: double alpha
+};
+
+/// Reductions add to accumulators of 8 bytes: double for the floating types, std::int64_t else.
+using ReduceRun = void (*)(std::int64_t n, const void* x, void* acc);
+/// acc[c] op= x[r * row_step + c] for all r: cols accumulators.
+using ReduceColumns = void (*)(std::int64_t rows, std::int64_t row_step, std::int64_t cols,
+                               const void* x, void* acc);
+struct ReduceFns {
+  ReduceRun run = nullptr;
+  ReduceColumns columns = nullptr;
+};
+struct ReduceRows {
+  ReduceFns sum, max, min;
+  ReduceRun sum_of_squares = nullptr;
+};
+
+struct AdamScalars {
+  double beta1, beta2;
+  double step_size;            // lr / (1 - beta1^t)
+  double inverse_correction2;  // 1 / sqrt(1 - beta2^t)
+  double eps;
+  double weight_decay;  // added to the gradient; 0 for AdamW
+  double decay;         // factor on the parameter; 1 without AdamW
+};
+struct SgdScalars {
+  double lr, weight_decay, momentum, dampening;
+  bool nesterov;
+  bool first;  // the momentum buffer takes the gradient as it is
+};
+struct OptimRows {
+  void (*adam)(std::int64_t n, void* p, const void* g, void* m, void* v, const AdamScalars&);
+  void (*sgd)(std::int64_t n, void* p, const void* g, void* buffer, const SgdScalars&);
+  void (*scale)(std::int64_t n, void* x, double factor);
+};
+
+struct LossRows {
+  /// log_probs = log_softmax(logits) for rows of length classes.
+  void (*log_softmax)(std::int64_t rows, std::int64_t classes, const void* logits,
+                      void* log_probs) = nullptr;
+  /// grad = scale * exp(log_probs) + shift over one row: the part that no target touches.
+  void (*softmax_grad)(std::int64_t classes, const void* log_probs, double scale, double shift,
+                       void* grad) = nullptr;
+  /// acc += sum (x - t)^2
+  void (*squared_error)(std::int64_t n, const void* x, const void* t, double* acc) = nullptr;
+  RowFn squared_error_grad = nullptr;  // grad, x, t; params: double[2] = {2 or 2/n, grad_loss}
+};
+
+/// One row of a channels-last max pooling window position: best[c] and winner[c] are updated where
+/// x[c] is larger or NaN.
+using PoolStep = void (*)(std::int64_t channels, const void* x, std::int32_t position, void* best,
+                          std::int32_t* winner);
+
+struct FloatKernels {
+  ElementwiseRows elementwise;
+  ReduceRows reduce;
+  OptimRows optim{};
+  LossRows loss;
+  PoolStep pool_step = nullptr;
+};
+
+struct SimdKernels {
+  FloatKernels f32, f64, bf16;
+  /// Conversions worth vector code: y, x.
+  RowFn u8_to_f32 = nullptr;
+  RowFn f32_to_bf16 = nullptr;
+  RowFn bf16_to_f32 = nullptr;
+  /// y[j][i] = x[i][j] for 4-byte elements: x has `rows` rows, x_step and y_step apart.
+  void (*transpose4)(std::int64_t rows, std::int64_t cols, const void* x, std::int64_t x_step,
+                     void* y, std::int64_t y_step) = nullptr;
+
+  const FloatKernels& of(DType dtype) const {
+    return dtype == DType::f32 ? f32 : dtype == DType::f64 ? f64 : bf16;
+  }
+};
+
+/// What this processor offers.
+SimdLevel best_simd_level();
+/// The level all kernels use from now on; at most the best one. For tests: not while others compute.
+void set_simd_level(SimdLevel level);
+SimdLevel simd_level();
+const SimdKernels& simd();
+
+// Each instruction set's library overwrites the entries it has.
+#define WEFT_DECLARE_SIMD(level)                \
+  namespace level {                             \
+  void fill_elementwise(SimdKernels& table);    \
+  void fill_reduce(SimdKernels& table);         \
+  void fill_optim(SimdKernels& table);          \
+  void fill_loss(SimdKernels& table);           \
+  void fill_copy(SimdKernels& table);           \
+  }
+WEFT_DECLARE_SIMD(baseline)
+WEFT_DECLARE_SIMD(avx2)
+WEFT_DECLARE_SIMD(avx512)
+#undef WEFT_DECLARE_SIMD
+
+}  // namespace weft::cpu

@@ -1,0 +1,167 @@
+// The inner loops of the losses, and of max pooling over channels-last images.
+#include <algorithm>
+#include <cmath>
+
+#include "weft/kernels/cpu/element.h"
+#include "weft/kernels/cpu/lanes.h"
+#include "weft/kernels/cpu/simd.h"
+#include "weft/kernels/cpu/vector_math.h"
+
+namespace weft::cpu {
+namespace {
+
+inline float exponential(float x) { return WEFT_SIMD::exp_f32(x); }
+inline double exponential(double x) { return std::exp(x); }
+inline float logarithm(float x) { return WEFT_SIMD::log_f32(x); }
+inline double logarithm(double x) { return std::log(x); }
+
+/// Rows are short in classifiers: as many as fit go through a buffer together, so that the
+/// exponentials run over one long vector.
+constexpr std::int64_t kBuffer = 1024;
+
+template <class T>
+void log_softmax_rows(std::int64_t rows, std::int64_t classes, const void* in, void* out) {
+  using C = accumulate_t<T>;
+  const T* logits = static_cast<const T*>(in);
+  T* log_probs = static_cast<T*>(out);
+  alignas(64) C shifted[kBuffer];  // x - max, of as many whole rows as fit
+  alignas(64) C power[kBuffer];
+  C log_sum[kBuffer];
+  const std::int64_t group = std::clamp<std::int64_t>(kBuffer / classes, 1, rows);
+  for (std::int64_t r = 0; r < rows; r += group) {
+    const std::int64_t here = std::min(group, rows - r);
+    const T* x = logits + r * classes;
+    T* y = log_probs + r * classes;
+    if (classes <= kBuffer) {
+      const std::int64_t n = here * classes;
+      for (std::int64_t i = 0; i < here; ++i) {
+        C largest = load(x[i * classes]);
+        for (std::int64_t c = 1; c < classes; ++c) MaxOp::combine(largest, load(x[i * classes + c]));
+        for (std::int64_t c = 0; c < classes; ++c) {
+          shifted[i * classes + c] = load(x[i * classes + c]) - largest;
+        }
+      }
+      WEFT_VECTOR_LOOP
+      for (std::int64_t i = 0; i < n; ++i) power[i] = exponential(shifted[i]);
+      for (std::int64_t i = 0; i < here; ++i) {
+        double sum = 0;
+        for (std::int64_t c = 0; c < classes; ++c) sum += power[i * classes + c];
+        log_sum[i] = static_cast<C>(sum);
+      }
+      WEFT_VECTOR_LOOP
+      for (std::int64_t i = 0; i < here; ++i) log_sum[i] = logarithm(log_sum[i]);
+      for (std::int64_t i = 0; i < here; ++i) {
+        for (std::int64_t c = 0; c < classes; ++c) {
+          y[i * classes + c] = store<T>(shifted[i * classes + c] - log_sum[i]);
+        }
+      }
+      continue;
+    }
+    // One long row, in pieces.
+    C largest = load(x[0]);
+    for (std::int64_t c = 1; c < classes; ++c) MaxOp::combine(largest, load(x[c]));
+    double sum = 0;
+    for (std::int64_t c = 0; c < classes; c += kBuffer) {
+      const std::int64_t n = std::min(kBuffer, classes - c);
+      WEFT_VECTOR_LOOP
+      for (std::int64_t i = 0; i < n; ++i) power[i] = exponential(load(x[c + i]) - largest);
+      for (std::int64_t i = 0; i < n; ++i) sum += power[i];
+    }
+    const C log_of_sum = static_cast<C>(std::log(sum));
+    WEFT_VECTOR_LOOP
+    for (std::int64_t c = 0; c < classes; ++c) {
+      y[c] = store<T>(load(x[c]) - largest - log_of_sum);
+    }
+  }
+}
+
+template <class T>
+void softmax_grad_row(std::int64_t classes, const void* in, double scale, double shift, void* out) {
+  using C = accumulate_t<T>;
+  const T* log_probs = static_cast<const T*>(in);
+  T* grad = static_cast<T*>(out);
+  const C factor = C(scale), offset = C(shift);
+  WEFT_VECTOR_LOOP
+  for (std::int64_t c = 0; c < classes; ++c) {
+    grad[c] = store<T>(factor * exponential(load(log_probs[c])) + offset);
+  }
+}
+
+template <class T>
+void squared_error_run(std::int64_t n, const void* a, const void* b, double* acc) {
+  using C = accumulate_t<T>;
+  // Each lane adds 16 terms in C, then all go on in f64.
+  constexpr int kLanes = 32;
+  constexpr std::int64_t kBlock = 16 * kLanes;
+  const T* x = static_cast<const T*>(a);
+  const T* t = static_cast<const T*>(b);
+  double total = *acc;
+  std::int64_t i = 0;
+  while (n - i >= kLanes) {
+    const std::int64_t end = i + std::min(kBlock, (n - i) / kLanes * kLanes);
+    C part[kLanes] = {};
+    for (; i < end; i += kLanes) {
+      for (int k = 0; k < kLanes; ++k) {
+        const C d = load(x[i + k]) - load(t[i + k]);
+        part[k] += d * d;
+      }
+    }
+    for (int k = 0; k < kLanes; ++k) total += static_cast<double>(part[k]);
+  }
+  for (; i < n; ++i) {
+    const C d = load(x[i]) - load(t[i]);
+    total += static_cast<double>(d * d);
+  }
+  *acc = total;
+}
+
+template <class T>
+void squared_error_grad_row(std::int64_t n, char* const* data, const void* params) {
+  using C = accumulate_t<T>;
+  const double* p = static_cast<const double*>(params);
+  const C norm = C(p[0]), grad_loss = C(p[1]);
+  T* grad = reinterpret_cast<T*>(data[0]);
+  const T* x = reinterpret_cast<const T*>(data[1]);
+  const T* t = reinterpret_cast<const T*>(data[2]);
+  WEFT_VECTOR_LOOP
+  for (std::int64_t i = 0; i < n; ++i) {
+    grad[i] = store<T>(norm * (load(x[i]) - load(t[i])) * grad_loss);
+  }
+}
+
+template <class T>
+void pool_step_row(std::int64_t channels, const void* in, std::int32_t position, void* largest,
+                   std::int32_t* winner) {
+  const T* x = static_cast<const T*>(in);
+  T* best = static_cast<T*>(largest);
+  WEFT_VECTOR_LOOP
+  for (std::int64_t c = 0; c < channels; ++c) {
+    const auto v = load(x[c]), b = load(best[c]);
+    // The first NaN stays: later values compare false, later NaNs find one already there.
+    const bool takes = (v > b) | ((v != v) & (b == b));
+    best[c] = takes ? x[c] : best[c];
+    winner[c] = takes ? position : winner[c];
+  }
+}
+
+template <class T>
+void fill(FloatKernels& kernels) {
+  kernels.loss.log_softmax = log_softmax_rows<T>;
+  kernels.loss.softmax_grad = softmax_grad_row<T>;
+  kernels.loss.squared_error = squared_error_run<T>;
+  kernels.loss.squared_error_grad = squared_error_grad_row<T>;
+  kernels.pool_step = pool_step_row<T>;
+}
+
+}  // namespace
+
+namespace WEFT_SIMD {
+
+void fill_loss(SimdKernels& table) {
+  fill<float>(table.f32);
+  fill<double>(table.f64);
+  fill<bf16>(table.bf16);
+}
+
+}  // namespace WEFT_SIMD
+}  // namespace weft::cpu

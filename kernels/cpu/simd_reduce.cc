@@ -1,0 +1,137 @@
+// Sums, maxima and minima of the floating types. Every f32 partial sum has at most some 20 terms per
+// lane before it goes on in f64, so the error does not grow with the length at all.
+#include "weft/kernels/cpu/element.h"
+#include "weft/kernels/cpu/lanes.h"
+#include "weft/kernels/cpu/simd.h"
+
+namespace weft::cpu {
+namespace {
+
+template <class Op, class T>
+double fold(const typename Lanes<T>::Vector& v) {
+  typename Lanes<T>::Scalar lane[Lanes<T>::kCount];
+  std::memcpy(lane, &v, sizeof v);
+  double total = lane[0];
+  for (int i = 1; i < Lanes<T>::kCount; ++i) Op::combine(total, static_cast<double>(lane[i]));
+  return total;
+}
+
+template <class T, class Op>
+void reduce_run(std::int64_t n, const void* data, void* acc) {
+  using L = Lanes<T>;
+  using Vector = typename L::Vector;
+  constexpr int kUnroll = 4;
+  constexpr std::int64_t kStep = kUnroll * L::kCount;
+  constexpr std::int64_t kBlock = 16 * kStep;
+  const T* x = static_cast<const T*>(data);
+  double total = *static_cast<double*>(acc);
+  std::int64_t i = 0;
+  while (n - i >= kStep) {
+    const std::int64_t end = i + std::min(kBlock, (n - i) / kStep * kStep);
+    Vector part[kUnroll];
+    for (int u = 0; u < kUnroll; ++u) L::load(x + i + u * L::kCount, part[u]);
+    for (i += kStep; i < end; i += kStep) {
+      for (int u = 0; u < kUnroll; ++u) {
+        Vector v;
+        L::load(x + i + u * L::kCount, v);
+        Op::combine(part[u], v);
+      }
+    }
+    Op::combine(part[0], part[1]);
+    Op::combine(part[2], part[3]);
+    Op::combine(part[0], part[2]);
+    Op::combine(total, fold<Op, T>(part[0]));
+  }
+  for (; i < n; ++i) Op::combine(total, static_cast<double>(load(x[i])));
+  *static_cast<double*>(acc) = total;
+}
+
+template <class T, class Op>
+void reduce_columns(std::int64_t rows, std::int64_t row_step, std::int64_t cols, const void* data,
+                    void* accumulators) {
+  using L = Lanes<T>;
+  using Vector = typename L::Vector;
+  constexpr std::int64_t kRows = 16;  // terms of a partial sum
+  const T* x = static_cast<const T*>(data);
+  double* acc = static_cast<double*>(accumulators);
+
+  // Narrow rows that lie densely: 16 of them look like one wide row.
+  constexpr std::int64_t kNarrow = 64;
+  if (cols < kNarrow && row_step == cols && rows >= 2 * 16) {
+    double wide[16 * kNarrow];
+    const std::int64_t width = 16 * cols;
+    for (std::int64_t i = 0; i < width; ++i) wide[i] = Op::template identity<double>();
+    const std::int64_t wide_rows = rows / 16;
+    reduce_columns<T, Op>(wide_rows, width, width, x, wide);
+    for (std::int64_t i = 0, c = 0; i < width; ++i) {
+      Op::combine(acc[c], wide[i]);
+      if (++c == cols) c = 0;
+    }
+    x += wide_rows * width;
+    rows -= wide_rows * 16;
+  }
+
+  std::int64_t c = 0;
+  for (; c + L::kCount <= cols; c += L::kCount) {
+    for (std::int64_t r = 0; r < rows; r += kRows) {
+      const std::int64_t end = std::min(r + kRows, rows);
+      Vector part;
+      L::load(x + r * row_step + c, part);
+      for (std::int64_t i = r + 1; i < end; ++i) {
+        Vector v;
+        L::load(x + i * row_step + c, v);
+        Op::combine(part, v);
+      }
+      typename L::Scalar lane[L::kCount];
+      std::memcpy(lane, &part, sizeof part);
+      for (int k = 0; k < L::kCount; ++k) Op::combine(acc[c + k], static_cast<double>(lane[k]));
+    }
+  }
+  for (std::int64_t r = 0; r < rows && c < cols; ++r) {
+    for (std::int64_t k = c; k < cols; ++k) {
+      Op::combine(acc[k], static_cast<double>(load(x[r * row_step + k])));
+    }
+  }
+}
+
+template <class T>
+void sum_of_squares_run(std::int64_t n, const void* data, void* acc) {
+  constexpr int kLanes = 32;  // enough independent sums to hide the latency of an addition
+  const T* x = static_cast<const T*>(data);
+  double part[kLanes] = {};
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int k = 0; k < kLanes; ++k) {
+      const double v = static_cast<double>(load(x[i + k]));
+      part[k] += v * v;
+    }
+  }
+  double total = *static_cast<double*>(acc);
+  for (int k = 0; k < kLanes; ++k) total += part[k];
+  for (; i < n; ++i) {
+    const double v = static_cast<double>(load(x[i]));
+    total += v * v;
+  }
+  *static_cast<double*>(acc) = total;
+}
+
+template <class T>
+void fill(ReduceRows& rows) {
+  rows.sum = {reduce_run<T, SumOp>, reduce_columns<T, SumOp>};
+  rows.max = {reduce_run<T, MaxOp>, reduce_columns<T, MaxOp>};
+  rows.min = {reduce_run<T, MinOp>, reduce_columns<T, MinOp>};
+  rows.sum_of_squares = sum_of_squares_run<T>;
+}
+
+}  // namespace
+
+namespace WEFT_SIMD {
+
+void fill_reduce(SimdKernels& table) {
+  fill<float>(table.f32.reduce);
+  fill<double>(table.f64.reduce);
+  fill<bf16>(table.bf16.reduce);
+}
+
+}  // namespace WEFT_SIMD
+}  // namespace weft::cpu

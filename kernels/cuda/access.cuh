@@ -1,0 +1,99 @@
+// How kernels read and write elements: by a fixed type (with 16-byte packs), or by a type known only
+// at run time, for the combinations that deserve no kernel of their own.
+#pragma once
+
+#include <cstdint>
+
+#include "weft/core/dtype.h"
+
+namespace weft::cuda {
+
+/// W neighbouring elements that travel as one load or store.
+template <class T, class Compute, int W>
+struct alignas(sizeof(T) * W) Pack {
+  T v[W];
+  __device__ Compute get(int k) const { return static_cast<Compute>(v[k]); }
+  __device__ void set(int k, Compute value) { v[k] = static_cast<T>(value); }
+};
+
+/// Elements of type T, computed with as Compute.
+template <class T, class Compute>
+struct Access {
+  static constexpr int bytes = sizeof(T);
+  template <int W>
+  using pack = Pack<T, Compute, W>;
+  T* data;
+
+  __device__ Access(void* p, DType) : data(static_cast<T*>(p)) {}
+
+  __device__ Compute load(std::int64_t i) const { return static_cast<Compute>(data[i]); }
+  __device__ void store(std::int64_t i, Compute value) const { data[i] = static_cast<T>(value); }
+
+  template <int W>
+  __device__ pack<W> load_pack(std::uint32_t i) const {
+    return reinterpret_cast<const pack<W>*>(data)[i];
+  }
+  template <int W>
+  __device__ void store_pack(std::uint32_t i, const pack<W>& p) const {
+    reinterpret_cast<pack<W>*>(data)[i] = p;
+  }
+};
+
+/// The usual case: bf16 is computed with in f32.
+template <class T>
+using Typed = Access<T, accumulate_t<T>>;
+/// Moves elements without looking at them, or reads and writes bool as bool.
+template <class T>
+using Raw = Access<T, T>;
+
+/// The integer types and bool, all as std::int64_t.
+struct AnyInt {
+  static constexpr int bytes = 0;  // not fixed: no packs
+  void* data;
+  DType dtype;
+
+  __device__ AnyInt(void* p, DType type) : data(p), dtype(type) {}
+
+  __device__ std::int64_t load(std::int64_t i) const {
+    switch (dtype) {
+      case DType::i64: return static_cast<const std::int64_t*>(data)[i];
+      case DType::i32: return static_cast<const std::int32_t*>(data)[i];
+      case DType::u8: return static_cast<const std::uint8_t*>(data)[i];
+      default: return static_cast<const bool*>(data)[i];
+    }
+  }
+  __device__ void store(std::int64_t i, std::int64_t value) const {
+    switch (dtype) {
+      case DType::i64: static_cast<std::int64_t*>(data)[i] = value; break;
+      case DType::i32: static_cast<std::int32_t*>(data)[i] = static_cast<std::int32_t>(value); break;
+      case DType::u8: static_cast<std::uint8_t*>(data)[i] = static_cast<std::uint8_t>(value); break;
+      default: static_cast<bool*>(data)[i] = value != 0;
+    }
+  }
+};
+
+/// f32, f64 and bf16, all as double; reading f32 and bf16 so is exact.
+struct AnyFloat {
+  static constexpr int bytes = 0;
+  void* data;
+  DType dtype;
+
+  __device__ AnyFloat(void* p, DType type) : data(p), dtype(type) {}
+
+  __device__ double load(std::int64_t i) const {
+    switch (dtype) {
+      case DType::f32: return static_cast<const float*>(data)[i];
+      case DType::f64: return static_cast<const double*>(data)[i];
+      default: return static_cast<float>(static_cast<const bf16*>(data)[i]);
+    }
+  }
+  __device__ void store(std::int64_t i, double value) const {
+    switch (dtype) {
+      case DType::f32: static_cast<float*>(data)[i] = static_cast<float>(value); break;
+      case DType::f64: static_cast<double*>(data)[i] = value; break;
+      default: static_cast<bf16*>(data)[i] = bf16(static_cast<float>(value));
+    }
+  }
+};
+
+}  // namespace weft::cuda

@@ -1,0 +1,54 @@
+// Folding values across the threads of a block, in a fixed order.
+#pragma once
+
+#include "weft/kernels/cuda/launch_size.h"
+
+namespace weft::cuda {
+
+/// Where a thread stands in a block of `groups` groups of `lanes` threads. Neighbouring threads are
+/// lanes of one group (lanes_inner) or of neighbouring groups.
+struct Place {
+  int lane, group;
+  __device__ Place(int lanes, int groups, bool lanes_inner) {
+    const int t = static_cast<int>(threadIdx.x);
+    lane = lanes_inner ? t % lanes : t / groups;
+    group = lanes_inner ? t / lanes : t % groups;
+  }
+};
+
+/// Folds the values of each group's lanes as a tree; every thread gets its group's result. lanes is
+/// a power of two, shared has room for one value per thread. All threads of the block must come.
+template <class Fold, class A>
+__device__ A fold_lanes(A value, A* shared, Place place, int lanes, int groups) {
+  shared[place.lane * groups + place.group] = value;
+  __syncthreads();
+  for (int half = lanes / 2; half > 0; half /= 2) {
+    if (place.lane < half) {
+      A& mine = shared[place.lane * groups + place.group];
+      mine = Fold::fold(mine, shared[(place.lane + half) * groups + place.group]);
+    }
+    __syncthreads();
+  }
+  const A result = shared[place.group];
+  __syncthreads();  // before shared is written again
+  return result;
+}
+
+struct Sum {
+  template <class A>
+  __device__ static A identity() {
+    return A(0);
+  }
+  template <class A>
+  __device__ static A fold(A a, A b) {
+    return a + b;
+  }
+};
+
+/// The block's sum of one value per thread, in every thread.
+template <class A>
+__device__ A block_sum(A value, A* shared) {
+  return fold_lanes<Sum>(value, shared, Place(kBlock, 1, true), kBlock, 1);
+}
+
+}  // namespace weft::cuda

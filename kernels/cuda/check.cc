@@ -1,0 +1,82 @@
+#include "weft/kernels/cuda/check.h"
+
+#include <string>
+
+#include "weft/core/thread_state.h"
+
+namespace weft::cuda {
+namespace {
+
+std::string current_device() {
+  int device = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) {
+    cudaGetLastError();
+    return "no device";
+  }
+  return to_string(Device(DeviceType::cuda, device));
+}
+
+/// The one text of all failures: "[cudnn] cudnnSetStream(..) failed: CUDNN_STATUS_.. on cuda:0".
+std::string describe(const char* call, const std::string& message) {
+  return detail::concat(call, " failed: ", message, " on ", current_device());
+}
+
+std::string message_of(cudaError_t status) {
+  return detail::concat(cudaGetErrorName(status), " (", cudaGetErrorString(status), ")");
+}
+
+}  // namespace
+
+void throw_status(cudaError_t status, const char* call, const char* file, int line) {
+  // A failed call leaves its status behind as the thread's last error, where the next launch
+  // would find it and blame an innocent kernel.
+  cudaGetLastError();
+  throw Error(status == cudaErrorMemoryAllocation ? ErrorCode::OutOfMemory : ErrorCode::Cuda, "cuda",
+              describe(call, message_of(status)), file, line);
+}
+
+void throw_status(cublasStatus_t status, const char* call, const char* file, int line) {
+  throw Error(ErrorCode::Library, "cublas",
+              describe(call, detail::concat(cublasLtGetStatusName(status), " (",
+                                            cublasLtGetStatusString(status), ")")),
+              file, line);
+}
+
+void throw_status(cudnnStatus_t status, const char* call, const char* file, int line) {
+  char detail_text[512] = "";
+  cudnnGetLastErrorString(detail_text, sizeof detail_text);
+  throw Error(ErrorCode::Library, "cudnn",
+              describe(call, detail::concat(cudnnGetErrorString(status), " (", detail_text, ")")),
+              file, line);
+}
+
+void log_status(cudaError_t status, const char* call, const char* file, int line) noexcept {
+  cudaGetLastError();
+  // At process exit the driver may be gone before the last tensor; its memory is too.
+  if (status == cudaErrorCudartUnloading) return;
+  try {
+    log_warning(detail::concat(describe(call, message_of(status)), " at ", file, ":", line));
+  } catch (...) {
+    // Nobody is left to tell.
+  }
+}
+
+bool capturing(const Stream& stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  WEFT_CUDA(cudaStreamIsCapturing(handle(stream), &status));
+  return status != cudaStreamCaptureStatusNone;
+}
+
+DeviceGuard::DeviceGuard(int device) {
+  int current = 0;
+  WEFT_CUDA(cudaGetDevice(&current));
+  if (current == device) return;
+  WEFT_CUDA(cudaSetDevice(device));
+  previous_ = current;
+}
+
+DeviceGuard::~DeviceGuard() {
+  if (previous_ >= 0) WEFT_CUDA_LOG(cudaSetDevice(previous_));
+}
+
+}  // namespace weft::cuda

@@ -1,0 +1,59 @@
+// Every call of the CUDA runtime and its libraries goes through one of these macros, so that a
+// failure says which call, what the library calls it, on which device and where.
+#pragma once
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <cudnn.h>
+
+#include "weft/core/error.h"
+#include "weft/core/runtime.h"
+
+namespace weft::cuda {
+
+[[noreturn]] void throw_status(cudaError_t status, const char* call, const char* file, int line);
+[[noreturn]] void throw_status(cublasStatus_t status, const char* call, const char* file, int line);
+[[noreturn]] void throw_status(cudnnStatus_t status, const char* call, const char* file, int line);
+
+/// For destructors and noexcept functions: a warning through the thread's log sink, no exception.
+void log_status(cudaError_t status, const char* call, const char* file, int line) noexcept;
+
+/// True while work on the stream is being recorded into a graph: nothing may wait or allocate then.
+bool capturing(const Stream& stream);
+
+inline cudaStream_t handle(const Stream& stream) {
+  return static_cast<cudaStream_t>(stream.handle);
+}
+
+/// Makes `device` current for a scope. Costs one thread-local read when it already is.
+class DeviceGuard {
+ public:
+  explicit DeviceGuard(int device);
+  ~DeviceGuard();
+  DeviceGuard(const DeviceGuard&) = delete;
+  DeviceGuard& operator=(const DeviceGuard&) = delete;
+
+ private:
+  int previous_ = -1;  // -1: nothing to put back
+};
+
+}  // namespace weft::cuda
+
+#define WEFT_CUDA_CHECK_(call, success)                                              \
+  do {                                                                               \
+    const auto weft_status_ = (call);                                                \
+    if (weft_status_ != (success)) [[unlikely]]                                      \
+      ::weft::cuda::throw_status(weft_status_, #call, __FILE__, __LINE__);           \
+  } while (0)
+
+#define WEFT_CUDA(call) WEFT_CUDA_CHECK_(call, cudaSuccess)
+#define WEFT_CUBLAS(call) WEFT_CUDA_CHECK_(call, CUBLAS_STATUS_SUCCESS)
+#define WEFT_CUDNN(call) WEFT_CUDA_CHECK_(call, CUDNN_STATUS_SUCCESS)
+
+/// WEFT_CUDA where nothing may be thrown.
+#define WEFT_CUDA_LOG(call)                                                          \
+  do {                                                                               \
+    const cudaError_t weft_status_ = (call);                                         \
+    if (weft_status_ != cudaSuccess) [[unlikely]]                                    \
+      ::weft::cuda::log_status(weft_status_, #call, __FILE__, __LINE__);             \
+  } while (0)

@@ -1,0 +1,489 @@
+// Convolutions by cuDNN's legacy interface.
+#include "weft/kernels/cuda/conv2d.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "weft/core/thread_state.h"
+#include "weft/kernels/cuda/check.h"
+#include "weft/kernels/cuda/conv_problem.h"
+#include "weft/kernels/cuda/families.h"
+#include "weft/kernels/cuda/handles.h"
+#include "weft/kernels/cuda/plan_cache.h"
+#include "weft/kernels/cuda/timing.h"
+
+namespace weft::cuda {
+namespace {
+
+// More than this an algorithm may not ask for: the fastest rarely does, and memory is for tensors.
+constexpr std::size_t kMaxWorkspace = std::size_t{1} << 30;
+// Of what cuDNN ranks first in each format, so many are tried.
+constexpr int kTried = 4;
+// Every algorithm of a pass at most twice, by kind of arithmetic.
+constexpr int kMaxAlgorithms = 2 * CUDNN_CONVOLUTION_FWD_ALGO_COUNT;
+// cuDNN's fast kernels want their operands aligned to this.
+constexpr std::size_t kAlignment = 256;
+
+std::size_t rounded_up(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+/// Owns one cuDNN descriptor.
+template <class T, cudnnStatus_t (*create)(T*), cudnnStatus_t (*destroy)(T)>
+class Descriptor {
+ public:
+  Descriptor() { WEFT_CUDNN(create(&descriptor_)); }
+  Descriptor(Descriptor&& other) noexcept
+      : descriptor_(std::exchange(other.descriptor_, nullptr)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+  }
+  ~Descriptor() {
+    if (descriptor_) destroy(descriptor_);
+  }
+  T get() const { return descriptor_; }
+
+ private:
+  T descriptor_ = nullptr;
+};
+
+using TensorDescriptor = Descriptor<cudnnTensorDescriptor_t, cudnnCreateTensorDescriptor,
+                                    cudnnDestroyTensorDescriptor>;
+using FilterDescriptor = Descriptor<cudnnFilterDescriptor_t, cudnnCreateFilterDescriptor,
+                                    cudnnDestroyFilterDescriptor>;
+using ConvDescriptor = Descriptor<cudnnConvolutionDescriptor_t, cudnnCreateConvolutionDescriptor,
+                                  cudnnDestroyConvolutionDescriptor>;
+
+cudnnTensorFormat_t library_format(MemoryFormat format) {
+  return format == MemoryFormat::nchw ? CUDNN_TENSOR_NCHW : CUDNN_TENSOR_NHWC;
+}
+
+cudnnDataType_t library_type(DType dtype) {
+  switch (dtype) {
+    case DType::f64: return CUDNN_DATA_DOUBLE;
+    case DType::bf16: return CUDNN_DATA_BFLOAT16;
+    default: return CUDNN_DATA_FLOAT;
+  }
+}
+
+/// What cuDNN has to know about a problem in one memory format.
+struct Descriptors {
+  TensorDescriptor big, small;
+  FilterDescriptor weights;
+  ConvDescriptor conv;
+
+  Descriptors(const ConvProblem& p, MemoryFormat format) {
+    const cudnnDataType_t type = library_type(p.dtype);
+    set(big, p.big, format, type);
+    set(small, p.small, format, type);
+    WEFT_CUDNN(cudnnSetFilter4dDescriptor(weights.get(), type, library_format(format),
+                                          int(p.weights[0]), int(p.weights[1]), int(p.weights[2]),
+                                          int(p.weights[3])));
+    const Conv2dParams& c = p.params;
+    WEFT_CUDNN(cudnnSetConvolution2dDescriptor(
+        conv.get(), int(c.padding[0]), int(c.padding[1]), int(c.stride[0]), int(c.stride[1]),
+        int(c.dilation[0]), int(c.dilation[1]), CUDNN_CROSS_CORRELATION,
+        p.dtype == DType::f64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT));
+    WEFT_CUDNN(cudnnSetConvolutionGroupCount(conv.get(), int(c.groups)));
+  }
+
+ private:
+  static void set(const TensorDescriptor& to, const Shape& shape, MemoryFormat format,
+                  cudnnDataType_t type) {
+    WEFT_CUDNN(cudnnSetTensor4dDescriptor(to.get(), library_format(format), type, int(shape[0]),
+                                          int(shape[1]), int(shape[2]), int(shape[3])));
+  }
+};
+
+/// An algorithm of a pass, by its number in cuDNN's enumeration of that pass.
+struct Algorithm {
+  int number = 0;
+  cudnnMathType_t math = CUDNN_DEFAULT_MATH;
+  bool deterministic = false;
+};
+
+/// True when cuDNN cannot do what was asked, as opposed to having failed.
+bool refused(cudnnStatus_t status) {
+  const auto category = CUDNN_STATUS_CATEGORY(status);
+  return category == CUDNN_STATUS_NOT_SUPPORTED || category == CUDNN_STATUS_BAD_PARAM;
+}
+
+template <class Perf>
+std::vector<Algorithm> supported(cudnnStatus_t status,
+                                 const std::array<Perf, kMaxAlgorithms>& perfs, int found) {
+  std::vector<Algorithm> out;
+  if (refused(status)) return out;
+  WEFT_CUDNN(status);
+  for (int i = 0; i < found; ++i) {
+    if (perfs[i].status != CUDNN_STATUS_SUCCESS) continue;
+    out.push_back({static_cast<int>(perfs[i].algo), perfs[i].mathType,
+                   perfs[i].determinism == CUDNN_DETERMINISTIC});
+  }
+  return out;
+}
+
+/// The algorithms cuDNN believes to work, best first.
+std::vector<Algorithm> ranked(ConvPass pass, cudnnHandle_t handle, const Descriptors& d) {
+  int found = 0;
+  switch (pass) {
+    case ConvPass::forward: {
+      std::array<cudnnConvolutionFwdAlgoPerf_t, kMaxAlgorithms> perfs{};
+      const cudnnStatus_t status = cudnnGetConvolutionForwardAlgorithm_v7(
+          handle, d.big.get(), d.weights.get(), d.conv.get(), d.small.get(), kMaxAlgorithms,
+          &found, perfs.data());
+      return supported(status, perfs, found);
+    }
+    case ConvPass::backward_data: {
+      std::array<cudnnConvolutionBwdDataAlgoPerf_t, kMaxAlgorithms> perfs{};
+      const cudnnStatus_t status = cudnnGetConvolutionBackwardDataAlgorithm_v7(
+          handle, d.weights.get(), d.small.get(), d.conv.get(), d.big.get(), kMaxAlgorithms,
+          &found, perfs.data());
+      return supported(status, perfs, found);
+    }
+    case ConvPass::backward_weights: {
+      std::array<cudnnConvolutionBwdFilterAlgoPerf_t, kMaxAlgorithms> perfs{};
+      const cudnnStatus_t status = cudnnGetConvolutionBackwardFilterAlgorithm_v7(
+          handle, d.big.get(), d.small.get(), d.conv.get(), d.weights.get(), kMaxAlgorithms,
+          &found, perfs.data());
+      return supported(status, perfs, found);
+    }
+  }
+  return {};
+}
+
+bool is_winograd(ConvPass pass, int algorithm) {
+  switch (pass) {
+    case ConvPass::forward:
+      return algorithm == CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD ||
+             algorithm == CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD_NONFUSED;
+    case ConvPass::backward_data:
+      return algorithm == CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD ||
+             algorithm == CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD_NONFUSED;
+    case ConvPass::backward_weights:
+      return algorithm == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD ||
+             algorithm == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD_NONFUSED;
+  }
+  return false;
+}
+
+/// One way to run a pass: a memory format, an algorithm, and what has to be rearranged for them.
+///
+///   workspace: [big copy][small copy][weights copy][cuDNN's own]
+class Execution {
+ public:
+  /// Nothing when the algorithm does not work after all, or wants too much memory.
+  static std::optional<Execution> make(const ConvProblem& p, int device, MemoryFormat format,
+                                       const Algorithm& algorithm) {
+    Execution e(p, format, algorithm);
+    WEFT_CUDNN(cudnnSetConvolutionMathType(e.descriptors_.conv.get(), algorithm.math));
+    const cudnnStatus_t status = e.query_workspace(cudnn_handle(device));
+    if (refused(status)) return std::nullopt;
+    WEFT_CUDNN(status);
+    if (e.library_bytes_ > kMaxWorkspace) return std::nullopt;
+    return e;
+  }
+
+  MemoryFormat format() const { return format_; }
+  std::size_t workspace_bytes() const {
+    return big_bytes_ + small_bytes_ + weights_bytes_ + library_bytes_;
+  }
+
+  /// Runs the pass, without bias. What it returns is cuDNN's answer.
+  cudnnStatus_t run(const Stream& stream, View big, View small, View weights,
+                    char* workspace) const {
+    const View given_weights = weights;
+    if (big_bytes_) big = rearranged(stream, big, workspace);
+    if (small_bytes_) small = rearranged(stream, small, workspace + big_bytes_);
+    if (weights_bytes_) {
+      weights.data = workspace + big_bytes_ + small_bytes_;
+      weights.strides = channels_last_strides(weights.shape);
+      if (pass_ != ConvPass::backward_weights) copy(stream, given_weights, weights);
+    }
+    const cudnnStatus_t status =
+        convolve(cudnn_handle(stream), big.data, small.data, weights.data,
+                 workspace + big_bytes_ + small_bytes_ + weights_bytes_);
+    if (status == CUDNN_STATUS_SUCCESS && weights_bytes_ && pass_ == ConvPass::backward_weights) {
+      copy(stream, weights, given_weights);
+    }
+    return status;
+  }
+
+ private:
+  Execution(const ConvProblem& p, MemoryFormat format, const Algorithm& algorithm)
+      : pass_(p.pass),
+        f64_(p.dtype == DType::f64),
+        format_(format),
+        algorithm_(algorithm.number),
+        descriptors_(p, format) {
+    const auto bytes = [&](const Shape& shape) {
+      return rounded_up(static_cast<std::size_t>(numel(shape)) * size_of(p.dtype));
+    };
+    if (p.reads_big() && !p.big_formats.has(format)) big_bytes_ = bytes(p.big);
+    if (p.reads_small() && !p.small_formats.has(format)) small_bytes_ = bytes(p.small);
+    if (format == MemoryFormat::nhwc && !p.weights_in_any_format()) {
+      weights_bytes_ = bytes(p.weights);
+    }
+  }
+
+  View rearranged(const Stream& stream, const View& given, char* to) const {
+    View out = given;
+    out.data = to;
+    out.strides = format_strides(given.shape, format_);
+    copy(stream, given, out);
+    return out;
+  }
+
+  cudnnStatus_t query_workspace(cudnnHandle_t handle) {
+    const Descriptors& d = descriptors_;
+    switch (pass_) {
+      case ConvPass::forward:
+        return cudnnGetConvolutionForwardWorkspaceSize(
+            handle, d.big.get(), d.weights.get(), d.conv.get(), d.small.get(),
+            static_cast<cudnnConvolutionFwdAlgo_t>(algorithm_), &library_bytes_);
+      case ConvPass::backward_data:
+        return cudnnGetConvolutionBackwardDataWorkspaceSize(
+            handle, d.weights.get(), d.small.get(), d.conv.get(), d.big.get(),
+            static_cast<cudnnConvolutionBwdDataAlgo_t>(algorithm_), &library_bytes_);
+      case ConvPass::backward_weights:
+        return cudnnGetConvolutionBackwardFilterWorkspaceSize(
+            handle, d.big.get(), d.small.get(), d.conv.get(), d.weights.get(),
+            static_cast<cudnnConvolutionBwdFilterAlgo_t>(algorithm_), &library_bytes_);
+    }
+    return CUDNN_STATUS_NOT_SUPPORTED;
+  }
+
+  cudnnStatus_t convolve(cudnnHandle_t handle, void* big, void* small, void* weights,
+                         void* workspace) const {
+    // cuDNN reads its scalars as double for f64 and as float for all else.
+    const double one64 = 1, zero64 = 0;
+    const float one32 = 1, zero32 = 0;
+    const void* const one = f64_ ? static_cast<const void*>(&one64) : &one32;
+    const void* const zero = f64_ ? static_cast<const void*>(&zero64) : &zero32;
+    const Descriptors& d = descriptors_;
+    switch (pass_) {
+      case ConvPass::forward:
+        return cudnnConvolutionForward(handle, one, d.big.get(), big, d.weights.get(), weights,
+                                       d.conv.get(),
+                                       static_cast<cudnnConvolutionFwdAlgo_t>(algorithm_),
+                                       workspace, library_bytes_, zero, d.small.get(), small);
+      case ConvPass::backward_data:
+        return cudnnConvolutionBackwardData(
+            handle, one, d.weights.get(), weights, d.small.get(), small, d.conv.get(),
+            static_cast<cudnnConvolutionBwdDataAlgo_t>(algorithm_), workspace, library_bytes_,
+            zero, d.big.get(), big);
+      case ConvPass::backward_weights:
+        return cudnnConvolutionBackwardFilter(
+            handle, one, d.big.get(), big, d.small.get(), small, d.conv.get(),
+            static_cast<cudnnConvolutionBwdFilterAlgo_t>(algorithm_), workspace, library_bytes_,
+            zero, d.weights.get(), weights);
+    }
+    return CUDNN_STATUS_NOT_SUPPORTED;
+  }
+
+  ConvPass pass_;
+  bool f64_;
+  MemoryFormat format_;
+  int algorithm_;
+  Descriptors descriptors_;
+  std::size_t big_bytes_ = 0, small_bytes_ = 0, weights_bytes_ = 0, library_bytes_ = 0;
+};
+
+/// The executions of one format, best first by cuDNN's estimate.
+std::vector<Execution> executions(const ConvProblem& p, int device, MemoryFormat format,
+                                  bool deterministic, bool tf32) {
+  const bool exact = p.dtype == DType::f32 && !tf32;
+  const Descriptors d(p, format);
+  WEFT_CUDNN(
+      cudnnSetConvolutionMathType(d.conv.get(), exact ? CUDNN_FMA_MATH : CUDNN_DEFAULT_MATH));
+  std::vector<Execution> out;
+  std::vector<Algorithm> taken;
+  for (Algorithm a : ranked(p.pass, cudnn_handle(device), d)) {
+    // What comes back may be kinder than what was asked for: FMA_MATH alone rules TF32 out, and
+    // ALLOW_CONVERSION would compute f32 in f16.
+    if (exact) a.math = CUDNN_FMA_MATH;
+    if (a.math == CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION) continue;
+    if (deterministic && (!a.deterministic || is_winograd(p.pass, a.number))) continue;
+    const auto same = [&](const Algorithm& b) { return a.number == b.number && a.math == b.math; };
+    if (std::any_of(taken.begin(), taken.end(), same)) continue;
+    taken.push_back(a);
+    if (auto made = Execution::make(p, device, format, a)) out.push_back(std::move(*made));
+    if (static_cast<int>(out.size()) == (deterministic ? 1 : kTried)) break;
+  }
+  return out;
+}
+
+class CudaConvPlan final : public Conv2dPlan {
+ public:
+  CudaConvPlan(const Conv2dArgs& args, int device, bool timed);
+  void run(const Stream& stream, const Conv2dArgs& args, void* workspace) const;
+
+ private:
+  std::size_t fastest(const std::vector<Execution>& executions) const;
+  void run_empty(const Stream& stream, const Conv2dArgs& args) const;
+
+  ConvProblem problem_;
+  int device_;
+  std::optional<Execution> execution_;  // nothing for an empty problem
+};
+
+/// The bias as a view over y's dimensions, of length 1 in all but channels.
+View channel_view(const View& bias) {
+  View view = bias;
+  view.shape = Shape{1, bias.shape[0], 1, 1};
+  view.strides = Strides{0, bias.strides[0], 0, 0};
+  return view;
+}
+
+CudaConvPlan::CudaConvPlan(const Conv2dArgs& args, int device, bool timed)
+    : problem_(args), device_(device) {
+  const DeviceGuard guard(device);
+  const ThreadState& state = thread_state();
+  output_format = problem_.preferred_format();
+  std::size_t bias_bytes = 0;
+  if (problem_.bias && problem_.pass == ConvPass::backward_weights) {
+    bias_bytes = reduce_workspace_bytes(ReduceOp::sum, args.y, channel_view(args.bias));
+  }
+  workspace_bytes = bias_bytes;
+  if (problem_.empty()) return;
+
+  if (!is_floating(problem_.dtype)) {
+    throw_unsupported("conv2d", Device(DeviceType::cuda, device), problem_.dtype);
+  }
+  WEFT_CHECK(problem_.fits_int(), Unsupported, "conv2d",
+             "cuDNN takes at most 2^31-1 elements per tensor; split the batch (x ",
+             to_string(args.x.shape), ", y ", to_string(args.y.shape), ")");
+
+  const MemoryFormat other =
+      output_format == MemoryFormat::nchw ? MemoryFormat::nhwc : MemoryFormat::nchw;
+  std::vector<Execution> choices;
+  for (const MemoryFormat format : {output_format, other}) {
+    // Without timing the images stay as they are, unless only the other format has an algorithm.
+    if (!timed && !choices.empty()) break;
+    for (Execution& e :
+         executions(problem_, device, format, state.deterministic, state.allow_tf32_conv)) {
+      choices.push_back(std::move(e));
+    }
+  }
+  WEFT_CHECK(!choices.empty(), Library, "conv2d", "cuDNN has no ",
+             state.deterministic ? "deterministic " : "", "algorithm for x ",
+             to_string(args.x.shape), ", w ", to_string(args.w.shape), ", y ",
+             to_string(args.y.shape), ", ", to_string(problem_.dtype), " on cuda:", device);
+  const std::size_t best = timed && choices.size() > 1 ? fastest(choices) : 0;
+  execution_ = std::move(choices[best]);
+  output_format = execution_->format();
+  // The bias gradient is summed before the pass needs the memory.
+  workspace_bytes = std::max(bias_bytes, execution_->workspace_bytes());
+}
+
+std::size_t CudaConvPlan::fastest(const std::vector<Execution>& choices) const {
+  const Stream stream = current_stream(Device(DeviceType::cuda, device_));
+  const auto bytes = [&](const Shape& shape) {
+    return rounded_up(static_cast<std::size_t>(numel(shape)) * size_of(problem_.dtype));
+  };
+  std::size_t workspace = 0;
+  for (const Execution& e : choices) workspace = std::max(workspace, e.workspace_bytes());
+  const std::size_t big_bytes = bytes(problem_.big), small_bytes = bytes(problem_.small);
+  const std::size_t weights_bytes = bytes(problem_.weights);
+  const TrialMemory memory(device_, big_bytes + small_bytes + weights_bytes + workspace);
+  if (!memory.data()) return 0;
+  char* const at_small = memory.data() + big_bytes;
+  char* const at_weights = at_small + small_bytes;
+  char* const at_workspace = at_weights + weights_bytes;
+
+  std::size_t best = 0;
+  double best_ms = std::numeric_limits<double>::infinity();
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    // The images as they will come: what the pass reads in the format given, what it writes in the
+    // execution's own.
+    const auto image = [&](char* data, const Shape& shape, bool read, const Formats& formats) {
+      MemoryFormat format = choices[i].format();
+      if (read && !formats.has(format)) {
+        format = formats.nchw ? MemoryFormat::nchw : MemoryFormat::nhwc;
+      }
+      return View{data, problem_.dtype, shape, format_strides(shape, format)};
+    };
+    const View big =
+        image(memory.data(), problem_.big, problem_.reads_big(), problem_.big_formats);
+    const View small =
+        image(at_small, problem_.small, problem_.reads_small(), problem_.small_formats);
+    const View weights{at_weights, problem_.dtype, problem_.weights,
+                       contiguous_strides(problem_.weights)};
+    const double ms = time_ms(stream, [&] {
+      return choices[i].run(stream, big, small, weights, at_workspace) == CUDNN_STATUS_SUCCESS;
+    });
+    if (ms < best_ms) {
+      best_ms = ms;
+      best = i;
+    }
+  }
+  return best;
+}
+
+/// One of the tensors has no elements: every sum is empty.
+void CudaConvPlan::run_empty(const Stream& stream, const Conv2dArgs& args) const {
+  switch (problem_.pass) {
+    case ConvPass::forward: return fill(stream, 0, ConvProblem::small_of(args));
+    case ConvPass::backward_data: return fill(stream, 0, ConvProblem::big_of(args));
+    case ConvPass::backward_weights: return fill(stream, 0, args.w);
+  }
+}
+
+void CudaConvPlan::run(const Stream& stream, const Conv2dArgs& args, void* workspace) const {
+  const DeviceGuard guard(device_);
+  if (problem_.bias && args.pass == ConvPass::backward_weights) {
+    reduce(stream, ReduceOp::sum, args.y, channel_view(args.bias), workspace);
+  }
+  if (!execution_) {
+    run_empty(stream, args);
+  } else {
+    const View& big = ConvProblem::big_of(args);
+    const View& small = ConvProblem::small_of(args);
+    if (problem_.pass != ConvPass::backward_weights) {
+      const View& written = problem_.pass == ConvPass::forward ? small : big;
+      WEFT_CHECK(formats_of(written).has(output_format), Internal, "conv2d",
+                 "the output is not in the format its plan names");
+    }
+    WEFT_CUDNN(execution_->run(stream, big, small, args.w, static_cast<char*>(workspace)));
+  }
+  if (problem_.bias && args.pass == ConvPass::forward) {
+    View bias = channel_view(args.bias);
+    bias.shape = args.y.shape;  // its strides of 0 broadcast it
+    binary(stream, BinaryOp::add, args.y, bias, args.y);
+  }
+}
+
+const Conv2dPlan& plan(const Conv2dArgs& args) {
+  static auto* const cache = new PlanCache<CudaConvPlan>;  // alive while statics are destroyed
+  // Weights are there in every pass; in backward_weights they may not be allocated yet.
+  const void* const known = args.pass == ConvPass::backward_weights ? args.x.data : args.w.data;
+  const int device = device_of(known);
+  const ThreadState& state = thread_state();
+  const auto key = ConvProblem(args).key(device, state.deterministic, state.allow_tf32_conv);
+  return cache->get(key, [&] {
+    const bool timed = !state.deterministic &&
+                       !capturing(current_stream(Device(DeviceType::cuda, device)));
+    return std::make_unique<CudaConvPlan>(args, device, timed);
+  });
+}
+
+void run(const Stream& stream, const Conv2dPlan& plan, const Conv2dArgs& args, void* workspace) {
+  static_cast<const CudaConvPlan&>(plan).run(stream, args, workspace);
+}
+
+}  // namespace
+
+Shape library_output_shape(const Conv2dArgs& args, MemoryFormat format) {
+  const ConvProblem problem(args);
+  const Descriptors d(problem, format);
+  int n = 0, c = 0, h = 0, w = 0;
+  WEFT_CUDNN(cudnnGetConvolution2dForwardOutputDim(d.conv.get(), d.big.get(), d.weights.get(), &n,
+                                                   &c, &h, &w));
+  return Shape{n, c, h, w};
+}
+
+Conv2dKernels conv2d_kernels() { return {.plan = plan, .run = run}; }
+
+}  // namespace weft::cuda

@@ -1,0 +1,56 @@
+// A convolution in the terms of cuDNN. No CUDA header: tested without a GPU.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "weft/kernels/conv.h"
+
+namespace weft::cuda {
+
+/// The memory formats a view is in; both when the order makes no difference (one channel, 1x1).
+struct Formats {
+  bool nchw = false;
+  bool nhwc = false;
+  bool has(MemoryFormat format) const { return format == MemoryFormat::nchw ? nchw : nhwc; }
+};
+Formats formats_of(const View& view);
+
+Strides format_strides(const Shape& shape, MemoryFormat format);
+
+/// cuDNN convolves a big image, [N,C,H,W], into a small one, [N,K,Ho,Wo], through weights
+/// [K,C/groups,R,S]. A transposed convolution is the same with the roles changed: its x is the
+/// small image, so its forward pass is cuDNN's backward_data, and the other way round. Its weights
+/// [C,K/groups,R,S] already have the small image's channels first.
+struct ConvProblem {
+  ConvPass pass = ConvPass::forward;  // cuDNN's
+  DType dtype = DType::f32;
+  bool transposed = false;
+  bool bias = false;
+  Conv2dParams params;
+  Shape big, small, weights;
+  Formats big_formats, small_formats;  // of those the pass reads
+
+  explicit ConvProblem(const Conv2dArgs& args);
+
+  bool reads_big() const { return pass != ConvPass::backward_data; }
+  bool reads_small() const { return pass != ConvPass::forward; }
+  /// True when an image or the weights have no elements.
+  bool empty() const { return numel(big) == 0 || numel(small) == 0 || numel(weights) == 0; }
+  /// cuDNN counts in int. True when all sizes and offsets fit.
+  bool fits_int() const;
+  /// The format of the images the pass reads, or the first of two.
+  MemoryFormat preferred_format() const;
+  /// Whether weights [K,C,R,S] and [K,R,S,C] are the same memory.
+  bool weights_in_any_format() const {
+    return weights[1] == 1 || (weights[2] == 1 && weights[3] == 1);
+  }
+
+  static const View& big_of(const Conv2dArgs& a) { return a.params.transposed ? a.y : a.x; }
+  static const View& small_of(const Conv2dArgs& a) { return a.params.transposed ? a.x : a.y; }
+
+  /// What a plan is found by.
+  std::array<std::int64_t, 28> key(int device, bool deterministic, bool tf32) const;
+};
+
+}  // namespace weft::cuda

@@ -1,0 +1,74 @@
+// Device side of y[i] = f(x[i]...).
+#pragma once
+
+#include <algorithm>
+#include <utility>
+
+#include "weft/kernels/cuda/access.cuh"
+#include "weft/kernels/cuda/elementwise.h"
+
+namespace weft::cuda {
+
+// The widest load of a thread; several neighbouring elements share it.
+inline constexpr int kPackBytes = 16;
+
+template <int W, class Y, class F, class... P>
+__device__ void apply_packs(const F& f, const Y& y, std::uint32_t i, const P&... packs) {
+  typename Y::template pack<W> out;
+#pragma unroll
+  for (int k = 0; k < W; ++k) out.set(k, f(packs.get(k)...));
+  y.template store_pack<W>(i, out);
+}
+
+template <int W, class Y, class... X, class F, int N, std::size_t... I>
+__device__ void map_dense(const MapArgs<N>& args, const F& f, std::index_sequence<I...>) {
+  const Y y(args.data[0], args.dtype[0]);
+  const std::uint32_t packs = args.n / W;
+  const std::uint32_t first = blockIdx.x * kBlock + threadIdx.x;
+  for (std::uint32_t i = first; i < packs; i += gridDim.x * kBlock) {
+    apply_packs<W>(f, y, i, X(args.data[1 + I], args.dtype[1 + I]).template load_pack<W>(i)...);
+  }
+  const std::uint32_t tail = packs * W + first;  // fewer than W elements: the first block has them
+  if (tail < args.n) y.store(tail, f(X(args.data[1 + I], args.dtype[1 + I]).load(tail)...));
+}
+
+template <class Y, class... X, class F, int N, std::size_t... I>
+__device__ void map_strided(const MapArgs<N>& args, const F& f, std::index_sequence<I...>) {
+  const Y y(args.data[0], args.dtype[0]);
+  for (std::uint32_t i = blockIdx.x * kBlock + threadIdx.x; i < args.n; i += gridDim.x * kBlock) {
+    const OffsetArray<N> offset = args.offsets.at(i);
+    y.store(offset.at[0],
+            f(X(args.data[1 + I], args.dtype[1 + I]).load(offset.at[1 + I])...));
+  }
+}
+
+// n is at most kMaxSmall and a grid has at most kMaxBlocks * kBlock = 2^22 threads, so the 32-bit
+// loop variables cannot wrap. In place is fine: a thread reads an element before it writes it.
+
+template <int W, class F, class Y, class... X>
+__global__ void __launch_bounds__(kBlock)
+    dense_kernel(const __grid_constant__ MapArgs<1 + sizeof...(X)> args, const F f) {
+  map_dense<W, Y, X...>(args, f, std::index_sequence_for<X...>{});
+}
+
+template <class F, class Y, class... X>
+__global__ void __launch_bounds__(kBlock)
+    strided_kernel(const __grid_constant__ MapArgs<1 + sizeof...(X)> args, const F f) {
+  map_strided<Y, X...>(args, f, std::index_sequence_for<X...>{});
+}
+
+/// y[i] = f(x[i]...); Y and X say how the views are accessed. The views must have those types.
+template <class Y, class... X, class F, class... V>
+void map(const Launch& from, const Stream& stream, const F& f, const View& y, const V&... x) {
+  static_assert(sizeof...(X) == sizeof...(V));
+  MapKernels kernels;
+  kernels.strided = reinterpret_cast<const void*>(strided_kernel<F, Y, X...>);
+  if constexpr (Y::bytes > 0 && ((X::bytes > 0) && ...)) {
+    kernels.pack = kPackBytes / std::max({Y::bytes, X::bytes...});
+    kernels.dense = reinterpret_cast<const void*>(
+        dense_kernel<kPackBytes / std::max({Y::bytes, X::bytes...}), F, Y, X...>);
+  }
+  run_map<1 + sizeof...(X)>(from, stream, kernels, {&y, &x...}, &f);
+}
+
+}  // namespace weft::cuda

@@ -1,0 +1,40 @@
+// The pieces the backend's kernel table is put together from, one per file.
+#pragma once
+
+#include "weft/kernels/backend.h"
+
+namespace weft::cuda {
+
+void unary(const Stream&, UnaryOp, UnaryParams, const View& x, const View& y);
+void unary_backward(const Stream&, UnaryOp, UnaryParams, const View& grad_y, const View& saved,
+                    const View& grad_x);
+void binary(const Stream&, BinaryOp, const View& a, const View& b, const View& y);
+void binary_backward(const Stream&, BinaryOp, bool of_b, const View& grad_y, const View& a,
+                     const View& b, const View& grad);
+void add_scaled(const Stream&, double alpha, const View& x, const View& y);
+void compare(const Stream&, CompareOp, const View& a, const View& b, const View& y);
+void where(const Stream&, const View& condition, const View& a, const View& b, const View& y);
+void copy(const Stream&, const View& x, const View& y);
+void fill(const Stream&, double value, const View& y);
+void arange(const Stream&, double start, double step, const View& y);
+
+std::size_t reduce_workspace_bytes(ReduceOp, const View& x, const View& y);
+void reduce(const Stream&, ReduceOp, const View& x, const View& y, void* workspace);
+void arg_reduce(const Stream&, ArgReduceOp, const View& x, int dim, const View& y);
+
+/// f.operator()<T>() for f32, f64 and bf16; anything else is an Unsupported error of `op`.
+template <class F>
+void for_floating(const char* op, const Stream& stream, DType dtype, F&& f) {
+  if (!is_floating(dtype)) throw_unsupported(op, stream.device, dtype);
+  dispatch_floating(dtype, op, f);
+}
+
+MatmulKernels matmul_kernels();
+Conv2dKernels conv2d_kernels();
+PoolingKernels pooling_kernels();
+IndexingKernels indexing_kernels();
+LossKernels loss_kernels();
+RandomKernels random_kernels();
+OptimKernels optim_kernels();
+
+}  // namespace weft::cuda

@@ -1,0 +1,142 @@
+#include "weft/kernels/cuda/handles.h"
+
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "weft/kernels/cuda/runtime.h"
+
+namespace weft::cuda {
+namespace {
+
+struct Cudnn {
+  using type = cudnnHandle_t;
+  static type create() {
+    type made = nullptr;
+    WEFT_CUDNN(cudnnCreate(&made));
+    return made;
+  }
+  static void destroy(type h) noexcept { cudnnDestroy(h); }
+};
+
+struct CublasLt {
+  using type = cublasLtHandle_t;
+  static type create() {
+    type made = nullptr;
+    WEFT_CUBLAS(cublasLtCreate(&made));
+    return made;
+  }
+  static void destroy(type h) noexcept { cublasLtDestroy(h); }
+};
+
+/// Owns one handle of one device.
+template <class Library>
+class Handle {
+ public:
+  explicit Handle(int device) : device_(device) {
+    const DeviceGuard guard(device);
+    handle_ = Library::create();
+  }
+  Handle(Handle&& other) noexcept
+      : device_(other.device_), handle_(std::exchange(other.handle_, nullptr)) {}
+  Handle& operator=(Handle&& other) noexcept {
+    std::swap(device_, other.device_);
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~Handle() {
+    if (handle_) Library::destroy(handle_);
+  }
+  int device() const { return device_; }
+  typename Library::type get() const { return handle_; }
+
+ private:
+  int device_;
+  typename Library::type handle_ = nullptr;
+};
+
+/// Handles of threads that have ended, for the next ones: making one takes up to a second. Never
+/// destroyed, since at process exit the libraries may be torn down before it.
+template <class Library>
+struct Pool {
+  std::mutex mutex;
+  std::vector<Handle<Library>> idle;
+
+  static Pool& instance() {
+    static Pool* const pool = new Pool;
+    return *pool;
+  }
+
+  Handle<Library> take(int device) {
+    {
+      const std::lock_guard lock(mutex);
+      for (auto it = idle.begin(); it != idle.end(); ++it) {
+        if (it->device() != device) continue;
+        Handle<Library> found = std::move(*it);
+        idle.erase(it);
+        return found;
+      }
+    }
+    return Handle<Library>(device);
+  }
+};
+
+/// One thread's handles, one per device it has used; given back when the thread ends.
+template <class Library>
+class ThreadHandles {
+ public:
+  typename Library::type get(int device) {
+    for (const auto& h : handles_) {
+      if (h.device() == device) return h.get();
+    }
+    handles_.push_back(Pool<Library>::instance().take(device));
+    return handles_.back().get();
+  }
+
+  ~ThreadHandles() {
+    auto& pool = Pool<Library>::instance();
+    const std::lock_guard lock(pool.mutex);
+    try {
+      for (auto& h : handles_) pool.idle.push_back(std::move(h));
+    } catch (...) {
+      // No memory to keep it: the handle is destroyed with handles_.
+    }
+  }
+
+ private:
+  std::vector<Handle<Library>> handles_;
+};
+
+template <class Library>
+typename Library::type thread_handle(int device) {
+  thread_local ThreadHandles<Library> handles;
+  return handles.get(device);
+}
+
+}  // namespace
+
+cudnnHandle_t cudnn_handle(int device) { return thread_handle<Cudnn>(device); }
+
+cudnnHandle_t cudnn_handle(const Stream& stream) {
+  const cudnnHandle_t h = cudnn_handle(stream.device.index);
+  WEFT_CUDNN(cudnnSetStream(h, handle(stream)));
+  return h;
+}
+
+cublasLtHandle_t cublas_handle(int device) { return thread_handle<CublasLt>(device); }
+
+void* scratch(const Stream& stream) {
+  static std::mutex mutex;
+  static auto* const of_stream = new std::map<std::pair<int, void*>, void*>;
+  const std::lock_guard lock(mutex);
+  void*& p = (*of_stream)[{stream.device.index, stream.handle}];
+  if (!p) {
+    p = cuda_runtime().allocate(stream.device.index, kScratchBytes);
+    WEFT_CHECK(p, OutOfMemory, "scratch", "no ", kScratchBytes, " bytes left on ",
+               to_string(stream.device));
+  }
+  return p;
+}
+
+}  // namespace weft::cuda

@@ -1,0 +1,35 @@
+// The only way kernels are launched.
+#pragma once
+
+#include <source_location>
+#include <type_traits>
+
+#include "weft/kernels/cuda/check.h"
+#include "weft/kernels/cuda/launch_size.h"
+
+namespace weft::cuda {
+
+/// A kernel's name together with the place that launches it, both for the error text.
+struct Launch {
+  const char* name;
+  std::source_location where;
+  Launch(const char* n, std::source_location w = std::source_location::current())
+      : name(n), where(w) {}
+};
+
+/// Queues `kernel` on the stream's device and asks for its error; with WEFT_SYNC=1 also waits for
+/// it, so that a fault inside is reported here and not by a later call. arguments[i] points to the
+/// i-th parameter, of exactly the declared type.
+void launch_untyped(const Launch& from, const Stream& stream, const void* kernel, dim3 grid,
+                    int block, void** arguments);
+
+/// The same with checked arguments. `kernel` must be compiled for blocks of up to `block` threads
+/// (__launch_bounds__).
+template <class... Params>
+void launch(const Launch& from, const Stream& stream, void (*kernel)(Params...), dim3 grid,
+            int block, const std::type_identity_t<Params>&... args) {
+  void* arguments[] = {const_cast<void*>(static_cast<const void*>(&args))...};
+  launch_untyped(from, stream, reinterpret_cast<const void*>(kernel), grid, block, arguments);
+}
+
+}  // namespace weft::cuda

@@ -1,0 +1,256 @@
+// Matrix products by cuBLASLt.
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <vector>
+
+#include "weft/core/thread_state.h"
+#include "weft/kernels/cuda/check.h"
+#include "weft/kernels/cuda/families.h"
+#include "weft/kernels/cuda/handles.h"
+#include "weft/kernels/cuda/matmul_problem.h"
+#include "weft/kernels/cuda/plan_cache.h"
+#include "weft/kernels/cuda/timing.h"
+
+namespace weft::cuda {
+namespace {
+
+// What NVIDIA recommends for Hopper; smaller GPUs ask for less by themselves.
+constexpr std::size_t kMaxWorkspace = std::size_t{32} << 20;
+// Of what the library's heuristics rank first, so many are tried.
+constexpr int kCandidates = 8;
+// The alignment the fast kernels want; fresh tensors have it, some slices do not.
+constexpr std::uint32_t kAligned = 16;
+
+struct Choice {
+  bool valid = false;
+  cublasLtMatmulAlgo_t algorithm{};
+  std::size_t workspace = 0;
+};
+
+class CudaMatmulPlan final : public Plan {
+ public:
+  CudaMatmulPlan(const MatmulArgs& args, int device, bool timed);
+
+  void run(const Stream& stream, const MatmulArgs& args, void* workspace) const;
+
+ private:
+  bool is_f64() const { return problem_.dtype == DType::f64; }
+  void make_layout(const Matrix& matrix, cublasLtMatrixLayout_t layout) const;
+  cublasLtMatmulDescOpaque_t make_description(const void* bias) const;
+  std::vector<Choice> candidates(std::uint32_t alignment) const;
+  Choice fastest(const std::vector<Choice>& choices) const;
+  cublasStatus_t multiply(const Stream& stream, const Choice& choice, const void* a,
+                          const void* b, void* y, const void* bias, bool add_to_y,
+                          void* workspace) const;
+  void run_empty(const Stream& stream, const MatmulArgs& args) const;
+
+  MatmulProblem problem_;
+  int device_;
+  cudaDataType_t type_ = CUDA_R_32F;
+  cublasComputeType_t compute_ = CUBLAS_COMPUTE_32F;
+  bool epilogue_ = false;  // the bias is added by cuBLAS, not put into y beforehand
+  // Mutable because the C interface takes layouts by pointer to non-const; it only reads them.
+  mutable cublasLtMatrixLayoutOpaque_t a_layout_{}, b_layout_{}, y_layout_{};
+  Choice aligned_;   // for views aligned to kAligned
+  Choice unaligned_; // for any views
+};
+
+CudaMatmulPlan::CudaMatmulPlan(const MatmulArgs& args, int device, bool timed)
+    : problem_(args), device_(device) {
+  switch (problem_.dtype) {
+    case DType::f32:
+      if (thread_state().allow_tf32_matmul) compute_ = CUBLAS_COMPUTE_32F_FAST_TF32;
+      break;
+    case DType::f64:
+      type_ = CUDA_R_64F;
+      compute_ = CUBLAS_COMPUTE_64F;
+      break;
+    case DType::bf16: type_ = CUDA_R_16BF; break;
+    default: throw_unsupported("matmul", Device(DeviceType::cuda, device), problem_.dtype);
+  }
+  if (problem_.k == 0) return;  // nothing to multiply
+  WEFT_CHECK(problem_.batch <= std::numeric_limits<std::int32_t>::max(), Unsupported, "matmul",
+             "a batch of ", problem_.batch, " is more than cuBLAS takes (2^31-1)");
+  const DeviceGuard guard(device);
+  make_layout(problem_.a, &a_layout_);
+  make_layout(problem_.b, &b_layout_);
+  make_layout(problem_.y, &y_layout_);
+
+  epilogue_ = problem_.dense_bias;
+  std::vector<Choice> choices = candidates(kAligned);
+  if (choices.empty() && epilogue_) {
+    epilogue_ = false;  // not every type and shape has a kernel that adds a bias
+    choices = candidates(kAligned);
+  }
+  WEFT_CHECK(!choices.empty(), Library, "matmul", "cuBLASLt has no algorithm for a ",
+             to_string(args.a.shape), ", b ", to_string(args.b.shape), ", ",
+             to_string(problem_.dtype), " on cuda:", device);
+  aligned_ = timed && choices.size() > 1 ? fastest(choices) : choices.front();
+  const std::vector<Choice> slow = candidates(static_cast<std::uint32_t>(size_of(problem_.dtype)));
+  if (!slow.empty()) unaligned_ = slow.front();
+  workspace_bytes = std::max(aligned_.workspace, unaligned_.workspace);
+}
+
+void CudaMatmulPlan::make_layout(const Matrix& matrix, cublasLtMatrixLayout_t layout) const {
+  WEFT_CUBLAS(cublasLtMatrixLayoutInit(layout, type_, static_cast<std::uint64_t>(matrix.rows),
+                                       static_cast<std::uint64_t>(matrix.columns), matrix.ld));
+  const auto batch = static_cast<std::int32_t>(problem_.batch);
+  WEFT_CUBLAS(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch,
+                                               sizeof batch));
+  WEFT_CUBLAS(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                               &matrix.batch_stride, sizeof matrix.batch_stride));
+}
+
+// Made anew for each call, since it holds the address of the bias; it lives on the stack.
+cublasLtMatmulDescOpaque_t CudaMatmulPlan::make_description(const void* bias) const {
+  cublasLtMatmulDescOpaque_t made{};
+  WEFT_CUBLAS(cublasLtMatmulDescInit(&made, compute_, is_f64() ? CUDA_R_64F : CUDA_R_32F));
+  // cuBLAS's A is b, its B is a, see MatmulProblem.
+  const cublasOperation_t op_a = problem_.b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+  const cublasOperation_t op_b = problem_.a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+  WEFT_CUBLAS(
+      cublasLtMatmulDescSetAttribute(&made, CUBLASLT_MATMUL_DESC_TRANSA, &op_a, sizeof op_a));
+  WEFT_CUBLAS(
+      cublasLtMatmulDescSetAttribute(&made, CUBLASLT_MATMUL_DESC_TRANSB, &op_b, sizeof op_b));
+  if (epilogue_) {
+    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    WEFT_CUBLAS(cublasLtMatmulDescSetAttribute(&made, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
+                                               sizeof epilogue));
+    WEFT_CUBLAS(cublasLtMatmulDescSetAttribute(&made, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
+                                               sizeof bias));
+  }
+  return made;
+}
+
+std::vector<Choice> CudaMatmulPlan::candidates(std::uint32_t alignment) const {
+  // The heuristics read the alignment of the bias off its address, and nothing else.
+  cublasLtMatmulDescOpaque_t description =
+      make_description(reinterpret_cast<const void*>(std::uintptr_t{alignment}));
+  cublasLtMatmulPreferenceOpaque_t preference{};
+  WEFT_CUBLAS(cublasLtMatmulPreferenceInit(&preference));
+  WEFT_CUBLAS(cublasLtMatmulPreferenceSetAttribute(
+      &preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kMaxWorkspace, sizeof kMaxWorkspace));
+  // Partial sums of a split k are added in the compute type, not in bf16.
+  const std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  WEFT_CUBLAS(cublasLtMatmulPreferenceSetAttribute(
+      &preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions, sizeof reductions));
+  for (const auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+                               CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                               CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+                               CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+    WEFT_CUBLAS(cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &alignment,
+                                                     sizeof alignment));
+  }
+  std::array<cublasLtMatmulHeuristicResult_t, kCandidates> results{};
+  int found = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      cublas_handle(device_), &description, &b_layout_, &a_layout_, &y_layout_, &y_layout_,
+      &preference, kCandidates, results.data(), &found);
+  std::vector<Choice> choices;
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) return choices;
+  WEFT_CUBLAS(status);
+  for (int i = 0; i < found; ++i) {
+    if (results[i].state != CUBLAS_STATUS_SUCCESS) continue;
+    choices.push_back({true, results[i].algo, results[i].workspaceSize});
+  }
+  return choices;
+}
+
+Choice CudaMatmulPlan::fastest(const std::vector<Choice>& choices) const {
+  const Stream stream = current_stream(Device(DeviceType::cuda, device_));
+  std::size_t workspace = 0;
+  for (const Choice& c : choices) workspace = std::max(workspace, c.workspace);
+  const std::size_t element = size_of(problem_.dtype);
+  const auto bytes_of = [&](const Matrix& m) {
+    return (static_cast<std::size_t>(m.extent(problem_.batch)) * element + 255) / 256 * 256;
+  };
+  const std::size_t a = bytes_of(problem_.a), b = bytes_of(problem_.b), y = bytes_of(problem_.y);
+  const TrialMemory memory(device_, a + b + y + problem_.n * element + 256 + workspace);
+  if (!memory.data()) return choices.front();
+  char* const at_b = memory.data() + a;
+  char* const at_y = at_b + b;
+  char* const at_workspace = at_y + y;
+  char* const at_bias = at_workspace + (workspace + 255) / 256 * 256;
+  const Choice* best = &choices.front();
+  double best_ms = std::numeric_limits<double>::infinity();
+  for (const Choice& choice : choices) {
+    const double ms = time_ms(stream, [&] {
+      return multiply(stream, choice, memory.data(), at_b, at_y, at_bias, problem_.accumulate,
+                      at_workspace) == CUBLAS_STATUS_SUCCESS;
+    });
+    if (ms < best_ms) {
+      best_ms = ms;
+      best = &choice;
+    }
+  }
+  return *best;
+}
+
+cublasStatus_t CudaMatmulPlan::multiply(const Stream& stream, const Choice& choice, const void* a,
+                                        const void* b, void* y, const void* bias, bool add_to_y,
+                                        void* workspace) const {
+  cublasLtMatmulDescOpaque_t description = make_description(bias);
+  const double alpha64 = 1, beta64 = add_to_y ? 1 : 0;
+  const float alpha32 = 1, beta32 = add_to_y ? 1 : 0;
+  const void* const alpha = is_f64() ? static_cast<const void*>(&alpha64) : &alpha32;
+  const void* const beta = is_f64() ? static_cast<const void*>(&beta64) : &beta32;
+  return cublasLtMatmul(cublas_handle(device_), &description, alpha, b, &b_layout_, a, &a_layout_,
+                        beta, y, &y_layout_, y, &y_layout_, &choice.algorithm, workspace,
+                        choice.workspace, handle(stream));
+}
+
+/// The bias as a view of y's shape.
+View broadcast_bias(const MatmulArgs& args) {
+  View bias = args.bias;
+  bias.shape = args.y.shape;
+  bias.strides = Strides{0, 0, args.bias.strides[0]};
+  return bias;
+}
+
+void CudaMatmulPlan::run_empty(const Stream& stream, const MatmulArgs& args) const {
+  if (args.bias) {
+    copy(stream, broadcast_bias(args), args.y);
+  } else if (!args.accumulate) {
+    fill(stream, 0, args.y);
+  }
+}
+
+void CudaMatmulPlan::run(const Stream& stream, const MatmulArgs& args, void* workspace) const {
+  if (problem_.k == 0) return run_empty(stream, args);
+  bool is_aligned = true;
+  for (const void* p : {args.a.data, args.b.data, args.y.data, args.bias.data}) {
+    is_aligned &= reinterpret_cast<std::uintptr_t>(p) % kAligned == 0;
+  }
+  const Choice& choice = is_aligned ? aligned_ : unaligned_;
+  WEFT_CHECK(choice.valid, Library, "matmul", "cuBLASLt has no algorithm for views not aligned to ",
+             kAligned, " bytes, ", to_string(problem_.dtype), "; copy them first");
+  const DeviceGuard guard(device_);
+  const bool prefilled = problem_.bias && !epilogue_;
+  if (prefilled) copy(stream, broadcast_bias(args), args.y);
+  WEFT_CUBLAS(multiply(stream, choice, args.a.data, args.b.data, args.y.data, args.bias.data,
+                       problem_.accumulate || prefilled, workspace));
+}
+
+const Plan& plan(const MatmulArgs& args) {
+  static auto* const cache = new PlanCache<CudaMatmulPlan>;  // alive while statics are destroyed
+  const int device = device_of(args.a.data);
+  const ThreadState& state = thread_state();
+  const auto key =
+      MatmulProblem(args).key(device, state.deterministic, state.allow_tf32_matmul);
+  return cache->get(key, [&] {
+    const bool timed = !state.deterministic &&
+                       !capturing(current_stream(Device(DeviceType::cuda, device)));
+    return std::make_unique<CudaMatmulPlan>(args, device, timed);
+  });
+}
+
+void run(const Stream& stream, const Plan& plan, const MatmulArgs& args, void* workspace) {
+  static_cast<const CudaMatmulPlan&>(plan).run(stream, args, workspace);
+}
+
+}  // namespace
+
+MatmulKernels matmul_kernels() { return {.plan = plan, .run = run}; }
+
+}  // namespace weft::cuda

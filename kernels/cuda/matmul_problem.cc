@@ -1,0 +1,52 @@
+#include "weft/kernels/cuda/matmul_problem.h"
+
+namespace weft::cuda {
+namespace {
+
+/// A view [B,R,C] as the transpose that column-major reading makes of it.
+Matrix column_major(const View& view) {
+  const std::int64_t rows = view.shape[1], columns = view.shape[2];
+  const std::int64_t row_stride = view.strides[1], column_stride = view.strides[2];
+  Matrix m;
+  m.batch_stride = view.strides[0];
+  // The strides of a dimension of length 1 mean nothing; cuBLAS still wants an ld as long as a row.
+  const bool row_major =
+      (column_stride == 1 || columns == 1) && (row_stride >= columns || rows == 1);
+  if (row_major) {
+    m.rows = columns;
+    m.columns = rows;
+    m.ld = rows == 1 ? columns : row_stride;
+  } else {
+    m.rows = rows;
+    m.columns = columns;
+    m.ld = columns == 1 ? rows : column_stride;
+    m.transposed = true;
+  }
+  return m;
+}
+
+}  // namespace
+
+MatmulProblem::MatmulProblem(const MatmulArgs& args)
+    : dtype(args.a.dtype),
+      batch(args.a.shape[0]),
+      m(args.a.shape[1]),
+      n(args.b.shape[2]),
+      k(args.a.shape[2]),
+      a(column_major(args.a)),
+      b(column_major(args.b)),
+      bias(static_cast<bool>(args.bias)),
+      dense_bias(bias && (n == 1 || args.bias.strides[0] == 1)),
+      accumulate(args.accumulate) {
+  y = Matrix{n, m, n, m * n, false};
+}
+
+std::array<std::int64_t, 17> MatmulProblem::key(int device, bool deterministic, bool tf32) const {
+  return {static_cast<std::int64_t>(dtype), batch, m, n, k,
+          a.ld, a.batch_stride, a.transposed,
+          b.ld, b.batch_stride, b.transposed,
+          bias, dense_bias, accumulate,
+          device, deterministic, tf32};
+}
+
+}  // namespace weft::cuda

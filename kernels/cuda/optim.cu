@@ -1,0 +1,249 @@
+// Optimiser updates: one launch for all parameters of a step (up to kMaxSlots). Learning rate, step
+// and factors are read from device memory, so that a captured step stays valid.
+#include <cmath>
+
+#include "weft/kernels/cuda/access.cuh"
+#include "weft/kernels/cuda/block_fold.cuh"
+#include "weft/kernels/cuda/families.h"
+#include "weft/kernels/cuda/handles.h"
+#include "weft/kernels/cuda/launch.h"
+#include "weft/kernels/cuda/slot_table.h"
+
+namespace weft::cuda {
+namespace {
+
+static_assert(sizeof(SlotTable) + 128 <= 4096, "kernel parameters");
+
+// Elements a thread has in flight: with up to four streams of 16 bytes each.
+template <class T>
+constexpr int kWidth = 16 / static_cast<int>(sizeof(T));
+
+/// One element's values while they are worked on. C is float for f32 and bf16, double for f64.
+template <class C>
+struct Element {
+  C param, grad, state1, state2;
+};
+
+/// Which of the four arrays an update reads and writes.
+struct Uses {
+  bool param, state1, state2, writes_grad;
+};
+
+template <class T>
+__device__ bool aligned(const void* p) {
+  return reinterpret_cast<std::uintptr_t>(p) % (sizeof(T) * kWidth<T>) == 0;
+}
+
+/// kWidth elements at `at`, one 16-byte access each when `packed`; else those below `limit` singly.
+template <class T>
+__device__ void load(const void* array, std::int64_t at, std::int64_t limit, bool packed,
+                     Pack<T, accumulate_t<T>, kWidth<T>>& to) {
+  const T* const p = static_cast<const T*>(array);
+  if (packed) {
+    to = *reinterpret_cast<const Pack<T, accumulate_t<T>, kWidth<T>>*>(p + at);
+    return;
+  }
+#pragma unroll
+  for (int k = 0; k < kWidth<T>; ++k) to.v[k] = at + k < limit ? p[at + k] : T{};
+}
+
+template <class T>
+__device__ void store(void* array, std::int64_t at, std::int64_t limit, bool packed,
+                      const Pack<T, accumulate_t<T>, kWidth<T>>& from) {
+  T* const p = static_cast<T*>(array);
+  if (packed) {
+    *reinterpret_cast<Pack<T, accumulate_t<T>, kWidth<T>>*>(p + at) = from;
+    return;
+  }
+#pragma unroll
+  for (int k = 0; k < kWidth<T>; ++k) {
+    if (at + k < limit) p[at + k] = from.v[k];
+  }
+}
+
+/// Applies update(element) to all elements of the table's slots.
+template <class T, class Update>
+__device__ void update_slots(const SlotTable& table, Uses uses, const Update& update) {
+  using C = accumulate_t<T>;
+  constexpr int W = kWidth<T>;
+  const std::int64_t chunks = table.first_chunk[table.count];
+  for (std::int64_t c = blockIdx.x; c < chunks; c += gridDim.x) {
+    const int s = table.slot_of(c);
+    const OptimSlot& slot = table.slot[s];
+    const std::int64_t begin = (c - table.first_chunk[s]) * kChunk;
+    const std::int64_t end = min(begin + kChunk, slot.n);
+    const bool slot_aligned = aligned<T>(slot.param) && aligned<T>(slot.grad) &&
+                              aligned<T>(slot.state1) && aligned<T>(slot.state2);
+    for (std::int64_t i = begin + static_cast<std::int64_t>(threadIdx.x) * W; i < end;
+         i += kBlock * W) {
+      const bool packed = slot_aligned && i + W <= end;
+      Pack<T, C, W> param{}, grad, state1{}, state2{};
+      load<T>(slot.grad, i, end, packed, grad);
+      if (uses.param) load<T>(slot.param, i, end, packed, param);
+      if (uses.state1) load<T>(slot.state1, i, end, packed, state1);
+      if (uses.state2) load<T>(slot.state2, i, end, packed, state2);
+#pragma unroll
+      for (int k = 0; k < W; ++k) {
+        Element<C> e{param.get(k), grad.get(k), state1.get(k), state2.get(k)};
+        update(e);
+        param.set(k, e.param);
+        grad.set(k, e.grad);
+        state1.set(k, e.state1);
+        state2.set(k, e.state2);
+      }
+      if (uses.param) store<T>(slot.param, i, end, packed, param);
+      if (uses.state1) store<T>(slot.state1, i, end, packed, state1);
+      if (uses.state2) store<T>(slot.state2, i, end, packed, state2);
+      // scale_grads' slots: their gradient is writable, see kernels/optim.h.
+      if (uses.writes_grad) store<T>(const_cast<void*>(slot.grad), i, end, packed, grad);
+    }
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kBlock)
+    sgd_kernel(const __grid_constant__ SlotTable table, const SgdParams p) {
+  using C = accumulate_t<T>;
+  const C lr = static_cast<C>(*p.lr), momentum = static_cast<C>(p.momentum);
+  const C weight_decay = static_cast<C>(p.weight_decay);
+  const C fresh = static_cast<C>(1 - p.dampening);
+  const bool first = *p.step == 1;
+  const bool has_momentum = p.momentum != 0;
+  update_slots<T>(table, {true, has_momentum, false, false}, [=](Element<C>& e) {
+    C g = e.grad + weight_decay * e.param;
+    if (has_momentum) {
+      e.state1 = first ? g : momentum * e.state1 + fresh * g;
+      g = p.nesterov ? g + momentum * e.state1 : e.state1;
+    }
+    e.param -= lr * g;
+  });
+}
+
+template <class T>
+__global__ void __launch_bounds__(kBlock)
+    adam_kernel(const __grid_constant__ SlotTable table, const AdamParams p) {
+  using C = accumulate_t<T>;
+  // Two powers in double are slow; one thread of the block takes them.
+  __shared__ C step_size, root_correction;
+  if (threadIdx.x == 0) {
+    const auto t = static_cast<double>(*p.step);
+    step_size = static_cast<C>(*p.lr / (1 - std::pow(p.beta1, t)));
+    root_correction = static_cast<C>(std::sqrt(1 - std::pow(p.beta2, t)));
+  }
+  __syncthreads();
+  const C size = step_size, correction = root_correction;
+  const C beta1 = static_cast<C>(p.beta1), fresh1 = static_cast<C>(1 - p.beta1);
+  const C beta2 = static_cast<C>(p.beta2), fresh2 = static_cast<C>(1 - p.beta2);
+  const C eps = static_cast<C>(p.eps);
+  const C decay = static_cast<C>(p.decoupled ? 0 : p.weight_decay);
+  const C keep = static_cast<C>(p.decoupled ? 1 - *p.lr * p.weight_decay : 1);
+  update_slots<T>(table, {true, true, true, false}, [=](Element<C>& e) {
+    const C g = e.grad + decay * e.param;
+    e.state1 = beta1 * e.state1 + fresh1 * g;
+    e.state2 = beta2 * e.state2 + fresh2 * g * g;
+    e.param = keep * e.param - size * e.state1 / (std::sqrt(e.state2) / correction + eps);
+  });
+}
+
+template <class T>
+__global__ void __launch_bounds__(kBlock)
+    scale_grads_kernel(const __grid_constant__ SlotTable table, const double* factor) {
+  using C = accumulate_t<T>;
+  const C f = static_cast<C>(*factor);
+  update_slots<T>(table, {false, false, false, true}, [=](Element<C>& e) { e.grad *= f; });
+}
+
+// Fixed, so that the order of the sum depends on the slots alone; some four blocks per SM of the
+// largest GPU. One double each in the stream's scratch memory.
+constexpr int kSquareBlocks = 512;
+static_assert(kSquareBlocks * sizeof(double) <= kScratchBytes);
+
+/// partial[block] (+)= the block's share of the table's squares.
+template <class T>
+__global__ void __launch_bounds__(kBlock)
+    squares_kernel(const __grid_constant__ SlotTable table, bool add, double* partial) {
+  using C = accumulate_t<T>;
+  __shared__ double shared[kBlock];
+  double sum = 0;
+  // Elements past a slot's end come as 0.
+  const std::int64_t chunks = table.first_chunk[table.count];
+  for (std::int64_t c = blockIdx.x; c < chunks; c += gridDim.x) {
+    const int s = table.slot_of(c);
+    const OptimSlot& slot = table.slot[s];
+    const std::int64_t begin = (c - table.first_chunk[s]) * kChunk;
+    const std::int64_t end = min(begin + kChunk, slot.n);
+    const bool slot_aligned = aligned<T>(slot.grad);
+    for (std::int64_t i = begin + static_cast<std::int64_t>(threadIdx.x) * kWidth<T>; i < end;
+         i += kBlock * kWidth<T>) {
+      Pack<T, C, kWidth<T>> grad;
+      load<T>(slot.grad, i, end, slot_aligned && i + kWidth<T> <= end, grad);
+#pragma unroll
+      for (int k = 0; k < kWidth<T>; ++k) {
+        const double g = grad.get(k);
+        sum += g * g;
+      }
+    }
+  }
+  sum = block_sum(sum, shared);
+  if (threadIdx.x == 0) partial[blockIdx.x] = add ? partial[blockIdx.x] + sum : sum;
+}
+
+__global__ void __launch_bounds__(kBlock)
+    squares_total_kernel(const double* partial, int count, double* out) {
+  __shared__ double shared[kBlock];
+  double sum = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += kBlock) sum += partial[i];
+  sum = block_sum(sum, shared);
+  if (threadIdx.x == 0) *out = sum;
+}
+
+void sgd(const Stream& stream, DType dtype, const SgdParams& params,
+         std::span<const OptimSlot> slots) {
+  for_floating("sgd", stream, dtype, [&]<class T>() {
+    for_each_table(slots, [&](const SlotTable& table) {
+      launch("sgd", stream, sgd_kernel<T>, grid_blocks(table.chunks(), 1), kBlock, table, params);
+    });
+  });
+}
+
+void adam(const Stream& stream, DType dtype, const AdamParams& params,
+          std::span<const OptimSlot> slots) {
+  for_floating("adam", stream, dtype, [&]<class T>() {
+    for_each_table(slots, [&](const SlotTable& table) {
+      launch("adam", stream, adam_kernel<T>, grid_blocks(table.chunks(), 1), kBlock, table, params);
+    });
+  });
+}
+
+void scale_grads(const Stream& stream, DType dtype, const double* factor,
+                 std::span<const OptimSlot> slots) {
+  for_floating("scale_grads", stream, dtype, [&]<class T>() {
+    for_each_table(slots, [&](const SlotTable& table) {
+      launch("scale_grads", stream, scale_grads_kernel<T>, grid_blocks(table.chunks(), 1), kBlock,
+             table, factor);
+    });
+  });
+}
+
+void sum_of_squares(const Stream& stream, DType dtype, std::span<const OptimSlot> slots,
+                    double* out) {
+  auto* const partial = static_cast<double*>(scratch(stream));
+  bool add = false;  // the first table's blocks overwrite what an earlier call left
+  for_floating("sum_of_squares", stream, dtype, [&]<class T>() {
+    for_each_table(slots, [&](const SlotTable& table) {
+      launch("sum_of_squares", stream, squares_kernel<T>, kSquareBlocks, kBlock, table, add,
+             partial);
+      add = true;
+    });
+  });
+  launch("sum_of_squares", stream, squares_total_kernel, 1, kBlock, partial,
+         add ? kSquareBlocks : 0, out);
+}
+
+}  // namespace
+
+OptimKernels optim_kernels() {
+  return {.sgd = sgd, .adam = adam, .sum_of_squares = sum_of_squares, .scale_grads = scale_grads};
+}
+
+}  // namespace weft::cuda

@@ -1,0 +1,153 @@
+// 2-D max pooling. Both passes go over their output, each thread owning an element: the backward
+// one looks for the windows that chose its input instead of adding from the windows.
+#include <cmath>
+
+#include "weft/kernels/cuda/access.cuh"
+#include "weft/kernels/cuda/families.h"
+#include "weft/kernels/cuda/index_math.h"
+#include "weft/kernels/cuda/launch.h"
+
+namespace weft::cuda {
+namespace {
+
+struct PoolArgs {
+  // From a position in the written view's memory order to its n, c, h, w.
+  Offsets<4> coordinates;
+  std::int64_t n;                  // elements of the written view
+  std::int64_t image_h, image_w;   // of the larger side
+  std::int64_t window_h, window_w; // of the pooled side: number of windows
+  Pool2dParams p;
+  std::int64_t image[4], pooled[4], index[4];  // strides of x or grad_x, y or grad_y, index
+};
+
+struct Position {
+  std::int64_t n, c, h, w;
+};
+
+__device__ Position position_of(const Offsets<4>& coordinates, std::int64_t i) {
+  const OffsetArray<4> o = coordinates.at_any(i);
+  return {o.at[0], o.at[1], o.at[2], o.at[3]};
+}
+
+/// Walks `written` in its own memory order and yields coordinates: "views" whose offsets are the
+/// coordinates, sorted by the strides of `written`, which go first.
+Offsets<4> coordinates_of(const View& written) {
+  static const Strides unit[4] = {{1, 0, 0, 0}, {0, 1, 0, 0}, {0, 0, 1, 0}, {0, 0, 0, 1}};
+  const IndexSpace<5> sorted = index_space<5>(
+      written.shape, {&written.strides, &unit[0], &unit[1], &unit[2], &unit[3]});
+  IndexSpace<4> space;
+  for (int d = 0; d < sorted.ndim; ++d) {
+    const auto& row = sorted.stride[d];
+    space.add_outer(sorted.size[d], {row[1], row[2], row[3], row[4]});
+  }
+  return Offsets<4>(space);
+}
+
+PoolArgs pool_args(const Pool2dParams& params, const View& image, const View& pooled,
+                   const View& index, const View& written) {
+  PoolArgs args{};
+  args.coordinates = coordinates_of(written);
+  args.n = written.numel();
+  args.image_h = image.shape[2];
+  args.image_w = image.shape[3];
+  args.window_h = pooled.shape[2];
+  args.window_w = pooled.shape[3];
+  args.p = params;
+  for (int d = 0; d < 4; ++d) {
+    args.image[d] = image.strides[d];
+    args.pooled[d] = pooled.strides[d];
+    args.index[d] = index.strides[d];
+  }
+  return args;
+}
+
+__device__ std::int64_t offset(const std::int64_t* strides, std::int64_t n, std::int64_t c,
+                               std::int64_t h, std::int64_t w) {
+  return n * strides[0] + c * strides[1] + h * strides[2] + w * strides[3];
+}
+
+template <class T>
+__global__ void __launch_bounds__(kBlock)
+    max_pool_kernel(const __grid_constant__ PoolArgs args, const T* x, T* y, std::int32_t* index) {
+  using C = accumulate_t<T>;
+  const Pool2dParams& p = args.p;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < args.n;
+       i += std::int64_t{gridDim.x} * kBlock) {
+    const Position at = position_of(args.coordinates, i);
+    C best = 0;
+    std::int64_t winner = -1;
+    for (std::int64_t r = 0; r < p.kernel[0]; ++r) {
+      const std::int64_t h = at.h * p.stride[0] - p.padding[0] + r * p.dilation[0];
+      if (h < 0 || h >= args.image_h) continue;
+      for (std::int64_t s = 0; s < p.kernel[1]; ++s) {
+        const std::int64_t w = at.w * p.stride[1] - p.padding[1] + s * p.dilation[1];
+        if (w < 0 || w >= args.image_w) continue;
+        const C value = static_cast<C>(x[offset(args.image, at.n, at.c, h, w)]);
+        // The first NaN stays; otherwise the first of the largest.
+        const bool takes = winner < 0 || (best == best && (value > best || value != value));
+        if (takes) {
+          best = value;
+          winner = h * args.image_w + w;
+        }
+      }
+    }
+    // A window with nothing but padding, which tensor/ refuses, would have no winner.
+    y[offset(args.pooled, at.n, at.c, at.h, at.w)] =
+        static_cast<T>(winner < 0 ? -static_cast<C>(INFINITY) : best);
+    index[offset(args.index, at.n, at.c, at.h, at.w)] = static_cast<std::int32_t>(winner);
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kBlock)
+    max_pool_backward_kernel(const __grid_constant__ PoolArgs args, const T* grad_y,
+                             const std::int32_t* index, T* grad_x) {
+  using C = accumulate_t<T>;
+  const Pool2dParams& p = args.p;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < args.n;
+       i += std::int64_t{gridDim.x} * kBlock) {
+    const Position at = position_of(args.coordinates, i);
+    const std::int64_t here = at.h * args.image_w + at.w;
+    C sum = 0;
+    // From the last tap to the first, so that windows come in row order.
+    for (std::int64_t r = p.kernel[0] - 1; r >= 0; --r) {
+      const std::int64_t h = at.h + p.padding[0] - r * p.dilation[0];
+      if (h < 0 || h % p.stride[0] != 0 || h / p.stride[0] >= args.window_h) continue;
+      for (std::int64_t s = p.kernel[1] - 1; s >= 0; --s) {
+        const std::int64_t w = at.w + p.padding[1] - s * p.dilation[1];
+        if (w < 0 || w % p.stride[1] != 0 || w / p.stride[1] >= args.window_w) continue;
+        const std::int64_t ho = h / p.stride[0], wo = w / p.stride[1];
+        if (index[offset(args.index, at.n, at.c, ho, wo)] == here) {
+          sum += static_cast<C>(grad_y[offset(args.pooled, at.n, at.c, ho, wo)]);
+        }
+      }
+    }
+    grad_x[offset(args.image, at.n, at.c, at.h, at.w)] = static_cast<T>(sum);
+  }
+}
+
+void max_pool2d(const Stream& stream, const Pool2dParams& params, const View& x, const View& y,
+                const View& index) {
+  if (y.numel() == 0) return;
+  const PoolArgs args = pool_args(params, x, y, index, y);
+  for_floating("max_pool2d", stream, x.dtype, [&]<class T>() {
+    launch("max_pool2d", stream, max_pool_kernel<T>, grid_blocks(args.n), kBlock, args, x.as<T>(),
+           y.as<T>(), index.as<std::int32_t>());
+  });
+}
+
+void max_pool2d_backward(const Stream& stream, const Pool2dParams& params, const View& grad_y,
+                         const View& index, const View& grad_x) {
+  if (grad_x.numel() == 0) return;
+  const PoolArgs args = pool_args(params, grad_x, grad_y, index, grad_x);
+  for_floating("max_pool2d_backward", stream, grad_x.dtype, [&]<class T>() {
+    launch("max_pool2d_backward", stream, max_pool_backward_kernel<T>, grid_blocks(args.n), kBlock,
+           args, grad_y.as<T>(), index.as<std::int32_t>(), grad_x.as<T>());
+  });
+}
+
+}  // namespace
+
+PoolingKernels pooling_kernels() { return {.max_pool2d = max_pool2d, .max_pool2d_backward = max_pool2d_backward}; }
+
+}  // namespace weft::cuda

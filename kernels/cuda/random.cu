@@ -1,0 +1,123 @@
+// Random fills. Element i depends on the key and i alone.
+#include <cmath>
+
+#include "weft/kernels/cuda/access.cuh"
+#include "weft/kernels/cuda/families.h"
+#include "weft/kernels/cuda/launch.h"
+#include "weft/kernels/cuda/philox.h"
+
+namespace weft::cuda {
+namespace {
+
+// A Philox block gives four f32 or two f64.
+template <class T>
+constexpr int kPerBlock = sizeof(T) == 8 ? 2 : 4;
+
+template <class T>
+__device__ T unit(const PhiloxWords& words, int k) {
+  if constexpr (sizeof(T) == 8) {
+    return unit_f64(words.w[2 * k], words.w[2 * k + 1]);
+  } else {
+    return unit_f32(words.w[k]);
+  }
+}
+
+template <class T>
+struct Uniform {
+  T from, range;
+  __device__ void operator()(const PhiloxWords& words, T* out) const {
+    for (int k = 0; k < kPerBlock<T>; ++k) out[k] = std::fma(unit<T>(words, k), range, from);
+  }
+};
+
+/// Box and Muller: two uniform values make two normal ones.
+template <class T>
+struct Normal {
+  T mean, deviation;
+  __device__ void operator()(const PhiloxWords& words, T* out) const {
+    for (int k = 0; k < kPerBlock<T>; k += 2) {
+      const T u = T(1) - unit<T>(words, k);  // in (0, 1]: its logarithm is finite
+      const T radius = std::sqrt(T(-2) * std::log(u));
+      const T angle = T(6.283185307179586) * unit<T>(words, k + 1);
+      out[k] = radius * std::cos(angle) * deviation + mean;
+      out[k + 1] = radius * std::sin(angle) * deviation + mean;
+    }
+  }
+};
+
+/// y dense: its elements in memory order are elements 0, 1, ... of the sequence.
+template <class T, class Distribution>
+__global__ void __launch_bounds__(kBlock)
+    fill_random_kernel(std::int64_t n, std::uint64_t key, Distribution distribution, T* y) {
+  constexpr int kEach = kPerBlock<T>;
+  const std::int64_t blocks = n / kEach + (n % kEach != 0);
+  for (std::int64_t b = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; b < blocks;
+       b += std::int64_t{gridDim.x} * kBlock) {
+    T values[kEach];
+    distribution(philox(key, static_cast<std::uint64_t>(b)), values);
+#pragma unroll
+    for (int k = 0; k < kEach; ++k) {
+      if (b * kEach + k < n) y[b * kEach + k] = values[k];
+    }
+  }
+}
+
+/// y's elements are `one` with probability p, else 0 bits. T is an unsigned type of their size.
+template <class T>
+__global__ void __launch_bounds__(kBlock)
+    bernoulli_kernel(std::int64_t n, std::uint64_t key, double p, T one, T* y) {
+  const std::int64_t blocks = n / 4 + (n % 4 != 0);
+  for (std::int64_t b = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; b < blocks;
+       b += std::int64_t{gridDim.x} * kBlock) {
+    const PhiloxWords words = philox(key, static_cast<std::uint64_t>(b));
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      // 32 bits, exact in double: p = 0 gives none, p = 1 all.
+      const double u = words.w[k] * (1.0 / 4294967296.0);
+      if (b * 4 + k < n) y[b * 4 + k] = u < p ? one : T{};
+    }
+  }
+}
+
+template <template <class> class Distribution>
+void fill_random(const char* name, const Stream& stream, Generator& generator, double a, double b,
+                 const View& y) {
+  const std::int64_t n = y.numel();
+  if (n == 0) return;
+  const auto run = [&]<class T>() {
+    const Distribution<T> distribution{static_cast<T>(a), static_cast<T>(b)};
+    launch(name, stream, fill_random_kernel<T, Distribution<T>>,
+           grid_blocks(n / kPerBlock<T> + 1), kBlock, n, generator.random64(), distribution,
+           y.as<T>());
+  };
+  switch (y.dtype) {
+    case DType::f32: return run.template operator()<float>();
+    case DType::f64: return run.template operator()<double>();
+    default: throw_unsupported(name, stream.device, y.dtype);
+  }
+}
+
+void uniform(const Stream& stream, Generator& generator, double from, double to, const View& y) {
+  fill_random<Uniform>("uniform", stream, generator, from, to - from, y);
+}
+
+void normal(const Stream& stream, Generator& generator, double mean, double std, const View& y) {
+  fill_random<Normal>("normal", stream, generator, mean, std, y);
+}
+
+void bernoulli(const Stream& stream, Generator& generator, double p, const View& y) {
+  const std::int64_t n = y.numel();
+  if (n == 0) return;
+  dispatch_all(y.dtype, [&]<class T>() {
+    launch("bernoulli", stream, bernoulli_kernel<T>, grid_blocks(n / 4 + 1), kBlock, n,
+           generator.random64(), p, static_cast<T>(1.0f), y.as<T>());
+  });
+}
+
+}  // namespace
+
+RandomKernels random_kernels() {
+  return {.uniform = uniform, .normal = normal, .bernoulli = bernoulli};
+}
+
+}  // namespace weft::cuda

@@ -1,0 +1,284 @@
+// Reductions. Floating sums, products and means are kept in double whatever the dtype: the loads
+// are the bottleneck, and the error is then one rounding instead of growing with the length.
+#include <cmath>
+
+#include "weft/kernels/cuda/access.cuh"
+#include "weft/kernels/cuda/block_fold.cuh"
+#include "weft/kernels/cuda/families.h"
+#include "weft/kernels/cuda/launch.h"
+#include "weft/kernels/cuda/reduce_plan.h"
+
+namespace weft::cuda {
+namespace {
+
+struct Product {
+  template <class A>
+  __device__ static A identity() { return A(1); }
+  template <class A>
+  __device__ static A fold(A a, A b) { return a * b; }
+};
+
+// max and min of nothing never reach here; the identities only fill idle lanes.
+struct Max {
+  template <class A>
+  __device__ static A identity() {
+    if constexpr (std::is_same_v<A, double>) return -INFINITY;
+    else return INT64_MIN;
+  }
+  template <class A>
+  __device__ static A fold(A a, A b) { return functor::Maximum{}.fwd(a, b); }
+};
+
+struct Min {
+  template <class A>
+  __device__ static A identity() {
+    if constexpr (std::is_same_v<A, double>) return INFINITY;
+    else return INT64_MAX;
+  }
+  template <class A>
+  __device__ static A fold(A a, A b) { return functor::Minimum{}.fwd(a, b); }
+};
+
+/// Any type as 0 or 1: `all` is then a minimum, `any` a maximum.
+struct Truth {
+  void* data;
+  DType dtype;
+  __device__ Truth(void* p, DType type) : data(p), dtype(type) {}
+  __device__ std::int64_t load(std::int64_t i) const {
+    return is_floating(dtype) ? AnyFloat(data, dtype).load(i) != 0
+                              : AnyInt(data, dtype).load(i) != 0;
+  }
+};
+
+struct All {
+  template <class A>
+  __device__ static A identity() { return 1; }
+  template <class A>
+  __device__ static A fold(A a, A b) { return a < b ? a : b; }
+};
+
+struct Any {
+  template <class A>
+  __device__ static A identity() { return 0; }
+  template <class A>
+  __device__ static A fold(A a, A b) { return a > b ? a : b; }
+};
+
+struct ReduceArgs {
+  void* x;
+  void* y;
+  DType x_dtype, y_dtype;
+  Offsets<2> kept;
+  Offsets<1> reduced;
+  std::int64_t outputs, count, per_split;
+  int lanes, groups;
+  bool lanes_inner;
+  bool mean;      // divide by `divisor` when storing
+  double divisor;
+  void* partial;  // [gridDim.y][outputs] instead of y, when not null
+};
+
+/// Folds elements begin, begin + step, ... below end of the reduced range.
+template <class Op, class A, class Load>
+__device__ A fold_range(const Load& x, std::int64_t base, const Offsets<1>& reduced,
+                        std::int64_t begin, std::int64_t end, int step) {
+  A value = Op::template identity<A>();
+  if (reduced.ndim <= 1) {
+    // By far the most common; four loads in flight per thread are what the memory needs.
+    const std::int64_t stride = reduced.stride[0][0];
+#pragma unroll 4
+    for (std::int64_t r = begin; r < end; r += step) {
+      value = Op::fold(value, static_cast<A>(x.load(base + r * stride)));
+    }
+  } else {
+    for (std::int64_t r = begin; r < end; r += step) {
+      value = Op::fold(value, static_cast<A>(x.load(base + reduced.at_any(r).at[0])));
+    }
+  }
+  return value;
+}
+
+template <class Load, class Op, class A>
+__global__ void __launch_bounds__(kBlock)
+    reduce_kernel(const __grid_constant__ ReduceArgs args) {
+  __shared__ A shared[kBlock];
+  const Place place(args.lanes, args.groups, args.lanes_inner);
+  const Load x(args.x, args.x_dtype);
+  const std::int64_t begin = blockIdx.y * args.per_split;
+  const std::int64_t end = min(begin + args.per_split, args.count);
+
+  // The loop runs equally often for all threads of a block, as fold_lanes demands.
+  for (std::int64_t first = std::int64_t{blockIdx.x} * args.groups; first < args.outputs;
+       first += std::int64_t{gridDim.x} * args.groups) {
+    const std::int64_t output = first + place.group;
+    const bool exists = output < args.outputs;
+    OffsetArray<2> base{};
+    A value = Op::template identity<A>();
+    if (exists) {
+      base = args.kept.at_any(output);
+      value = fold_range<Op, A>(x, base.at[0], args.reduced, begin + place.lane, end, args.lanes);
+    }
+    value = fold_lanes<Op>(value, shared, place, args.lanes, args.groups);
+    if (exists && place.lane == 0) {
+      if (args.partial) {
+        static_cast<A*>(args.partial)[blockIdx.y * args.outputs + output] = value;
+      } else if constexpr (std::is_same_v<A, double>) {
+        AnyFloat(args.y, args.y_dtype).store(base.at[1], args.mean ? value / args.divisor : value);
+      } else {
+        AnyInt(args.y, args.y_dtype).store(base.at[1], value);
+      }
+    }
+  }
+}
+
+ReduceArgs make_args(const ReducePlan& plan, void* x, DType x_dtype, const View& y,
+                     void* partial) {
+  ReduceArgs args{};
+  args.x = x;
+  args.x_dtype = x_dtype;
+  args.y = y.data;
+  args.y_dtype = y.dtype;
+  args.kept = Offsets<2>(plan.kept);
+  args.reduced = Offsets<1>(plan.reduced);
+  args.outputs = plan.outputs;
+  args.count = plan.count;
+  args.per_split = plan.per_split();
+  args.lanes = plan.lanes;
+  args.groups = plan.groups;
+  args.lanes_inner = plan.lanes_inner;
+  args.partial = partial;
+  return args;
+}
+
+dim3 grid_of(const ReducePlan& plan) {
+  return dim3(grid_blocks(plan.outputs, plan.groups), static_cast<unsigned>(plan.splits));
+}
+
+/// Load reads x, A is what is folded, and Again reads an A.
+template <class Load, class Op, class A, class Again>
+void run(const char* name, const Stream& stream, const ReducePlan& plan, bool mean, const View& x,
+         const View& y, void* workspace) {
+  ReduceArgs args = make_args(plan, x.data, x.dtype, y, plan.splits > 1 ? workspace : nullptr);
+  args.mean = mean;
+  args.divisor = static_cast<double>(plan.count);
+  launch(name, stream, reduce_kernel<Load, Op, A>, grid_of(plan), kBlock, args);
+  if (plan.splits == 1) return;
+  const ReducePlan second = plan_fold(plan);
+  args = make_args(second, workspace, dtype_of<A>, y, nullptr);
+  args.mean = mean;
+  args.divisor = static_cast<double>(plan.count);
+  launch(name, stream, reduce_kernel<Again, Op, A>, grid_of(second), kBlock, args);
+}
+
+template <class Op>
+void run_numbers(const char* name, const Stream& stream, const ReducePlan& plan, bool mean,
+                 const View& x, const View& y, void* workspace) {
+  switch (x.dtype) {
+    case DType::f32:
+      return run<Typed<float>, Op, double, Typed<double>>(name, stream, plan, mean, x, y,
+                                                          workspace);
+    case DType::f64:
+      return run<Typed<double>, Op, double, Typed<double>>(name, stream, plan, mean, x, y,
+                                                           workspace);
+    case DType::bf16:
+      return run<Typed<bf16>, Op, double, Typed<double>>(name, stream, plan, mean, x, y,
+                                                         workspace);
+    default:
+      if (mean) throw_unsupported(name, stream.device, x.dtype);
+      run<AnyInt, Op, std::int64_t, AnyInt>(name, stream, plan, false, x, y, workspace);
+  }
+}
+
+/// The extreme of one lane or group so far, and where it was.
+template <class A>
+struct Found {
+  A value;
+  std::int64_t at;  // -1: nothing yet
+};
+
+/// A NaN beats any number; of equals the first wins.
+template <bool max>
+struct FirstExtreme {
+  template <class A>
+  __device__ static Found<A> fold(Found<A> a, Found<A> b) {
+    if (a.at < 0) return b;
+    if (b.at < 0) return a;
+    const bool a_nan = a.value != a.value, b_nan = b.value != b.value;
+    if (a_nan != b_nan) return a_nan ? a : b;
+    if (!a_nan && a.value != b.value) {
+      return (max ? a.value > b.value : a.value < b.value) ? a : b;
+    }
+    return a.at < b.at ? a : b;
+  }
+};
+
+template <class Load, class A, bool max>
+__global__ void __launch_bounds__(kBlock)
+    arg_reduce_kernel(const __grid_constant__ ReduceArgs args) {
+  __shared__ Found<A> shared[kBlock];
+  const Place place(args.lanes, args.groups, args.lanes_inner);
+  const Load x(args.x, args.x_dtype);
+  for (std::int64_t first = std::int64_t{blockIdx.x} * args.groups; first < args.outputs;
+       first += std::int64_t{gridDim.x} * args.groups) {
+    const std::int64_t output = first + place.group;
+    const bool exists = output < args.outputs;
+    OffsetArray<2> base{};
+    Found<A> found{A(0), -1};
+    if (exists) {
+      base = args.kept.at_any(output);
+      const std::int64_t stride = args.reduced.stride[0][0];  // one dimension, or none of length > 1
+      for (std::int64_t r = place.lane; r < args.count; r += args.lanes) {
+        const A value = static_cast<A>(x.load(base.at[0] + r * stride));
+        found = FirstExtreme<max>::fold(found, Found<A>{value, r});
+      }
+    }
+    found = fold_lanes<FirstExtreme<max>>(found, shared, place, args.lanes, args.groups);
+    if (exists && place.lane == 0) static_cast<std::int64_t*>(args.y)[base.at[1]] = found.at;
+  }
+}
+
+template <class Load, class A>
+void run_arg(const Stream& stream, ArgReduceOp op, const ReducePlan& plan, const ReduceArgs& args) {
+  if (op == ArgReduceOp::argmax) {
+    launch("argmax", stream, arg_reduce_kernel<Load, A, true>, grid_of(plan), kBlock, args);
+  } else {
+    launch("argmin", stream, arg_reduce_kernel<Load, A, false>, grid_of(plan), kBlock, args);
+  }
+}
+
+}  // namespace
+
+std::size_t reduce_workspace_bytes(ReduceOp, const View& x, const View& y) {
+  return plan_reduce(x, y).workspace_bytes();
+}
+
+void reduce(const Stream& stream, ReduceOp op, const View& x, const View& y, void* workspace) {
+  if (y.numel() == 0) return;
+  const ReducePlan plan = plan_reduce(x, y);
+  switch (op) {
+    case ReduceOp::sum: return run_numbers<Sum>("sum", stream, plan, false, x, y, workspace);
+    case ReduceOp::mean: return run_numbers<Sum>("mean", stream, plan, true, x, y, workspace);
+    case ReduceOp::prod: return run_numbers<Product>("prod", stream, plan, false, x, y, workspace);
+    case ReduceOp::max: return run_numbers<Max>("max", stream, plan, false, x, y, workspace);
+    case ReduceOp::min: return run_numbers<Min>("min", stream, plan, false, x, y, workspace);
+    case ReduceOp::all:
+      return run<Truth, All, std::int64_t, Truth>("all", stream, plan, false, x, y, workspace);
+    case ReduceOp::any:
+      return run<Truth, Any, std::int64_t, Truth>("any", stream, plan, false, x, y, workspace);
+  }
+}
+
+void arg_reduce(const Stream& stream, ArgReduceOp op, const View& x, int, const View& y) {
+  if (y.numel() == 0) return;
+  ReducePlan plan = plan_reduce(x, y);  // finds the dimension by y's length of 1 there
+  plan.splits = 1;                      // there is no workspace for partial results
+  const ReduceArgs args = make_args(plan, x.data, x.dtype, y, nullptr);
+  switch (x.dtype) {
+    case DType::f32: return run_arg<Typed<float>, float>(stream, op, plan, args);
+    case DType::f64: return run_arg<Typed<double>, double>(stream, op, plan, args);
+    case DType::bf16: return run_arg<Typed<bf16>, float>(stream, op, plan, args);
+    default: return run_arg<AnyInt, std::int64_t>(stream, op, plan, args);
+  }
+}
+
+}  // namespace weft::cuda

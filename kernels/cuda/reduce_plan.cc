@@ -1,0 +1,77 @@
+#include "weft/kernels/cuda/reduce_plan.h"
+
+#include <algorithm>
+
+namespace weft::cuda {
+namespace {
+
+// Fewer lanes leave threads idle when an output has few elements; more would need more outputs.
+constexpr int kFewLanes = 32;
+// From here on a whole block works on one output.
+constexpr std::int64_t kLongReduction = 1024;
+// Elements a lane should at least have before the range is cut: below, a second launch costs more
+// than it gains.
+constexpr std::int64_t kPerLane = 16;
+// Blocks that fill the largest GPU (some 140 SMs x 8 blocks) about twice.
+constexpr std::int64_t kFullGrid = 2048;
+constexpr std::int64_t kMaxSplits = 1024;
+
+}  // namespace
+
+ReducePlan plan_reduce(const View& x, const View& y) {
+  ReducePlan plan;
+  for (int d = x.shape.size() - 1; d >= 0; --d) {
+    if (x.shape[d] == 1) continue;
+    if (y.shape[d] == x.shape[d]) {
+      plan.kept.add_outer(x.shape[d], {x.strides[d], y.strides[d]});
+    } else {
+      plan.reduced.add_outer(x.shape[d], {x.strides[d]});
+    }
+  }
+  plan.kept.sort();
+  plan.kept.merge();
+  plan.reduced.sort();
+  plan.reduced.merge();
+  plan.outputs = plan.kept.numel();
+  plan.count = plan.reduced.numel();
+
+  plan.lanes_inner = plan.kept.ndim == 0 || plan.reduced.ndim == 0 ||
+                     plan.reduced.stride[0][0] <= plan.kept.stride[0][0];
+  plan.lanes = plan.lanes_inner && plan.count >= kLongReduction ? kBlock : kFewLanes;
+  if (!plan.lanes_inner) {
+    // A warp reads 32 neighbouring outputs; the block's 8 warps share the reduced range.
+    plan.lanes = kBlock / 32;
+  }
+  plan.groups = kBlock / plan.lanes;
+
+  const std::int64_t blocks = plan.outputs / plan.groups + (plan.outputs % plan.groups != 0);
+  const std::int64_t useful = plan.count / (plan.lanes * kPerLane);
+  const std::int64_t wanted = kFullGrid / std::max<std::int64_t>(blocks, 1);
+  plan.splits =
+      static_cast<int>(std::clamp<std::int64_t>(std::min(useful, wanted), 1, kMaxSplits));
+  return plan;
+}
+
+ReducePlan plan_fold(const ReducePlan& first) {
+  ReducePlan plan = first;
+  plan.reduced = IndexSpace<1>();
+  plan.reduced.add_outer(first.splits, {first.outputs});
+  // Outputs lie in the workspace in the order the first pass numbered them.
+  std::int64_t position = 1;
+  for (int d = 0; d < plan.kept.ndim; ++d) {
+    plan.kept.stride[d][0] = position;
+    position *= plan.kept.size[d];
+  }
+  plan.count = first.splits;
+  plan.splits = 1;
+  plan.lanes_inner = false;
+  plan.lanes = kBlock / 32;
+  if (plan.outputs < 32) {  // few outputs, up to kMaxSplits parts: a block for each
+    plan.lanes_inner = true;
+    plan.lanes = kBlock;
+  }
+  plan.groups = kBlock / plan.lanes;
+  return plan;
+}
+
+}  // namespace weft::cuda

@@ -1,0 +1,160 @@
+#include "weft/kernels/cuda/runtime.h"
+
+#include "weft/kernels/cuda/check.h"
+
+namespace weft::cuda {
+namespace {
+
+class CudaEvent final : public Event {
+ public:
+  explicit CudaEvent(int device) : device_(device) {
+    const DeviceGuard guard(device);
+    WEFT_CUDA(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
+  }
+  ~CudaEvent() override { WEFT_CUDA_LOG(cudaEventDestroy(event_)); }
+
+  void record(const Stream& stream) override {
+    // CUDA refuses an event of another device; say so in weft's terms.
+    WEFT_CHECK(stream.device == Device(DeviceType::cuda, device_), Device, "event",
+               "made for cuda:", device_, ", recorded on ", to_string(stream.device));
+    const DeviceGuard guard(device_);
+    WEFT_CUDA(cudaEventRecord(event_, handle(stream)));
+  }
+
+  // The waiting stream may belong to another device.
+  void block(const Stream& stream) override {
+    const DeviceGuard guard(stream.device.index);
+    WEFT_CUDA(cudaStreamWaitEvent(handle(stream), event_, 0));
+  }
+
+  bool done() const override {
+    const cudaError_t status = cudaEventQuery(event_);
+    if (status == cudaErrorNotReady) {
+      // Kept as the thread's last error otherwise, and found after the next launch.
+      cudaGetLastError();
+      return false;
+    }
+    WEFT_CUDA(status);
+    return true;
+  }
+
+  void synchronize() override { WEFT_CUDA(cudaEventSynchronize(event_)); }
+
+ private:
+  int device_;
+  cudaEvent_t event_ = nullptr;
+};
+
+}  // namespace
+
+int CudaRuntime::device_count() {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaSuccess) return count;
+  cudaGetLastError();
+  // No GPU, no driver, or one older than the toolkit: a CUDA build is then a CPU build.
+  if (status == cudaErrorNoDevice || status == cudaErrorInsufficientDriver) return 0;
+  throw_status(status, "cudaGetDeviceCount(&count)", __FILE__, __LINE__);
+}
+
+void* CudaRuntime::allocate(int device, std::size_t bytes) {
+  const DeviceGuard guard(device);
+  void* p = nullptr;
+  const cudaError_t status = cudaMalloc(&p, bytes);
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    return nullptr;
+  }
+  WEFT_CUDA(status);
+  return p;
+}
+
+// cudaFree finds the device by the address.
+void CudaRuntime::free(int, void* p, std::size_t) noexcept { WEFT_CUDA_LOG(cudaFree(p)); }
+
+void* CudaRuntime::allocate_pinned(std::size_t bytes) {
+  void* p = nullptr;
+  const cudaError_t status = cudaHostAlloc(&p, bytes, cudaHostAllocPortable);
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    return nullptr;
+  }
+  WEFT_CUDA(status);
+  return p;
+}
+
+void CudaRuntime::free_pinned(void* p) noexcept { WEFT_CUDA_LOG(cudaFreeHost(p)); }
+
+void CudaRuntime::connect(int from, int to) {
+  const std::lock_guard lock(mutex_);
+  if (!connected_.insert({from, to}).second) return;
+  int can = 0;
+  WEFT_CUDA(cudaDeviceCanAccessPeer(&can, from, to));
+  if (!can) return;
+  const DeviceGuard guard(from);
+  const cudaError_t status = cudaDeviceEnablePeerAccess(to, 0);
+  if (status == cudaErrorPeerAccessAlreadyEnabled) {  // by other code of this process
+    cudaGetLastError();
+    return;
+  }
+  WEFT_CUDA(status);
+}
+
+void CudaRuntime::copy(void* dst, Device dst_device, const void* src, Device src_device,
+                       std::size_t bytes, const Stream& stream) {
+  if (bytes == 0) return;
+  WEFT_CHECK(stream.device.is_cuda(), Internal, "copy", "the stream must be a CUDA device's, got ",
+             to_string(stream.device));
+  const DeviceGuard guard(stream.device.index);
+  if (dst_device.is_cuda() && src_device.is_cuda() && dst_device.index != src_device.index) {
+    connect(src_device.index, dst_device.index);
+    connect(dst_device.index, src_device.index);
+    WEFT_CUDA(cudaMemcpyPeerAsync(dst, dst_device.index, src, src_device.index, bytes,
+                                  handle(stream)));
+    return;
+  }
+  const cudaMemcpyKind kind = dst_device.is_cuda()
+                                  ? (src_device.is_cuda() ? cudaMemcpyDeviceToDevice
+                                                          : cudaMemcpyHostToDevice)
+                                  : (src_device.is_cuda() ? cudaMemcpyDeviceToHost
+                                                          : cudaMemcpyHostToHost);
+  WEFT_CUDA(cudaMemcpyAsync(dst, src, bytes, kind, handle(stream)));
+}
+
+void CudaRuntime::fill_zero(void* dst, std::size_t bytes, const Stream& stream) {
+  if (bytes == 0) return;
+  const DeviceGuard guard(stream.device.index);
+  WEFT_CUDA(cudaMemsetAsync(dst, 0, bytes, handle(stream)));
+}
+
+Stream CudaRuntime::default_stream(int device) {
+  return Stream{Device(DeviceType::cuda, device), nullptr};
+}
+
+Stream CudaRuntime::new_stream(int device) {
+  const DeviceGuard guard(device);
+  cudaStream_t stream = nullptr;
+  WEFT_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  return Stream{Device(DeviceType::cuda, device), stream};
+}
+
+void CudaRuntime::synchronize(const Stream& stream) {
+  const DeviceGuard guard(stream.device.index);
+  WEFT_CUDA(cudaStreamSynchronize(handle(stream)));
+}
+
+void CudaRuntime::synchronize_device(int device) {
+  const DeviceGuard guard(device);
+  WEFT_CUDA(cudaDeviceSynchronize());
+}
+
+std::unique_ptr<Event> CudaRuntime::new_event(int device) {
+  return std::make_unique<CudaEvent>(device);
+}
+
+CudaRuntime& cuda_runtime() {
+  static CudaRuntime* const runtime = new CudaRuntime;
+  return *runtime;
+}
+
+}  // namespace weft::cuda

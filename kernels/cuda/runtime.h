@@ -1,0 +1,43 @@
+// Memory, copies, streams and events of CUDA devices.
+#pragma once
+
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include "weft/core/runtime.h"
+
+namespace weft::cuda {
+
+/// default_stream() is CUDA's own default stream (handle null): a program's other CUDA code, which
+/// mostly runs there, stays ordered with weft. new_stream() makes streams that do not wait for it;
+/// they live as long as the process.
+class CudaRuntime final : public Runtime {
+ public:
+  int device_count() override;
+  void* allocate(int device, std::size_t bytes) override;
+  void free(int device, void* p, std::size_t bytes) noexcept override;
+  void* allocate_pinned(std::size_t bytes) override;
+  void free_pinned(void* p) noexcept override;
+  void copy(void* dst, Device dst_device, const void* src, Device src_device, std::size_t bytes,
+            const Stream& stream) override;
+  void fill_zero(void* dst, std::size_t bytes, const Stream& stream) override;
+  Stream default_stream(int device) override;
+  Stream new_stream(int device) override;
+  void synchronize(const Stream& stream) override;
+  void synchronize_device(int device) override;
+  std::unique_ptr<Event> new_event(int device) override;
+
+ private:
+  /// Lets two devices copy directly, where the machine can; without it the driver goes through the
+  /// host.
+  void connect(int from, int to);
+
+  std::mutex mutex_;
+  std::set<std::pair<int, int>> connected_;  // guarded by mutex_
+};
+
+/// Alive for the whole process, also while statics are destroyed.
+CudaRuntime& cuda_runtime();
+
+}  // namespace weft::cuda

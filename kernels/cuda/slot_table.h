@@ -1,0 +1,61 @@
+// Many tensors in one launch: their addresses travel in the kernel's parameters, and each is cut
+// into chunks so that a block's work does not depend on how the elements are spread over tensors.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "weft/core/dtype.h"
+#include "weft/kernels/optim.h"
+
+namespace weft::cuda {
+
+// 64 slots of 40 bytes, and what else an update needs, stay below the 4 KiB of kernel parameters
+// that every GPU and driver takes.
+inline constexpr int kMaxSlots = 64;
+
+// A block's work in one round: long enough to hide the search for its slot, a multiple of any
+// pack, so that chunks of an aligned tensor are aligned.
+inline constexpr std::int64_t kChunk = 4096;
+
+struct SlotTable {
+  int count = 0;
+  std::int64_t first_chunk[kMaxSlots + 1] = {};  // of slot i; [count]: the number of chunks
+  OptimSlot slot[kMaxSlots];
+
+  std::int64_t chunks() const { return first_chunk[count]; }
+
+  /// The slot that chunk c belongs to.
+  WEFT_HD int slot_of(std::int64_t c) const {
+    int low = 0, high = count - 1;
+    while (low < high) {
+      const int middle = (low + high + 1) / 2;
+      if (first_chunk[middle] <= c) {
+        low = middle;
+      } else {
+        high = middle - 1;
+      }
+    }
+    return low;
+  }
+};
+
+/// Calls f(table) for as many tables as the slots need; slots without elements are left out. Never
+/// calls f with an empty table.
+template <class F>
+void for_each_table(std::span<const OptimSlot> slots, F&& f) {
+  SlotTable table;
+  for (const OptimSlot& slot : slots) {
+    if (slot.n == 0) continue;
+    table.slot[table.count] = slot;
+    table.first_chunk[table.count + 1] =
+        table.first_chunk[table.count] + slot.n / kChunk + (slot.n % kChunk != 0);
+    if (++table.count == kMaxSlots) {
+      f(table);
+      table.count = 0;
+    }
+  }
+  if (table.count > 0) f(table);
+}
+
+}  // namespace weft::cuda

@@ -1,0 +1,83 @@
+#include "weft/kernels/cuda/timing.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "weft/core/allocator.h"
+#include "weft/core/thread_state.h"
+#include "weft/kernels/cuda/check.h"
+#include "weft/kernels/cuda/runtime.h"
+
+namespace weft::cuda {
+namespace {
+
+constexpr int kTimedRuns = 5;
+
+class TimingEvent {
+ public:
+  TimingEvent() { WEFT_CUDA(cudaEventCreate(&event_)); }
+  ~TimingEvent() { WEFT_CUDA_LOG(cudaEventDestroy(event_)); }
+  TimingEvent(const TimingEvent&) = delete;
+  TimingEvent& operator=(const TimingEvent&) = delete;
+  cudaEvent_t get() const { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+}  // namespace
+
+TrialMemory::TrialMemory(int device, std::size_t bytes) : device_(device) {
+  data_ = static_cast<char*>(cuda_runtime().allocate(device, bytes));
+  if (!data_) {
+    release_cached_memory(Device(DeviceType::cuda, device));
+    data_ = static_cast<char*>(cuda_runtime().allocate(device, bytes));
+  }
+  if (!data_) return;
+  // Zeros rather than what was there: NaNs and denormals can change the speed.
+  const DeviceGuard guard(device);
+  WEFT_CUDA(cudaMemset(data_, 0, bytes));
+}
+
+TrialMemory::TrialMemory(TrialMemory&& other) noexcept
+    : device_(other.device_), data_(std::exchange(other.data_, nullptr)) {}
+
+TrialMemory& TrialMemory::operator=(TrialMemory&& other) noexcept {
+  std::swap(device_, other.device_);
+  std::swap(data_, other.data_);
+  return *this;
+}
+
+TrialMemory::~TrialMemory() {
+  if (data_) cuda_runtime().free(device_, data_, 0);
+}
+
+double time_ms(const Stream& stream, const std::function<bool()>& run) {
+  const DeviceGuard guard(stream.device.index);
+  TimingEvent begin, end;
+  double best = std::numeric_limits<double>::infinity();
+  for (int i = 0; i <= kTimedRuns; ++i) {
+    WEFT_CUDA(cudaEventRecord(begin.get(), handle(stream)));
+    if (!run()) return std::numeric_limits<double>::infinity();
+    WEFT_CUDA(cudaEventRecord(end.get(), handle(stream)));
+    WEFT_CUDA(cudaEventSynchronize(end.get()));
+    float ms = 0;
+    WEFT_CUDA(cudaEventElapsedTime(&ms, begin.get(), end.get()));
+    if (i > 0) best = std::min<double>(best, ms);  // the first loads code
+  }
+  return best;
+}
+
+int device_of(const void* p) {
+  if (device_count(DeviceType::cuda) == 1) return 0;
+  if (p) {
+    cudaPointerAttributes attributes{};
+    WEFT_CUDA(cudaPointerGetAttributes(&attributes, p));
+    if (attributes.type == cudaMemoryTypeDevice) return attributes.device;
+  }
+  const Device current = thread_state().device;
+  return current.is_cuda() ? current.index : 0;
+}
+
+}  // namespace weft::cuda

@@ -1,0 +1,198 @@
+// Element-wise operations. One functor and one list line per operation: enum, CPU loop, CUDA kernel,
+// tape rule and test case come from the line.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "weft/core/runtime.h"
+#include "weft/kernels/view.h"
+
+namespace weft {
+
+/// The scalar operands of an operation, e.g. clamp's two bounds.
+struct UnaryParams {
+  double a = 0;
+  double b = 0;
+};
+
+/// What backward needs: nothing but the gradient, the input, or the output.
+enum class Saves : std::uint8_t { nothing, x, y };
+
+namespace functor {
+
+// T is the type the operation computes in: float for f32 and bf16, double for f64, std::int64_t for
+// the integer types. bwd(g, s) returns dL/dx from g = dL/dy and the saved value s (x or y).
+
+#define WEFT_UNARY_FUNCTOR(Name, saved, forward, backward)          \
+  struct Name {                                                     \
+    static constexpr Saves saves = Saves::saved;                    \
+    UnaryParams p;                                                  \
+    template <class T>                                              \
+    WEFT_HD T fwd(T x) const {                                      \
+      [[maybe_unused]] const T a = T(p.a), b = T(p.b);              \
+      return T(forward);                                            \
+    }                                                               \
+    template <class T>                                              \
+    WEFT_HD T bwd(T g, [[maybe_unused]] T s) const {                \
+      [[maybe_unused]] const T a = T(p.a), b = T(p.b);              \
+      return T(backward);                                           \
+    }                                                               \
+  };
+
+WEFT_UNARY_FUNCTOR(Neg, nothing, -x, -g)
+WEFT_UNARY_FUNCTOR(Abs, x, x < T(0) ? -x : x, s > T(0) ? g : (s < T(0) ? -g : T(0)))
+WEFT_UNARY_FUNCTOR(Sign, nothing, T(x > T(0)) - T(x < T(0)), g * T(0))
+WEFT_UNARY_FUNCTOR(Square, x, x * x, T(2) * s * g)
+WEFT_UNARY_FUNCTOR(Sqrt, y, std::sqrt(x), g / (T(2) * s))
+WEFT_UNARY_FUNCTOR(Rsqrt, y, T(1) / std::sqrt(x), T(-0.5) * g * s * s * s)
+WEFT_UNARY_FUNCTOR(Reciprocal, y, T(1) / x, -g * s * s)
+WEFT_UNARY_FUNCTOR(Exp, y, std::exp(x), g * s)
+WEFT_UNARY_FUNCTOR(Log, x, std::log(x), g / s)
+WEFT_UNARY_FUNCTOR(Sin, x, std::sin(x), g * std::cos(s))
+WEFT_UNARY_FUNCTOR(Cos, x, std::cos(x), -g * std::sin(s))
+WEFT_UNARY_FUNCTOR(Tanh, y, std::tanh(x), g * (T(1) - s * s))
+WEFT_UNARY_FUNCTOR(Sigmoid, y, T(1) / (T(1) + std::exp(-x)), g * s * (T(1) - s))
+WEFT_UNARY_FUNCTOR(Relu, y, x > T(0) || x != x ? x : T(0), s > T(0) ? g : T(0))
+WEFT_UNARY_FUNCTOR(Floor, nothing, std::floor(x), g * T(0))
+WEFT_UNARY_FUNCTOR(Ceil, nothing, std::ceil(x), g * T(0))
+// Half to even, as PyTorch and numpy.
+WEFT_UNARY_FUNCTOR(Round, nothing, std::nearbyint(x), g * T(0))
+WEFT_UNARY_FUNCTOR(AddScalar, nothing, x + a, g)
+WEFT_UNARY_FUNCTOR(MulScalar, nothing, x * a, g * a)
+WEFT_UNARY_FUNCTOR(RsubScalar, nothing, a - x, -g)
+WEFT_UNARY_FUNCTOR(RdivScalar, x, a / x, -g * a / (s * s))
+WEFT_UNARY_FUNCTOR(PowScalar, x, std::pow(x, a), a == T(0) ? T(0) : g * a * std::pow(s, a - T(1)))
+// A NaN passes through; the gradient is g where the bounds do not bite.
+WEFT_UNARY_FUNCTOR(Clamp, x, x < a ? a : (x > b ? b : x), s >= a && s <= b ? g : T(0))
+
+#undef WEFT_UNARY_FUNCTOR
+
+// bwd_a and bwd_b return dL/da and dL/db from g = dL/dy and both inputs. passes_grad: both are g or
+// -g, so neither input is saved.
+#define WEFT_BINARY_FUNCTOR(Name, passes, forward, backward_a, backward_b)                     \
+  struct Name {                                                                                \
+    static constexpr bool passes_grad = passes;                                                \
+    template <class T>                                                                         \
+    WEFT_HD T fwd(T a, T b) const {                                                            \
+      return T(forward);                                                                       \
+    }                                                                                          \
+    template <class T>                                                                         \
+    WEFT_HD T bwd_a(T g, [[maybe_unused]] T a, [[maybe_unused]] T b) const {                   \
+      return T(backward_a);                                                                    \
+    }                                                                                          \
+    template <class T>                                                                         \
+    WEFT_HD T bwd_b(T g, [[maybe_unused]] T a, [[maybe_unused]] T b) const {                   \
+      return T(backward_b);                                                                    \
+    }                                                                                          \
+  };
+
+WEFT_BINARY_FUNCTOR(Add, true, a + b, g, g)
+WEFT_BINARY_FUNCTOR(Sub, true, a - b, g, -g)
+WEFT_BINARY_FUNCTOR(Mul, false, a* b, g* b, g* a)
+WEFT_BINARY_FUNCTOR(Div, false, a / b, g / b, -g * a / (b * b))
+WEFT_BINARY_FUNCTOR(Pow, false, std::pow(a, b), b == T(0) ? T(0) : g * b * std::pow(a, b - T(1)),
+                    a == T(0) && b >= T(0) ? T(0) : g * std::pow(a, b) * std::log(a))
+// NaN wins; at a tie both get half, as PyTorch.
+WEFT_BINARY_FUNCTOR(Maximum, false, a != a ? a : (b != b ? b : (a > b ? a : b)),
+                    a > b ? g : (a == b ? g / T(2) : T(0)), b > a ? g : (a == b ? g / T(2) : T(0)))
+WEFT_BINARY_FUNCTOR(Minimum, false, a != a ? a : (b != b ? b : (a < b ? a : b)),
+                    a < b ? g : (a == b ? g / T(2) : T(0)), b < a ? g : (a == b ? g / T(2) : T(0)))
+
+#undef WEFT_BINARY_FUNCTOR
+
+}  // namespace functor
+
+// X(enum value, function name, functor, integer types too?, low and high end of the test domain).
+// The domains keep clear of kinks and poles, so that finite differences are valid there.
+#define WEFT_UNARY_OPS(X)                                     \
+  X(neg, neg, Neg, true, -3, 3)                               \
+  X(abs, abs, Abs, true, 0.1, 3)                              \
+  X(sign, sign, Sign, true, 0.1, 3)                           \
+  X(square, square, Square, true, -3, 3)                      \
+  X(sqrt, sqrt, Sqrt, false, 0.1, 3)                          \
+  X(rsqrt, rsqrt, Rsqrt, false, 0.1, 3)                       \
+  X(reciprocal, reciprocal, Reciprocal, false, 0.2, 3)        \
+  X(exp, exp, Exp, false, -3, 3)                              \
+  X(log, log, Log, false, 0.1, 3)                             \
+  X(sin, sin, Sin, false, -3, 3)                              \
+  X(cos, cos, Cos, false, -3, 3)                              \
+  X(tanh, tanh, Tanh, false, -3, 3)                           \
+  X(sigmoid, sigmoid, Sigmoid, false, -3, 3)                  \
+  X(relu, relu, Relu, true, 0.1, 3)                           \
+  X(floor, floor, Floor, false, 0.1, 0.9)                     \
+  X(ceil, ceil, Ceil, false, 0.1, 0.9)                        \
+  X(round, round, Round, false, 0.6, 0.9)
+
+// X(enum value, functor, integer types too?): operations with one tensor and scalars.
+#define WEFT_SCALAR_OPS(X)               \
+  X(add_scalar, AddScalar, true)         \
+  X(mul_scalar, MulScalar, true)         \
+  X(rsub_scalar, RsubScalar, true)       \
+  X(rdiv_scalar, RdivScalar, false)      \
+  X(pow_scalar, PowScalar, false)        \
+  X(clamp, Clamp, true)
+
+// X(enum value, function name, functor, integer types too?, test domain of a and b)
+#define WEFT_BINARY_OPS(X)                       \
+  X(add, add, Add, true, -3, 3)                  \
+  X(sub, sub, Sub, true, -3, 3)                  \
+  X(mul, mul, Mul, true, -3, 3)                  \
+  X(div, div, Div, false, 0.3, 3)                \
+  X(pow, pow, Pow, false, 0.3, 3)                \
+  X(maximum, maximum, Maximum, true, -3, 3)      \
+  X(minimum, minimum, Minimum, true, -3, 3)
+
+// X(enum value, function name, C++ expression of a and b)
+#define WEFT_COMPARE_OPS(X)                          \
+  X(eq, eq, a == b)                                  \
+  X(ne, ne, a != b)                                  \
+  X(lt, lt, a < b)                                   \
+  X(le, le, a <= b)                                  \
+  X(gt, gt, a > b)                                   \
+  X(ge, ge, a >= b)                                  \
+  X(logical_and, logical_and, (a != 0) && (b != 0))  \
+  X(logical_or, logical_or, (a != 0) || (b != 0))    \
+  X(logical_xor, logical_xor, (a != 0) != (b != 0))
+
+enum class UnaryOp : std::uint8_t {
+#define X(value, ...) value,
+  WEFT_UNARY_OPS(X) WEFT_SCALAR_OPS(X)
+#undef X
+};
+enum class BinaryOp : std::uint8_t {
+#define X(value, ...) value,
+  WEFT_BINARY_OPS(X)
+#undef X
+};
+enum class CompareOp : std::uint8_t {
+#define X(value, ...) value,
+  WEFT_COMPARE_OPS(X)
+#undef X
+};
+
+/// All views of one call have the same shape (a broadcast operand has stride 0) and any strides.
+/// Except for copy, compare and where's condition they have one dtype. An output may be the very
+/// same view as an input (in place), never overlap it otherwise.
+struct ElementwiseKernels {
+  void (*unary)(const Stream&, UnaryOp, UnaryParams, const View& x, const View& y);
+  /// saved: x or y, as the functor says; empty for Saves::nothing.
+  void (*unary_backward)(const Stream&, UnaryOp, UnaryParams, const View& grad_y,
+                         const View& saved, const View& grad_x);
+  void (*binary)(const Stream&, BinaryOp, const View& a, const View& b, const View& y);
+  /// dL/da (of_b false) or dL/db, in y's shape: the caller sums over broadcast dimensions.
+  void (*binary_backward)(const Stream&, BinaryOp, bool of_b, const View& grad_y, const View& a,
+                          const View& b, const View& grad);
+  void (*compare)(const Stream&, CompareOp, const View& a, const View& b, const View& y);
+  /// y = condition ? a : b; condition is boolean.
+  void (*where)(const Stream&, const View& condition, const View& a, const View& b, const View& y);
+  /// y = x with conversion. Float to integer truncates; to boolean: != 0.
+  void (*copy)(const Stream&, const View& x, const View& y);
+  void (*fill)(const Stream&, double value, const View& y);
+  /// y += alpha * x (floating): how gradients add up.
+  void (*add_scaled)(const Stream&, double alpha, const View& x, const View& y);
+  /// y[i] = start + i * step, y 1-D.
+  void (*arange)(const Stream&, double start, double step, const View& y);
+};
+
+}  // namespace weft

@@ -1,0 +1,39 @@
+// Losses whose parts are worth doing in one pass.
+#pragma once
+
+#include <cstdint>
+
+#include "weft/core/runtime.h"
+#include "weft/kernels/view.h"
+
+namespace weft {
+
+enum class Reduction : std::uint8_t { none, mean, sum };
+
+struct CrossEntropyParams {
+  std::int64_t ignore_index = -100;
+  double label_smoothing = 0;
+  Reduction reduction = Reduction::mean;
+};
+
+struct LossKernels {
+  /// logits [N,C] dense, target [N] i64 in [0,C) or ignore_index.
+  /// log_probs [N,C] = log_softmax(logits); loss: [N] for none, else scalar; count: scalar of
+  /// logits' dtype, the number of targets that are not ignored. mean divides by it (NaN when 0, as
+  /// PyTorch). With smoothing e: (1-e) nll + e/C * sum_c(-log_probs).
+  void (*cross_entropy)(const Stream&, const CrossEntropyParams&, const View& logits,
+                        const View& target, const View& log_probs, const View& loss,
+                        const View& count);
+  void (*cross_entropy_backward)(const Stream&, const CrossEntropyParams&, const View& grad_loss,
+                                 const View& log_probs, const View& target, const View& count,
+                                 const View& grad_logits);
+  /// loss = mean or sum of (x - target)^2, scalar. x and target of one shape, dense, same strides.
+  void (*mse)(const Stream&, Reduction, const View& x, const View& target, const View& loss,
+              void* workspace);
+  std::size_t (*mse_workspace_bytes)(const View& x);
+  /// grad_x = 2 (x - target) grad_loss (/ n for mean).
+  void (*mse_backward)(const Stream&, Reduction, const View& grad_loss, const View& x,
+                       const View& target, const View& grad_x);
+};
+
+}  // namespace weft

@@ -1,0 +1,18 @@
+// Filling tensors with random numbers.
+#pragma once
+
+#include "weft/core/rng.h"
+#include "weft/core/runtime.h"
+#include "weft/kernels/view.h"
+
+namespace weft {
+
+/// y is dense; f32 or f64 (bernoulli: any dtype). The CPU draws from the generator, PyTorch's values
+/// bit for bit where rng.h says so; CUDA takes one 64-bit key from it and runs Philox4x32-10.
+struct RandomKernels {
+  void (*uniform)(const Stream&, Generator&, double from, double to, const View& y);
+  void (*normal)(const Stream&, Generator&, double mean, double std, const View& y);
+  void (*bernoulli)(const Stream&, Generator&, double p, const View& y);
+};
+
+}  // namespace weft

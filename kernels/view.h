@@ -1,0 +1,36 @@
+// What kernels see of a tensor: an address, a type, a shape and strides.
+#pragma once
+
+#include "weft/core/dtype.h"
+#include "weft/core/shape.h"
+
+namespace weft {
+
+/// Not an owner. Strides count elements and may be 0 (broadcast); data points to element 0.
+struct View {
+  void* data = nullptr;
+  DType dtype = DType::f32;
+  Shape shape;
+  Strides strides;
+
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data);
+  }
+  std::int64_t numel() const { return weft::numel(shape); }
+  explicit operator bool() const { return data != nullptr; }
+};
+
+/// How the four dimensions of an image batch lie in memory, densely: N,C,H,W or N,H,W,C.
+enum class MemoryFormat : std::uint8_t { nchw, nhwc };
+
+/// A kernel chosen and prepared for one set of shapes: which algorithm, which layout, how much
+/// scratch memory. Owned by the backend's cache, valid for the life of the process, usable by
+/// several threads at once (each with its own workspace).
+class Plan {
+ public:
+  virtual ~Plan() = default;
+  std::size_t workspace_bytes = 0;
+};
+
+}  // namespace weft

@@ -1,0 +1,335 @@
+// Every way to convolve, three passes each, against plain loops in f64.
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <thread>
+
+#include "weft/tests/kernels/plans.h"
+
+namespace weft {
+namespace {
+
+using testing::Buffer;
+using testing::DeviceBytes;
+
+struct Case {
+  const char* what;
+  std::int64_t n, c, h, w, k, r, s;
+  Conv2dParams params{};
+
+  Shape x_shape() const { return {n, c, h, w}; }
+  Shape w_shape() const {
+    return params.transposed ? Shape{c, k / params.groups, r, s} : Shape{k, c / params.groups, r, s};
+  }
+  Shape y_shape() const {
+    const auto along = [&](int axis, std::int64_t size, std::int64_t taps) {
+      const std::int64_t reach = params.dilation[axis] * (taps - 1);
+      if (params.transposed) {
+        return (size - 1) * params.stride[axis] - 2 * params.padding[axis] + reach +
+               params.output_padding[axis] + 1;
+      }
+      return (size + 2 * params.padding[axis] - reach - 1) / params.stride[axis] + 1;
+    };
+    return {n, k, along(0, h, r), along(1, w, s)};
+  }
+};
+
+/// The definition: f(x index, w index, y index) for every product of the convolution, indices in
+/// row-major order. The three passes sum the same products into y, x or w.
+void for_each_product(const Case& c, const std::function<void(std::int64_t, std::int64_t, std::int64_t)>& f) {
+  const Shape ys = c.y_shape();
+  const Conv2dParams& p = c.params;
+  const std::int64_t cg = c.c / p.groups, kg = c.k / p.groups;
+  for (std::int64_t n = 0; n < c.n; ++n)
+    for (std::int64_t g = 0; g < p.groups; ++g)
+      for (std::int64_t i = 0; i < cg; ++i)
+        for (std::int64_t o = 0; o < kg; ++o)
+          for (std::int64_t r = 0; r < c.r; ++r)
+            for (std::int64_t s = 0; s < c.s; ++s) {
+              const std::int64_t wi =
+                  p.transposed ? (((g * cg + i) * kg + o) * c.r + r) * c.s + s
+                               : (((g * kg + o) * cg + i) * c.r + r) * c.s + s;
+              // (u, v) walks the side without gaps; the other side is where its taps land.
+              const std::int64_t us = p.transposed ? c.h : ys[2], vs = p.transposed ? c.w : ys[3];
+              const std::int64_t oh = p.transposed ? ys[2] : c.h, ow = p.transposed ? ys[3] : c.w;
+              for (std::int64_t u = 0; u < us; ++u)
+                for (std::int64_t v = 0; v < vs; ++v) {
+                  const std::int64_t a = u * p.stride[0] - p.padding[0] + r * p.dilation[0];
+                  const std::int64_t b = v * p.stride[1] - p.padding[1] + s * p.dilation[1];
+                  if (a < 0 || a >= oh || b < 0 || b >= ow) continue;
+                  const std::int64_t xh = p.transposed ? u : a, xw = p.transposed ? v : b;
+                  const std::int64_t yh = p.transposed ? a : u, yw = p.transposed ? b : v;
+                  f(((n * c.c + g * cg + i) * c.h + xh) * c.w + xw, wi,
+                    ((n * c.k + g * kg + o) * ys[2] + yh) * ys[3] + yw);
+                }
+            }
+}
+
+Strides format(const Shape& shape, MemoryFormat f) {
+  return f == MemoryFormat::nchw ? contiguous_strides(shape) : channels_last_strides(shape);
+}
+
+/// One pass of a case on a device, with the reference of what it writes.
+struct Problem {
+  Conv2dArgs args;
+  DType dtype;
+  Device device;
+  std::unique_ptr<Buffer> x, w, y, bias;
+  // What the pass writes: values, magnitudes and numbers of terms of its sums.
+  std::vector<double> expected, magnitude, terms;
+  std::vector<double> bias_expected, bias_magnitude;
+  double bias_terms = 0;
+
+  Problem(Device on, DType type, const Case& c, ConvPass pass, MemoryFormat xf, MemoryFormat yf,
+          bool with_bias, const std::function<std::vector<double>(std::int64_t, std::uint64_t)>& values)
+      : dtype(type), device(on) {
+    const Shape ys = c.y_shape();
+    const auto xv = testing::rounded(type, values(numel(c.x_shape()), 1));
+    const auto wv = testing::rounded(type, values(numel(c.w_shape()), 2));
+    const auto yv = testing::rounded(type, values(numel(ys), 3));
+    const auto bv = testing::rounded(type, values(c.k, 4));
+    args.pass = pass;
+    args.params = c.params;
+    x = std::make_unique<Buffer>(on, type, c.x_shape(), format(c.x_shape(), xf));
+    w = std::make_unique<Buffer>(on, type, c.w_shape());
+    y = std::make_unique<Buffer>(on, type, ys, format(ys, yf));
+    if (pass != ConvPass::backward_data) x->set(xv);
+    if (pass != ConvPass::backward_weights) w->set(wv);
+    if (pass != ConvPass::forward) y->set(yv);
+    args.x = x->view();
+    args.w = w->view();
+    args.y = y->view();
+    if (with_bias) {
+      bias = std::make_unique<Buffer>(on, type, Shape{c.k});
+      if (pass == ConvPass::forward) bias->set(bv);
+      args.bias = bias->view();
+    }
+    const std::int64_t outputs = numel(pass == ConvPass::forward         ? ys
+                                       : pass == ConvPass::backward_data ? c.x_shape()
+                                                                         : c.w_shape());
+    expected.assign(outputs, 0);
+    magnitude.assign(outputs, 0);
+    terms.assign(outputs, 0);
+    const auto add = [&](std::int64_t at, double value) {
+      expected[at] += value;
+      magnitude[at] += std::abs(value);
+      terms[at] += 1;
+    };
+    const std::int64_t plane = ys[2] * ys[3];
+    if (pass == ConvPass::forward && with_bias) {
+      for (std::int64_t i = 0; i < outputs; ++i) add(i, bv[i / plane % c.k]);
+    }
+    for_each_product(c, [&](std::int64_t xi, std::int64_t wi, std::int64_t yi) {
+      switch (pass) {
+        case ConvPass::forward: return add(yi, xv[xi] * wv[wi]);
+        case ConvPass::backward_data: return add(xi, yv[yi] * wv[wi]);
+        case ConvPass::backward_weights: return add(wi, yv[yi] * xv[xi]);
+      }
+    });
+    if (pass == ConvPass::backward_weights && with_bias) {
+      bias_expected.assign(c.k, 0);
+      bias_magnitude.assign(c.k, 0);
+      bias_terms = double(c.n * plane);
+      for (std::int64_t i = 0; i < numel(ys); ++i) {
+        bias_expected[i / plane % c.k] += yv[i];
+        bias_magnitude[i / plane % c.k] += std::abs(yv[i]);
+      }
+    }
+  }
+
+  /// Runs into fresh outputs and returns them: the image or weights, then the bias gradient.
+  std::vector<std::vector<double>> run(const Stream& stream, const Conv2dKernels& kernels, const Conv2dPlan& plan) const {
+    Conv2dArgs now = args;
+    View& target = args.pass == ConvPass::forward         ? now.y
+                   : args.pass == ConvPass::backward_data ? now.x
+                                                          : now.w;
+    const Buffer out(device, dtype, target.shape,
+                     args.pass == ConvPass::backward_weights ? contiguous_strides(target.shape)
+                                                             : format(target.shape, plan.output_format));
+    target = out.view();
+    std::unique_ptr<Buffer> bias_out;
+    if (args.pass == ConvPass::backward_weights && bias) {
+      bias_out = std::make_unique<Buffer>(device, dtype, args.bias.shape);
+      now.bias = bias_out->view();
+    }
+    const DeviceBytes workspace(device, plan.workspace_bytes);
+    kernels.run(stream, plan, now, workspace.data());
+    std::vector<std::vector<double>> all{out.values()};
+    if (bias_out) all.push_back(bias_out->values());
+    return all;
+  }
+};
+
+class ConvTest : public testing::DeviceTest {
+ protected:
+  void SetUp() override {
+    DeviceTest::SetUp();
+    // TF32 keeps 10 bits of a mantissa: fast, and outside the bounds of f32.
+    thread_state().allow_tf32_conv = false;
+  }
+  void TearDown() override { thread_state().allow_tf32_conv = true; }
+
+  const Conv2dKernels& conv() const { return kernels().conv2d; }
+
+  void check(const Problem& problem, bool exact) {
+    const DType dtype = problem.dtype;
+    testing::for_each_plan<Conv2dPlan, Conv2dArgs>(device(), conv().plan, problem.args, [&](const Conv2dPlan& plan) {
+      const auto got = problem.run(stream, conv(), plan);
+      for (std::size_t i = 0; i < problem.expected.size(); ++i) {
+        const double bound = exact ? 0
+                                   : testing::sum_bound(dtype, problem.terms[i], problem.magnitude[i], problem.expected[i]);
+        ASSERT_NEAR(got[0][i], problem.expected[i], bound) << "element " << i;
+      }
+      for (std::size_t i = 0; i < problem.bias_expected.size(); ++i) {
+        const double bound = exact ? 0
+                                   : testing::sum_bound(dtype, problem.bias_terms, problem.bias_magnitude[i], problem.bias_expected[i]);
+        ASSERT_NEAR(got[1][i], problem.bias_expected[i], bound) << "bias gradient " << i;
+      }
+    });
+  }
+
+  void check_all(const Case& c, std::initializer_list<DType> dtypes, bool exact) {
+    for (const DType dtype : dtypes) {
+      for (const ConvPass pass : {ConvPass::forward, ConvPass::backward_data, ConvPass::backward_weights}) {
+        for (const MemoryFormat xf : {MemoryFormat::nchw, MemoryFormat::nhwc}) {
+          for (const MemoryFormat yf : {MemoryFormat::nchw, MemoryFormat::nhwc}) {
+            // An output's layout is the plan's choice: one round of it.
+            if (pass == ConvPass::forward && yf == MemoryFormat::nhwc) continue;
+            if (pass == ConvPass::backward_data && xf == MemoryFormat::nhwc) continue;
+            for (const bool bias : {false, true}) {
+              if (bias && pass == ConvPass::backward_data) continue;
+              SCOPED_TRACE(std::string(c.what) + " " + to_string(dtype) + " pass " +
+                           std::to_string(int(pass)) + (xf == MemoryFormat::nhwc ? " x nhwc" : "") +
+                           (yf == MemoryFormat::nhwc ? " y nhwc" : "") + (bias ? " bias" : ""));
+              // Whole numbers small enough that bf16 holds every sum (up to 256) nearly always: where
+              // it does not, only the bounds are checked.
+              const auto whole = [](std::int64_t n, std::uint64_t seed) { return testing::whole_values(n, 2, seed); };
+              const auto real = [](std::int64_t n, std::uint64_t seed) { return testing::random_values(n, -1, 1, seed); };
+              const Problem problem(device(), dtype, c, pass, xf, yf, bias, exact ? std::function(+whole) : std::function(+real));
+              check(problem, exact && dtype != DType::bf16);
+            }
+          }
+        }
+      }
+    }
+  }
+};
+
+// groups, dilation, stride, padding and sizes, each apart and some together.
+const Case kCases[] = {
+    {"1 to 8", 2, 1, 9, 8, 8, 3, 3},
+    {"8 to 64", 2, 8, 8, 7, 64, 3, 3},
+    {"8 to 16, wide", 2, 8, 5, 26, 16, 3, 3},
+    {"odd channels", 2, 3, 7, 6, 5, 3, 2, {.padding = {1, 0}}},
+    {"17 to 33, padded", 1, 17, 6, 6, 33, 3, 3, {.padding = {1, 1}}},
+    {"1x1", 3, 12, 5, 4, 20, 1, 1},
+    {"one pixel", 3, 4, 1, 1, 6, 1, 1},
+    {"kernel as large as the image", 2, 4, 3, 5, 8, 3, 5},
+    {"stride 2 with a rest", 2, 4, 8, 9, 8, 3, 3, {.stride = {2, 2}, .padding = {1, 1}}},
+    {"strides 3 and 1", 2, 2, 11, 6, 3, 2, 3, {.stride = {3, 1}, .padding = {0, 2}}},
+    {"dilation", 2, 3, 9, 8, 4, 3, 3, {.padding = {2, 2}, .dilation = {2, 2}}},
+    {"stride and dilation", 1, 2, 11, 12, 4, 3, 2, {.stride = {2, 3}, .padding = {2, 1}, .dilation = {2, 3}}},
+    {"2 groups", 2, 6, 7, 7, 4, 3, 3, {.padding = {1, 1}, .groups = 2}},
+    {"16 groups, depthwise", 2, 16, 6, 6, 16, 3, 3, {.padding = {1, 1}, .groups = 16}},
+    {"8 groups of 1 to 2", 1, 8, 6, 6, 16, 3, 3, {.stride = {2, 2}, .groups = 8}},
+    {"wide kernel", 1, 2, 5, 24, 3, 1, 19},
+    {"transposed 64 to 8", 2, 64, 6, 7, 8, 3, 3, {.transposed = true}},
+    {"transposed 8 to 1", 2, 8, 7, 6, 1, 3, 3, {.transposed = true}},
+    {"transposed, odd, padded", 2, 3, 5, 6, 7, 3, 2, {.padding = {1, 1}, .transposed = true}},
+    {"transposed, stride 2, output padding", 2, 4, 5, 4, 6, 3, 3,
+     {.stride = {2, 2}, .padding = {1, 1}, .output_padding = {1, 1}, .transposed = true}},
+    {"transposed, uneven", 1, 4, 4, 5, 2, 2, 3,
+     {.stride = {3, 2}, .padding = {0, 1}, .output_padding = {2, 0}, .transposed = true}},
+    {"transposed, dilation", 1, 3, 5, 5, 4, 3, 3, {.padding = {1, 0}, .dilation = {2, 2}, .transposed = true}},
+    {"transposed, 2 groups", 2, 4, 5, 5, 6, 3, 3, {.stride = {2, 2}, .groups = 2, .transposed = true}},
+};
+
+TEST_P(ConvTest, EveryShapeIsExactOnWholeNumbers) {
+  for (const Case& c : kCases) check_all(c, {DType::f32, DType::f64, DType::bf16}, true);
+}
+
+TEST_P(ConvTest, RealValuesStayWithinTheRoundingBound) {
+  check_all({"8 to 64", 2, 8, 10, 12, 64, 3, 3}, {DType::f32, DType::f64, DType::bf16}, false);
+  check_all({"transposed 64 to 8", 2, 64, 8, 9, 8, 3, 3, {.transposed = true}},
+            {DType::f32, DType::f64, DType::bf16}, false);
+  check_all({"1 to 8", 3, 1, 12, 13, 8, 3, 3}, {DType::f32, DType::f64}, false);
+  check_all({"transposed 8 to 1", 3, 8, 12, 13, 1, 3, 3, {.transposed = true}}, {DType::f32, DType::f64}, false);
+  check_all({"5x5, stride 2", 2, 6, 13, 13, 9, 5, 5, {.stride = {2, 2}, .padding = {2, 2}}}, {DType::f32, DType::f64}, false);
+}
+
+TEST_P(ConvTest, NoImages) {
+  Case c{"no images", 0, 3, 6, 6, 4, 3, 3};
+  check_all(c, {DType::f32, DType::f64, DType::bf16}, true);
+  c.params.transposed = true;
+  check_all(c, {DType::f32, DType::f64}, true);
+}
+
+TEST_P(ConvTest, DeterministicRunsAreBitEqual) {
+  const Case c{"8 to 24", 4, 8, 12, 12, 24, 3, 3, {.padding = {1, 1}}};
+  const auto real = [](std::int64_t n, std::uint64_t seed) { return testing::random_values(n, -1, 1, seed); };
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
+    for (const ConvPass pass : {ConvPass::forward, ConvPass::backward_data, ConvPass::backward_weights}) {
+      const Scoped fixed(&ThreadState::deterministic, true);
+      const Problem problem(device(), dtype, c, pass, MemoryFormat::nhwc, MemoryFormat::nhwc, pass != ConvPass::backward_data, real);
+      const Conv2dPlan& plan = conv().plan(problem.args);
+      const auto first = problem.run(stream, conv(), plan);
+      for (int i = 0; i < 3; ++i) ASSERT_EQ(first, problem.run(stream, conv(), plan));
+      if (device().is_cpu()) {  // a plan made afresh, too
+        for (const auto& candidate : cpu::conv_candidates(problem.args)) {
+          if (const auto again = candidate.make()) {
+            ASSERT_EQ(first, problem.run(stream, conv(), *again)) << candidate.name;
+            break;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(ConvTest, PlansAreKeptPerProblemAndLayout) {
+  const Case c{"4 to 6", 2, 4, 6, 6, 6, 3, 3};
+  const auto whole = [](std::int64_t n, std::uint64_t seed) { return testing::whole_values(n, 2, seed); };
+  const Problem problem(device(), DType::f32, c, ConvPass::forward, MemoryFormat::nchw, MemoryFormat::nchw, false, whole);
+  const Conv2dPlan& plan = conv().plan(problem.args);
+  EXPECT_EQ(problem.expected, problem.run(stream, conv(), plan)[0]);
+  Conv2dArgs other = problem.args;
+  other.y.strides = channels_last_strides(other.y.shape);
+  EXPECT_EQ(&plan, &conv().plan(other)) << "the output's strides are free";
+  other.x.strides = channels_last_strides(other.x.shape);
+  EXPECT_NE(&plan, &conv().plan(other));
+}
+
+// Two threads, one plan, a workspace each: what data-parallel training does.
+TEST_P(ConvTest, ThreadsShareAPlan) {
+  const Case c{"8 to 16", 4, 8, 9, 10, 16, 3, 3};
+  const auto real = [](std::int64_t n, std::uint64_t seed) { return testing::random_values(n, -1, 1, seed); };
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    for (const ConvPass pass : {ConvPass::forward, ConvPass::backward_data, ConvPass::backward_weights}) {
+      const auto problem = [&](std::uint64_t from) {
+        return Problem(device(), dtype, c, pass, MemoryFormat::nchw, MemoryFormat::nhwc, pass != ConvPass::backward_data,
+                       [&](std::int64_t n, std::uint64_t seed) { return real(n, from + seed); });
+      };
+      const Problem first = problem(0), second = problem(10);
+      testing::for_each_plan<Conv2dPlan, Conv2dArgs>(device(), conv().plan, first.args, [&](const Conv2dPlan& plan) {
+        const ThreadState state = thread_state();
+        const auto expected_first = first.run(stream, conv(), plan);
+        const auto expected_second = second.run(stream, conv(), plan);
+        std::atomic<int> differing = 0;
+        const auto work = [&](const Problem& mine, const std::vector<std::vector<double>>& expected) {
+          const ThreadStateGuard same(state);
+          for (int i = 0; i < 3; ++i) differing += mine.run(stream, conv(), plan) != expected;
+        };
+        std::thread other(work, std::cref(second), std::cref(expected_second));
+        work(first, expected_first);
+        other.join();
+        EXPECT_EQ(differing, 0);
+      });
+    }
+  }
+}
+
+WEFT_ON_EVERY_DEVICE(ConvTest);
+
+}  // namespace
+}  // namespace weft

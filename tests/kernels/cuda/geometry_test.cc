@@ -1,0 +1,603 @@
+// The arithmetic behind the CUDA kernels: which thread does what. Everything here runs without a
+// GPU, also for sizes no GPU holds.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <numeric>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "weft/kernels/cuda/conv_problem.h"
+#include "weft/kernels/cuda/index_math.h"
+#include "weft/kernels/cuda/launch_size.h"
+#include "weft/kernels/cuda/matmul_problem.h"
+#include "weft/kernels/cuda/philox.h"
+#include "weft/kernels/cuda/plan_cache.h"
+#include "weft/kernels/cuda/reduce_plan.h"
+#include "weft/kernels/cuda/slot_table.h"
+
+namespace weft::cuda {
+namespace {
+
+constexpr std::int64_t kTwo31 = std::int64_t{1} << 31;
+
+TEST(LaunchSize, CoversSmallAndCapsLarge) {
+  EXPECT_EQ(grid_blocks(0), 1u);
+  EXPECT_EQ(grid_blocks(1), 1u);
+  EXPECT_EQ(grid_blocks(kBlock), 1u);
+  EXPECT_EQ(grid_blocks(kBlock + 1), 2u);
+  EXPECT_EQ(grid_blocks(10, 4), 3u);
+  EXPECT_EQ(grid_blocks(kTwo31 * 1000), kMaxBlocks);
+  EXPECT_EQ(grid_blocks(std::numeric_limits<std::int64_t>::max()), kMaxBlocks);
+}
+
+// The 32-bit loop variables of the elementwise kernels go one stride past the last element.
+TEST(LaunchSize, GridStrideFitsThirtyTwoBits) {
+  EXPECT_LT(kMaxSmall + kMaxBlocks * kBlock, std::int64_t{1} << 32);
+}
+
+TEST(FastDivider, IsExact) {
+  std::vector<std::uint32_t> divisors = {1, 2, 3, 5, 7, 10, 641, 6700417, 1u << 30, (1u << 31) - 1};
+  std::mt19937 random(1);
+  for (int i = 0; i < 200; ++i) divisors.push_back(random() % kMaxSmall + 1);
+  for (const std::uint32_t d : divisors) {
+    const FastDivider divider(d);
+    std::vector<std::uint32_t> numbers = {0, 1, d - 1, d, (1u << 31) - 1, (1u << 31) - 2};
+    const std::uint32_t most = (1u << 31) - 1;
+    for (std::uint64_t q : {std::uint64_t{2}, std::uint64_t{3}, std::uint64_t{most / d}}) {
+      if (q * d <= most) {
+        numbers.push_back(static_cast<std::uint32_t>(q * d));
+        numbers.push_back(static_cast<std::uint32_t>(q * d - 1));
+      }
+    }
+    for (int i = 0; i < 200; ++i) numbers.push_back(random() & most);
+    for (const std::uint32_t n : numbers) ASSERT_EQ(divider.div(n), n / d) << n << " / " << d;
+  }
+}
+
+/// The offsets of every element in row order, the obvious way.
+template <int N>
+std::vector<std::array<std::int64_t, N>> all_offsets(const Shape& shape,
+                                                     const std::array<Strides, N>& strides) {
+  std::vector<std::array<std::int64_t, N>> out;
+  for (std::int64_t i = 0; i < numel(shape); ++i) {
+    std::int64_t rest = i;
+    std::array<std::int64_t, N> offset{};
+    for (int d = shape.size() - 1; d >= 0; --d) {
+      for (int k = 0; k < N; ++k) offset[k] += rest % shape[d] * strides[k][d];
+      rest /= shape[d];
+    }
+    out.push_back(offset);
+  }
+  return out;
+}
+
+template <int N>
+IndexSpace<N> space_of(const Shape& shape, const std::array<Strides, N>& strides) {
+  std::array<const Strides*, N> pointers;
+  for (int k = 0; k < N; ++k) pointers[k] = &strides[k];
+  return index_space<N>(shape, pointers);
+}
+
+TEST(IndexSpace, MergesWhatIsContiguousTogether) {
+  const Shape shape{4, 3, 5, 2};
+  const Strides nchw = contiguous_strides(shape), nhwc = channels_last_strides(shape);
+  EXPECT_EQ(space_of<2>(shape, {nchw, nchw}).ndim, 1);
+  EXPECT_TRUE(space_of<2>(shape, {nchw, nchw}).dense(1));
+  const auto both_nhwc = space_of<2>(shape, {nhwc, nhwc});
+  EXPECT_EQ(both_nhwc.ndim, 1);
+  EXPECT_TRUE(both_nhwc.dense(0) && both_nhwc.dense(1));
+  EXPECT_EQ(space_of<2>(shape, {nhwc, nchw}).ndim, 3);  // H and W lie together in both
+  EXPECT_EQ(space_of<2>(shape, {nchw, {0, 1, 0, 0}}).ndim, 3);
+}
+
+TEST(IndexSpace, ScalarsAndLengthsOfOneVanish) {
+  EXPECT_EQ(space_of<1>(Shape{}, {Strides{}}).ndim, 0);
+  EXPECT_TRUE(space_of<1>(Shape{}, {Strides{}}).dense(0));
+  EXPECT_EQ(space_of<1>(Shape{}, {Strides{}}).numel(), 1);
+  const auto space = space_of<2>(Shape{1, 6, 1}, {Strides{99, 1, 77}, Strides{5, 2, 3}});
+  EXPECT_EQ(space.ndim, 1);
+  EXPECT_TRUE(space.dense(0));
+  EXPECT_FALSE(space.dense(1));
+}
+
+TEST(Offsets, VisitTheSameElementsAsTheShape) {
+  std::mt19937 random(2);
+  for (int round = 0; round < 300; ++round) {
+    const int ndim = static_cast<int>(random() % 6);
+    Shape shape;
+    for (int d = 0; d < ndim; ++d) shape.push_back(1 + random() % 4);
+    // Any order of dimensions, gaps, and broadcasting in all but the first view.
+    std::array<Strides, 3> strides;
+    for (int k = 0; k < 3; ++k) {
+      std::vector<int> order(ndim);
+      std::iota(order.begin(), order.end(), 0);
+      std::shuffle(order.begin(), order.end(), random);
+      strides[k] = Strides::filled(ndim, 0);
+      std::int64_t step = 1 + random() % 2;
+      for (const int d : order) {
+        strides[k][d] = step;
+        step *= shape[d] + (random() % 3 == 0);
+        if (k > 0 && random() % 4 == 0) strides[k][d] = 0;
+      }
+    }
+    const auto space = space_of<3>(shape, strides);
+    const Offsets<3> offsets(space);
+    std::multiset<std::array<std::int64_t, 3>> got, got_any;
+    Offsets<3> large = offsets;  // the path for spaces of more than 2^31 elements
+    large.small = false;
+    for (std::int64_t i = 0; i < space.numel(); ++i) {
+      const auto o = offsets.at(static_cast<std::uint32_t>(i));
+      got.insert({o.at[0], o.at[1], o.at[2]});
+      const auto l = large.at_any(i);
+      got_any.insert({l.at[0], l.at[1], l.at[2]});
+    }
+    const auto expected = all_offsets<3>(shape, strides);
+    const std::multiset<std::array<std::int64_t, 3>> wanted(expected.begin(), expected.end());
+    ASSERT_EQ(got, wanted) << to_string(shape);
+    ASSERT_EQ(got_any, wanted) << to_string(shape);
+  }
+}
+
+TEST(Offsets, BeyondTwoToThe31) {
+  const std::int64_t rows = 70000, columns = 50000;  // 3.5e9
+  const Shape shape{rows, columns};
+  const auto space = space_of<1>(shape, {Strides{columns + 3, 1}});
+  const Offsets<1> offsets(space);
+  EXPECT_FALSE(offsets.small);
+  for (const std::int64_t i : {std::int64_t{0}, columns, kTwo31, rows * columns - 1}) {
+    EXPECT_EQ(offsets.at_any(i).at[0], i / columns * (columns + 3) + i % columns);
+  }
+}
+
+TEST(ForEachPart, CoversEverythingOnce) {
+  const Shape shape{5, 7, 3};
+  const std::array<Strides, 2> strides = {Strides{1, 5, 35}, Strides{21, 3, 0}};
+  const auto space = space_of<2>(shape, strides);
+  std::multiset<std::array<std::int64_t, 2>> got;
+  for_each_part(
+      space,
+      [&](const IndexSpace<2>& part, const IndexSpace<2>::Row& base) {
+        EXPECT_LE(part.numel(), 8);
+        const Offsets<2> offsets(part);
+        for (std::int64_t i = 0; i < part.numel(); ++i) {
+          const auto o = offsets.at(static_cast<std::uint32_t>(i));
+          got.insert({base[0] + o.at[0], base[1] + o.at[1]});
+        }
+      },
+      8);
+  const auto expected = all_offsets<2>(shape, strides);
+  EXPECT_EQ(got, (std::multiset<std::array<std::int64_t, 2>>(expected.begin(), expected.end())));
+}
+
+TEST(ForEachPart, CutsGiantSpaces) {
+  const auto space = space_of<1>(Shape{3 * kTwo31}, {Strides{2}});
+  std::int64_t next = 0;
+  int parts = 0;
+  for_each_part(space, [&](const IndexSpace<1>& part, const IndexSpace<1>::Row& base) {
+    EXPECT_LE(part.numel(), kMaxSmall);
+    EXPECT_EQ(base[0], 2 * next);
+    next += part.numel();
+    ++parts;
+  });
+  EXPECT_EQ(next, 3 * kTwo31);
+  EXPECT_EQ(parts, 4);
+}
+
+View view(Shape shape, Strides strides, DType dtype = DType::f32) {
+  return View{nullptr, dtype, shape, strides};
+}
+
+/// How often each element of x is read for each output, by walking the plan as the kernel does.
+std::map<std::int64_t, std::vector<std::int64_t>> walk(const ReducePlan& plan) {
+  std::map<std::int64_t, std::vector<std::int64_t>> read;
+  const Offsets<2> kept(plan.kept);
+  const Offsets<1> reduced(plan.reduced);
+  for (std::int64_t o = 0; o < plan.outputs; ++o) {
+    const auto base = kept.at_any(o);
+    for (int split = 0; split < plan.splits; ++split) {
+      const std::int64_t begin = split * plan.per_split();
+      const std::int64_t end = std::min(begin + plan.per_split(), plan.count);
+      for (int lane = 0; lane < plan.lanes; ++lane) {
+        for (std::int64_t r = begin + lane; r < end; r += plan.lanes) {
+          read[base.at[1]].push_back(base.at[0] + reduced.at_any(r).at[0]);
+        }
+      }
+    }
+  }
+  return read;
+}
+
+TEST(ReducePlan, ReadsEachElementOnceForItsOutput) {
+  struct Case {
+    Shape x, y;
+    bool channels_last = false;
+  };
+  for (const Case& c : {Case{{6, 5, 4}, {6, 5, 1}}, Case{{6, 5, 4}, {1, 5, 4}},
+                        Case{{6, 5, 4}, {6, 1, 4}}, Case{{6, 5, 4}, {1, 1, 1}},
+                        Case{{6, 5, 4}, {6, 5, 4}}, Case{{3, 4, 5, 6}, {1, 4, 1, 1}},
+                        Case{{3, 4, 5, 6}, {1, 4, 1, 1}, true}, Case{{70000}, {1}},
+                        Case{{20000, 3}, {1, 3}}, Case{{3, 20000}, {3, 1}}, Case{{}, {}}}) {
+    const Strides x_strides =
+        c.channels_last ? channels_last_strides(c.x) : contiguous_strides(c.x);
+    const ReducePlan plan = plan_reduce(view(c.x, x_strides), view(c.y, contiguous_strides(c.y)));
+    EXPECT_EQ(plan.lanes * plan.groups, kBlock);
+    EXPECT_EQ(plan.lanes & (plan.lanes - 1), 0) << "the tree needs a power of two";
+    EXPECT_EQ(plan.outputs, numel(c.y));
+    EXPECT_EQ(plan.outputs * plan.count, numel(c.x));
+    auto read = walk(plan);
+    EXPECT_EQ(static_cast<std::int64_t>(read.size()), plan.outputs);
+    std::vector<std::int64_t> all;
+    for (auto& [output, offsets] : read) {
+      EXPECT_EQ(static_cast<std::int64_t>(offsets.size()), plan.count);
+      all.insert(all.end(), offsets.begin(), offsets.end());
+    }
+    std::sort(all.begin(), all.end());
+    for (std::int64_t i = 0; i < numel(c.x); ++i) ASSERT_EQ(all[i], i) << to_string(c.x);
+  }
+}
+
+TEST(ReducePlan, NeighbouringThreadsReadNeighbouringAddresses) {
+  EXPECT_TRUE(plan_reduce(view({64, 4096}, {4096, 1}), view({64, 1}, {1, 1})).lanes_inner);
+  EXPECT_FALSE(plan_reduce(view({64, 4096}, {4096, 1}), view({1, 4096}, {4096, 1})).lanes_inner);
+}
+
+TEST(ReducePlan, LongReductionsAreSplitAndFoldedAgain) {
+  const View x = view({1 << 22}, {1}), y = view({1}, {1});
+  const ReducePlan plan = plan_reduce(x, y);
+  EXPECT_GT(plan.splits, 1);
+  EXPECT_EQ(plan.workspace_bytes(), static_cast<std::size_t>(plan.splits) * 8);
+  const ReducePlan second = plan_fold(plan);
+  EXPECT_EQ(second.splits, 1);
+  EXPECT_EQ(second.count, plan.splits);
+  EXPECT_EQ(second.workspace_bytes(), 0u);
+
+  // The second pass finds [splits][outputs] and writes where the first would have written.
+  const View wide = view({1 << 16, 2, 3}, {6, 3, 1}), out = view({1, 2, 3}, {6, 1, 2});
+  const ReducePlan first = plan_reduce(wide, out);
+  ASSERT_GT(first.splits, 1);
+  const Offsets<2> kept(first.kept);
+  const auto read = walk(plan_fold(first));
+  ASSERT_EQ(read.size(), 6u);
+  for (std::int64_t o = 0; o < 6; ++o) {
+    std::vector<std::int64_t> partials = read.at(kept.at_any(o).at[1]);
+    std::sort(partials.begin(), partials.end());
+    for (int s = 0; s < first.splits; ++s) EXPECT_EQ(partials[s], s * 6 + o);
+  }
+}
+
+TEST(ReducePlan, EmptyAndGiant) {
+  const ReducePlan empty = plan_reduce(view({3, 0}, {0, 1}), view({3, 1}, {1, 1}));
+  EXPECT_EQ(empty.count, 0);
+  EXPECT_EQ(empty.outputs, 3);
+  EXPECT_EQ(empty.splits, 1);
+  EXPECT_EQ(empty.per_split(), 0);
+  const ReducePlan giant = plan_reduce(view({3 * kTwo31}, {1}), view({1}, {1}));
+  EXPECT_EQ(giant.count, 3 * kTwo31);
+  EXPECT_FALSE(Offsets<1>(giant.reduced).small);
+  EXPECT_GE(giant.per_split() * giant.splits, giant.count);
+}
+
+TEST(SlotTable, EveryElementBelongsToOneChunk) {
+  std::vector<OptimSlot> slots;
+  std::int64_t total = 0;
+  for (int i = 0; i < 160; ++i) {
+    OptimSlot slot;
+    slot.n = i % 7 == 0 ? 0 : (i * 37) % 9000 + (i % 5 == 0 ? kChunk : 0);
+    slot.param = reinterpret_cast<void*>(std::intptr_t{i + 1});
+    total += slot.n;
+    slots.push_back(slot);
+  }
+  std::int64_t seen = 0;
+  int tables = 0;
+  std::set<void*> addresses;
+  for_each_table(slots, [&](const SlotTable& table) {
+    ++tables;
+    ASSERT_GT(table.count, 0);
+    ASSERT_LE(table.count, kMaxSlots);
+    for (std::int64_t c = 0; c < table.chunks(); ++c) {
+      const int s = table.slot_of(c);
+      ASSERT_GE(c, table.first_chunk[s]);
+      ASSERT_LT(c, table.first_chunk[s + 1]);
+      const std::int64_t begin = (c - table.first_chunk[s]) * kChunk;
+      ASSERT_LT(begin, table.slot[s].n);
+      seen += std::min(kChunk, table.slot[s].n - begin);
+      addresses.insert(table.slot[s].param);
+    }
+  });
+  EXPECT_EQ(seen, total);
+  EXPECT_EQ(tables, 3);
+  std::set<void*> wanted;
+  for (const OptimSlot& slot : slots) {
+    if (slot.n > 0) wanted.insert(slot.param);
+  }
+  EXPECT_EQ(addresses, wanted);
+}
+
+TEST(SlotTable, GiantAndNone) {
+  OptimSlot giant;
+  giant.n = 5 * kTwo31 + 1;
+  for_each_table(std::span(&giant, 1), [&](const SlotTable& table) {
+    EXPECT_EQ(table.chunks(), 5 * kTwo31 / kChunk + 1);
+    EXPECT_EQ(table.slot_of(table.chunks() - 1), 0);
+  });
+  bool called = false;
+  for_each_table({}, [&](const SlotTable&) { called = true; });
+  giant.n = 0;
+  for_each_table(std::span(&giant, 1), [&](const SlotTable&) { called = true; });
+  EXPECT_FALSE(called);
+}
+
+// 16-byte packs of any dtype must not straddle chunks.
+TEST(SlotTable, ChunksKeepAlignment) { EXPECT_EQ(kChunk % 8, 0); }
+
+// The known answers of Random123's kat_vectors for philox4x32 with 10 rounds.
+TEST(Philox, KnownAnswers) {
+  const PhiloxWords zero = philox(0, 0);
+  EXPECT_EQ(zero.w[0], 0x6627e8d5u);
+  EXPECT_EQ(zero.w[1], 0xe169c58du);
+  EXPECT_EQ(zero.w[2], 0xbc57ac4cu);
+  EXPECT_EQ(zero.w[3], 0x9b00dbd8u);
+}
+
+TEST(Philox, UniformStaysBelowOne) {
+  EXPECT_EQ(unit_f32(0), 0.0f);
+  EXPECT_LT(unit_f32(0xffffffffu), 1.0f);
+  EXPECT_EQ(unit_f64(0, 0), 0.0);
+  EXPECT_LT(unit_f64(0xffffffffu, 0xffffffffu), 1.0);
+}
+
+/// y = a b by reading memory the way the problem tells cuBLAS to: y^T = op(b) op(a), column-major.
+std::vector<double> library_product(const MatmulProblem& p, const std::vector<double>& a,
+                                    const std::vector<double>& b) {
+  const auto element = [](const Matrix& m, const std::vector<double>& data, std::int64_t batch,
+                          std::int64_t row, std::int64_t column) {
+    if (m.transposed) std::swap(row, column);
+    EXPECT_LT(row, m.rows);
+    EXPECT_LT(column, m.columns);
+    EXPECT_GE(m.ld, m.rows);
+    return data.at(static_cast<std::size_t>(batch * m.batch_stride + column * m.ld + row));
+  };
+  std::vector<double> y(static_cast<std::size_t>(p.y.extent(p.batch)));
+  for (std::int64_t t = 0; t < p.batch; ++t) {
+    for (std::int64_t i = 0; i < p.n; ++i) {
+      for (std::int64_t j = 0; j < p.m; ++j) {
+        double sum = 0;
+        for (std::int64_t k = 0; k < p.k; ++k) {
+          sum += element(p.b, b, t, i, k) * element(p.a, a, t, k, j);
+        }
+        y[static_cast<std::size_t>(t * p.y.batch_stride + j * p.y.ld + i)] = sum;
+      }
+    }
+  }
+  return y;
+}
+
+TEST(MatmulProblem, DescribesEveryOrientation) {
+  for (const std::int64_t batch : {1, 3}) {
+    for (const std::int64_t m : {1, 4}) {
+      for (const std::int64_t n : {1, 5}) {
+        for (const std::int64_t k : {1, 6}) {
+          for (int orientation = 0; orientation < 16; ++orientation) {
+            const bool a_transposed = orientation & 1, b_transposed = orientation & 2;
+            const std::int64_t gap = orientation & 4 ? 3 : 0;
+            const bool b_shared = orientation & 8;  // batch stride 0
+            const Strides a = a_transposed ? Strides{(m + gap) * k, 1, m + gap}
+                                           : Strides{m * (k + gap), k + gap, 1};
+            Strides b = b_transposed ? Strides{n * (k + gap), 1, k + gap}
+                                     : Strides{k * (n + gap), n + gap, 1};
+            if (b_shared) b[0] = 0;
+            MatmulArgs args;
+            args.a = view({batch, m, k}, a);
+            args.b = view({batch, k, n}, b);
+            args.y = view({batch, m, n}, {m * n, n, 1});
+            const auto filled = [&](std::int64_t size, int step) {
+              std::vector<double> v(static_cast<std::size_t>(size));
+              for (std::size_t i = 0; i < v.size(); ++i) v[i] = static_cast<double>(i * step % 11);
+              return v;
+            };
+            const auto data_a = filled(batch * (m + gap) * (k + gap), 3);
+            const auto data_b = filled(batch * (n + gap) * (k + gap), 5);
+            const MatmulProblem problem(args);
+            const auto y = library_product(problem, data_a, data_b);
+            for (std::int64_t t = 0; t < batch; ++t) {
+              for (std::int64_t i = 0; i < m; ++i) {
+                for (std::int64_t j = 0; j < n; ++j) {
+                  double sum = 0;
+                  for (std::int64_t l = 0; l < k; ++l) {
+                    sum += data_a[static_cast<std::size_t>(t * a[0] + i * a[1] + l * a[2])] *
+                           data_b[static_cast<std::size_t>(t * b[0] + l * b[1] + j * b[2])];
+                  }
+                  ASSERT_EQ(y[static_cast<std::size_t>((t * m + i) * n + j)], sum)
+                      << m << " " << n << " " << k << " orientation " << orientation;
+                }
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// A slice or a transpose leaves any stride in a dimension of length 1.
+TEST(MatmulProblem, StridesOfLengthOneMeanNothing) {
+  MatmulArgs args;
+  args.a = view({1, 1, 6}, {99, 2, 1});
+  args.b = view({1, 6, 1}, {99, 1, 77});
+  args.y = view({1, 1, 1}, {1, 1, 1});
+  const MatmulProblem problem(args);
+  EXPECT_FALSE(problem.a.transposed);
+  EXPECT_EQ(problem.a.ld, 6);
+  EXPECT_GE(problem.b.ld, problem.b.rows);
+}
+
+TEST(MatmulProblem, KeyTellsProblemsApart) {
+  MatmulArgs args;
+  args.a = view({2, 3, 4}, {12, 4, 1});
+  args.b = view({2, 4, 5}, {20, 5, 1});
+  args.y = view({2, 3, 5}, {15, 5, 1});
+  std::set<std::array<std::int64_t, 17>> keys;
+  const auto add = [&](const MatmulArgs& a, int device = 0, bool fixed = false, bool tf32 = false) {
+    return keys.insert(MatmulProblem(a).key(device, fixed, tf32)).second;
+  };
+  EXPECT_TRUE(add(args));
+  EXPECT_FALSE(add(args));
+  EXPECT_TRUE(add(args, 1));
+  EXPECT_TRUE(add(args, 0, true));
+  EXPECT_TRUE(add(args, 0, false, true));
+  float bias = 0;
+  MatmulArgs other = args;
+  other.bias = view({5}, {1});
+  other.bias.data = &bias;
+  EXPECT_TRUE(add(other));
+  other.bias.strides = {2};
+  EXPECT_TRUE(add(other));
+  EXPECT_FALSE(MatmulProblem(other).dense_bias);
+  other = args;
+  other.accumulate = true;
+  EXPECT_TRUE(add(other));
+  other = args;
+  other.a.strides = {12, 1, 3};
+  EXPECT_TRUE(add(other));
+  other = args;
+  other.b.strides[0] = 0;
+  EXPECT_TRUE(add(other));
+  other = args;
+  other.a.dtype = DType::bf16;
+  EXPECT_TRUE(add(other));
+}
+
+TEST(ConvProblem, FormatsOfAView) {
+  const Shape shape{2, 3, 4, 5};
+  EXPECT_TRUE(formats_of(view(shape, contiguous_strides(shape))).nchw);
+  EXPECT_FALSE(formats_of(view(shape, contiguous_strides(shape))).nhwc);
+  EXPECT_TRUE(formats_of(view(shape, channels_last_strides(shape))).nhwc);
+  const Formats one_channel = formats_of(view({2, 1, 4, 5}, {20, 99, 5, 1}));
+  EXPECT_TRUE(one_channel.nchw && one_channel.nhwc);
+  const Formats one_pixel = formats_of(view({2, 3, 1, 1}, {3, 1, 7, 9}));
+  EXPECT_TRUE(one_pixel.nchw && one_pixel.nhwc);
+  EXPECT_FALSE(formats_of(view(shape, {60, 20, 1, 4})).nchw);
+  EXPECT_FALSE(formats_of(View{nullptr, DType::f32, shape, {}}).nchw) << "strides not known yet";
+}
+
+Conv2dArgs conv_args(bool transposed, ConvPass pass) {
+  Conv2dArgs args;
+  args.pass = pass;
+  args.params.transposed = transposed;
+  args.x = view({2, 4, 6, 6}, {144, 36, 6, 1});
+  args.y = view({2, 8, 4, 4}, {128, 16, 4, 1});
+  args.w = view({8, 4, 3, 3}, {36, 9, 3, 1});
+  if (transposed) {
+    std::swap(args.x, args.y);
+    args.w = view({8, 4, 3, 3}, {36, 9, 3, 1});
+  }
+  return args;
+}
+
+TEST(ConvProblem, TransposedSwapsThePasses) {
+  const std::pair<ConvPass, ConvPass> swapped[] = {
+      {ConvPass::forward, ConvPass::backward_data},
+      {ConvPass::backward_data, ConvPass::forward},
+      {ConvPass::backward_weights, ConvPass::backward_weights}};
+  for (const auto& [pass, library] : swapped) {
+    const ConvProblem plain(conv_args(false, pass));
+    EXPECT_EQ(plain.pass, pass);
+    EXPECT_EQ(plain.big, (Shape{2, 4, 6, 6}));
+    const ConvProblem transposed(conv_args(true, pass));
+    EXPECT_EQ(transposed.pass, library);
+    EXPECT_EQ(transposed.big, (Shape{2, 4, 6, 6}));
+    EXPECT_EQ(transposed.small, (Shape{2, 8, 4, 4}));
+    // Whatever the library's pass, the weights' first dimension is the small image's channels.
+    EXPECT_EQ(transposed.weights[0], transposed.small[1]);
+  }
+}
+
+TEST(ConvProblem, KeyIgnoresTheOutputsStrides) {
+  for (const bool transposed : {false, true}) {
+    for (const ConvPass pass : {ConvPass::forward, ConvPass::backward_data}) {
+      Conv2dArgs args = conv_args(transposed, pass);
+      const auto key = ConvProblem(args).key(0, false, true);
+      View& written = pass == ConvPass::forward ? args.y : args.x;
+      written.strides = channels_last_strides(written.shape);
+      EXPECT_EQ(ConvProblem(args).key(0, false, true), key);
+      View& read = pass == ConvPass::forward ? args.x : args.y;
+      read.strides = channels_last_strides(read.shape);
+      EXPECT_NE(ConvProblem(args).key(0, false, true), key);
+      EXPECT_EQ(ConvProblem(args).preferred_format(), MemoryFormat::nhwc);
+    }
+  }
+}
+
+TEST(ConvProblem, KeyTellsProblemsApart) {
+  std::set<std::array<std::int64_t, 28>> keys;
+  const Conv2dArgs base = conv_args(false, ConvPass::forward);
+  const auto add = [&](const Conv2dArgs& a, int device = 0, bool fixed = false, bool tf32 = true) {
+    return keys.insert(ConvProblem(a).key(device, fixed, tf32)).second;
+  };
+  EXPECT_TRUE(add(base));
+  EXPECT_FALSE(add(base));
+  EXPECT_TRUE(add(base, 1));
+  EXPECT_TRUE(add(base, 0, true));
+  EXPECT_TRUE(add(base, 0, false, false));
+  for (int i = 0; i < 2; ++i) {
+    Conv2dArgs other = base;
+    other.params.stride[i] = 2;
+    EXPECT_TRUE(add(other));
+    other = base;
+    other.params.padding[i] = 1;
+    EXPECT_TRUE(add(other));
+    other = base;
+    other.params.dilation[i] = 2;
+    EXPECT_TRUE(add(other));
+  }
+  Conv2dArgs other = base;
+  other.params.groups = 2;
+  EXPECT_TRUE(add(other));
+  other = base;
+  other.w.dtype = DType::f64;
+  EXPECT_TRUE(add(other));
+  float bias = 0;
+  other = base;
+  other.bias.data = &bias;
+  EXPECT_TRUE(add(other));
+  EXPECT_TRUE(add(conv_args(true, ConvPass::backward_data))) << "same pass of the library";
+  EXPECT_TRUE(add(conv_args(false, ConvPass::backward_weights)));
+}
+
+TEST(ConvProblem, LimitsAndEmptiness) {
+  Conv2dArgs args = conv_args(false, ConvPass::forward);
+  EXPECT_TRUE(ConvProblem(args).fits_int());
+  EXPECT_FALSE(ConvProblem(args).empty());
+  args.x.shape[0] = args.y.shape[0] = 0;
+  EXPECT_TRUE(ConvProblem(args).empty());
+  args.x.shape[0] = args.y.shape[0] = kTwo31;
+  EXPECT_FALSE(ConvProblem(args).fits_int());
+}
+
+TEST(PlanCache, MakesEachPlanOnce) {
+  PlanCache<int> cache;
+  int made = 0;
+  const auto get = [&](std::vector<std::int64_t> key, int value) {
+    return cache.get(key, [&] {
+      ++made;
+      return std::make_unique<int>(value);
+    });
+  };
+  EXPECT_EQ(get({1, 2}, 10), 10);
+  EXPECT_EQ(get({1, 2}, 11), 10);
+  EXPECT_EQ(get({2, 1}, 12), 12);
+  EXPECT_EQ(made, 2);
+}
+
+TEST(PlanCache, AFailureLeavesNothingBehind) {
+  PlanCache<int> cache;
+  const std::vector<std::int64_t> key = {1};
+  EXPECT_THROW(cache.get(key, []() -> std::unique_ptr<int> { throw std::runtime_error("no"); }),
+               std::runtime_error);
+  EXPECT_EQ(cache.get(key, [] { return std::make_unique<int>(5); }), 5);
+}
+
+}  // namespace
+}  // namespace weft::cuda

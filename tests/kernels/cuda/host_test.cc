@@ -1,0 +1,132 @@
+// What a CUDA build must do on a machine without a GPU or driver, and what cuDNN answers without
+// one. With a GPU the conformance tests of tests/kernels take over; the first tests are skipped.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "weft/core/thread_state.h"
+#include "weft/kernels/backend.h"
+#include "weft/kernels/cuda/conv2d.h"
+#include "weft/kernels/cuda/runtime.h"
+#include "weft/tests/core/expect_error.h"
+
+namespace weft::cuda {
+namespace {
+
+class WithoutGpu : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (device_count(DeviceType::cuda) > 0) GTEST_SKIP() << "there is a GPU here";
+  }
+};
+
+TEST_F(WithoutGpu, CountsNoDevices) {
+  EXPECT_EQ(device_count(DeviceType::cuda), 0);
+  EXPECT_EQ(cuda_runtime().device_count(), 0);
+}
+
+TEST_F(WithoutGpu, AskingForADeviceSaysThatNoneIsVisible) {
+  EXPECT_WEFT_ERROR(runtime(Device("cuda:0")), Device, "no CUDA device is visible");
+  EXPECT_WEFT_ERROR(backend(Device("cuda:0")), Device, "[cuda:0] no such device");
+}
+
+// One text for all failures: the call, the library's name for it, the device, the place.
+TEST_F(WithoutGpu, AFailedCallIsATypedError) {
+  try {
+    cuda_runtime().new_stream(0);
+    FAIL() << "made a stream without a device";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::Cuda);
+    EXPECT_EQ(e.op(), "cuda");
+    const std::string text = e.what();
+    for (const char* part : {"cudaGetDevice(&current) failed: cudaError", " on no device",
+                             " at kernels/cuda/check.cc:"}) {
+      EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
+    }
+  }
+  EXPECT_WEFT_ERROR(cuda_runtime().allocate(0, 64), Cuda, "failed: cudaError");
+  EXPECT_WEFT_ERROR(cuda_runtime().new_event(0), Cuda, "failed: cudaError");
+}
+
+class Collected : public LogSink {
+ public:
+  void write(Level level, std::string_view message) override {
+    messages.push_back(std::string(level == Level::warning ? "warning: " : "") +
+                       std::string(message));
+  }
+  std::vector<std::string> messages;
+};
+
+TEST_F(WithoutGpu, FreeingNeverThrows) {
+  Collected sink;
+  const Scoped<LogSink*> to_sink(&ThreadState::log, &sink);
+  int not_from_cuda = 0;
+  cuda_runtime().free(0, &not_from_cuda, sizeof not_from_cuda);
+  ASSERT_EQ(sink.messages.size(), 1u);
+  EXPECT_EQ(sink.messages[0].find("warning: cudaFree(p) failed: cudaError"), 0u)
+      << sink.messages[0];
+}
+
+TEST(CudaBackend, OffersEveryKernel) {
+  const Backend* found = cuda_backend();
+  ASSERT_NE(found, nullptr);
+  EXPECT_EQ(found->runtime, &cuda_runtime());
+  // The table is nothing but function pointers.
+  std::vector<void*> entries(sizeof(KernelTable) / sizeof(void*));
+  std::memcpy(entries.data(), &found->kernels, sizeof(KernelTable));
+  for (std::size_t i = 0; i < entries.size(); ++i) EXPECT_NE(entries[i], nullptr) << i;
+}
+
+struct Geometry {
+  std::int64_t n, c, h, w, k, r, s;
+  Conv2dParams params;
+};
+
+Shape formula(const Geometry& g) {
+  const auto out = [&](std::int64_t length, std::int64_t kernel, int axis) {
+    return (length + 2 * g.params.padding[axis] - g.params.dilation[axis] * (kernel - 1) - 1) /
+               g.params.stride[axis] +
+           1;
+  };
+  return Shape{g.n, g.k, out(g.h, g.r, 0), out(g.w, g.s, 1)};
+}
+
+// cuDNN's descriptors take our sizes in our order: its output shape is that of the contract.
+TEST(Cudnn, AgreesOnShapes) {
+  for (const Geometry& g : {Geometry{32, 1, 28, 28, 8, 3, 3, {}},
+                            Geometry{4, 6, 17, 11, 9, 5, 3, {.stride = {2, 3}, .padding = {2, 1}}},
+                            Geometry{2, 4, 15, 20, 8, 3, 2, {.dilation = {2, 3}, .groups = 2}},
+                            Geometry{3, 5, 7, 9, 5, 1, 1, {.stride = {2, 1}, .groups = 5}}}) {
+    for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
+      for (const MemoryFormat format : {MemoryFormat::nchw, MemoryFormat::nhwc}) {
+        const Shape y = formula(g);
+        Conv2dArgs args;
+        args.params = g.params;
+        args.x = View{nullptr, dtype, {g.n, g.c, g.h, g.w}, {}};
+        args.w = View{nullptr, dtype, {g.k, g.c / g.params.groups, g.r, g.s}, {}};
+        args.y = View{nullptr, dtype, y, {}};
+        EXPECT_EQ(library_output_shape(args, format), y) << to_string(dtype);
+
+        // Transposed: x and y change places, and the weights keep theirs.
+        args.params.transposed = true;
+        std::swap(args.x, args.y);
+        EXPECT_EQ(library_output_shape(args, format), y) << to_string(dtype) << " transposed";
+      }
+    }
+  }
+}
+
+TEST(Cudnn, RefusalsNameTheCall) {
+  Conv2dArgs args;
+  args.x = View{nullptr, DType::f32, {1, 1, 4, 4}, {}};
+  args.w = View{nullptr, DType::f32, {1, 1, 3, 3}, {}};
+  args.y = View{nullptr, DType::f32, {1, 1, 2, 2}, {}};
+  args.params.stride = {0, 1};
+  EXPECT_WEFT_ERROR(library_output_shape(args, MemoryFormat::nchw), Library,
+                    "cudnnSetConvolution2dDescriptor(");
+}
+
+}  // namespace
+}  // namespace weft::cuda

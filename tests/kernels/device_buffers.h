@@ -1,0 +1,237 @@
+// Memory on a device for kernel tests: filled from and read as doubles, with sentinel bytes before,
+// behind and in the holes of a strided view that are checked whenever the values are read.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "weft/kernels/backend.h"
+
+namespace weft::testing {
+
+/// Base of the suites that run on every kind of device; a kind without a device is skipped.
+class DeviceTest : public ::testing::TestWithParam<DeviceType> {
+ protected:
+  void SetUp() override {
+    if (device_count(GetParam()) == 0) GTEST_SKIP() << "no " << device() << " here";
+    stream = backend(device()).runtime->default_stream(0);
+  }
+  Device device() const { return Device(GetParam(), 0); }
+  const KernelTable& kernels() const { return backend(device()).kernels; }
+
+  Stream stream;
+};
+
+#define WEFT_ON_EVERY_DEVICE(Suite)                                                         \
+  INSTANTIATE_TEST_SUITE_P(Devices, Suite,                                                  \
+                           ::testing::Values(::weft::DeviceType::cpu, ::weft::DeviceType::cuda), \
+                           [](const auto& info) {                                           \
+                             return info.param == ::weft::DeviceType::cpu ? "cpu" : "cuda"; \
+                           })
+
+/// The double nearest to what `dtype` makes of v: what a kernel really reads.
+inline double rounded(DType dtype, double v) {
+  return dispatch_all(dtype, [&]<class T>() -> double {
+    if constexpr (std::is_same_v<T, bf16>) return static_cast<float>(bf16(static_cast<float>(v)));
+    else return static_cast<double>(static_cast<T>(v));
+  });
+}
+
+/// Raw bytes on a device: a workspace, or what a tensor's view points into.
+class DeviceBytes {
+ public:
+  static constexpr unsigned char kSentinel = 0xA5;
+  static constexpr std::size_t kGuard = 256;  // keeps the block as aligned as the allocation
+
+  DeviceBytes(Device device, std::size_t bytes) : device_(device), bytes_(bytes) {
+    block_ = static_cast<char*>(rt().allocate(device.index, bytes + 2 * kGuard));
+    const std::vector<unsigned char> fill(bytes + 2 * kGuard, kSentinel);
+    copy_in(block_, fill.data(), fill.size());
+  }
+  DeviceBytes(const DeviceBytes&) = delete;
+  DeviceBytes& operator=(const DeviceBytes&) = delete;
+  ~DeviceBytes() {
+    download();
+    rt().free(device_.index, block_, bytes_ + 2 * kGuard);
+  }
+
+  void* data() const { return block_ + kGuard; }
+  Device device() const { return device_; }
+
+  void upload(std::span<const unsigned char> bytes) { copy_in(block_ + kGuard, bytes.data(), bytes.size()); }
+
+  /// The bytes between the guards; a changed guard fails the test.
+  std::vector<unsigned char> download() const {
+    std::vector<unsigned char> all(bytes_ + 2 * kGuard);
+    const Stream stream = rt().default_stream(device_.index);
+    rt().copy(all.data(), Device(), block_, device_, all.size(), stream);
+    rt().synchronize(stream);
+    for (std::size_t i = 0; i < kGuard; ++i) {
+      if (all[i] != kSentinel || all[kGuard + bytes_ + i] != kSentinel) {
+        ADD_FAILURE() << "a kernel wrote outside its output (byte " << i << " of a guard)";
+        break;
+      }
+    }
+    return {all.begin() + kGuard, all.begin() + static_cast<std::ptrdiff_t>(kGuard + bytes_)};
+  }
+
+ private:
+  Runtime& rt() const { return *backend(device_).runtime; }
+  void copy_in(void* to, const void* from, std::size_t bytes) {
+    const Stream stream = rt().default_stream(device_.index);
+    rt().copy(to, device_, from, Device(), bytes, stream);
+    rt().synchronize(stream);
+  }
+
+  Device device_;
+  std::size_t bytes_;
+  char* block_ = nullptr;
+};
+
+/// A strided array on a device. Values cross as doubles, in row-major order of the shape whatever
+/// the strides. Without values the memory holds sentinels.
+class Buffer {
+ public:
+  Buffer(Device device, DType dtype, Shape shape, Strides strides)
+      : dtype_(dtype),
+        shape_(shape),
+        strides_(strides),
+        offsets_(element_offsets(shape, strides)),
+        bytes_(device, span_elements(shape, strides) * size_of(dtype)) {}
+  Buffer(Device device, DType dtype, Shape shape)
+      : Buffer(device, dtype, shape, contiguous_strides(shape)) {}
+  Buffer(Device device, DType dtype, Shape shape, const std::vector<double>& values)
+      : Buffer(device, dtype, shape) {
+    set(values);
+  }
+  Buffer(Device device, DType dtype, Shape shape, Strides strides,
+         const std::vector<double>& values)
+      : Buffer(device, dtype, shape, strides) {
+    set(values);
+  }
+
+  View view() const { return {bytes_.data(), dtype_, shape_, strides_}; }
+  std::int64_t numel() const { return weft::numel(shape_); }
+  DType dtype() const { return dtype_; }
+
+  void set(const std::vector<double>& values) {
+    ASSERT_EQ(values.size(), offsets_.size());
+    std::vector<unsigned char> raw = bytes_.download();
+    dispatch_all(dtype_, [&]<class T>() {
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        T v;
+        if constexpr (std::is_same_v<T, bf16>) v = bf16(static_cast<float>(values[i]));
+        else v = static_cast<T>(values[i]);
+        std::memcpy(raw.data() + static_cast<std::size_t>(offsets_[i]) * sizeof(T), &v, sizeof(T));
+      }
+    });
+    bytes_.upload(raw);
+  }
+
+  /// Checks the guards and holes, too.
+  std::vector<double> values() const {
+    const std::vector<unsigned char> raw = bytes_.download();
+    std::vector<double> out(offsets_.size());
+    std::vector<bool> used(raw.size() / size_of(dtype_), false);
+    dispatch_all(dtype_, [&]<class T>() {
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        const auto at = static_cast<std::size_t>(offsets_[i]);
+        used[at] = true;
+        if constexpr (std::is_same_v<T, bool>) {
+          // Any byte but 0 and 1 is no bool.
+          EXPECT_LE(raw[at], 1);
+          out[i] = raw[at];
+        } else {
+          T v;
+          std::memcpy(&v, raw.data() + at * sizeof(T), sizeof(T));
+          if constexpr (std::is_same_v<T, bf16>) out[i] = static_cast<float>(v);
+          else out[i] = static_cast<double>(v);
+        }
+      }
+    });
+    for (std::size_t e = 0; e < used.size(); ++e) {
+      if (used[e]) continue;
+      for (std::size_t b = 0; b < size_of(dtype_); ++b) {
+        if (raw[e * size_of(dtype_) + b] != DeviceBytes::kSentinel) {
+          ADD_FAILURE() << "a kernel wrote into a hole of its strided output (element " << e << ")";
+          return out;
+        }
+      }
+    }
+    return out;
+  }
+
+  static std::vector<std::int64_t> element_offsets(const Shape& shape, const Strides& strides) {
+    std::vector<std::int64_t> out;
+    const std::int64_t n = weft::numel(shape);
+    out.reserve(static_cast<std::size_t>(n));
+    Dims at = Dims::filled(shape.size(), 0);
+    std::int64_t offset = 0;
+    for (std::int64_t i = 0; i < n; ++i) {
+      out.push_back(offset);
+      for (int d = shape.size() - 1; d >= 0; --d) {
+        offset += strides[d];
+        if (++at[d] < shape[d]) break;
+        offset -= strides[d] * shape[d];
+        at[d] = 0;
+      }
+    }
+    return out;
+  }
+
+ private:
+  static std::size_t span_elements(const Shape& shape, const Strides& strides) {
+    if (weft::numel(shape) == 0) return 0;
+    std::int64_t last = 0;
+    for (int d = 0; d < shape.size(); ++d) last += (shape[d] - 1) * strides[d];
+    return static_cast<std::size_t>(last + 1);
+  }
+
+  DType dtype_;
+  Shape shape_;
+  Strides strides_;
+  std::vector<std::int64_t> offsets_;
+  DeviceBytes bytes_;
+};
+
+/// Reproducible values in [low, high), the same on every platform.
+inline std::vector<double> random_values(std::int64_t n, double low, double high,
+                                         std::uint64_t seed = 1) {
+  std::vector<double> out(static_cast<std::size_t>(n));
+  for (double& v : out) {
+    seed = seed * 6364136223846793005ull + 1442695040888963407ull;
+    v = low + (high - low) * static_cast<double>(seed >> 11) * 0x1p-53;
+  }
+  return out;
+}
+
+/// Values each dtype holds exactly, so that conversions add no error of their own.
+inline std::vector<double> rounded(DType dtype, std::vector<double> values) {
+  for (double& v : values) v = rounded(dtype, v);
+  return values;
+}
+
+/// Half the distance from 1 to the next value above, i.e. the bound of one rounding's relative error.
+inline double unit_roundoff(DType dtype) {
+  switch (dtype) {
+    case DType::f64: return 0x1p-53;
+    case DType::f32: return 0x1p-24;
+    case DType::bf16: return 0x1p-8;
+    default: return 0;
+  }
+}
+
+/// "f32_3x5" for the names of parameterised cases.
+inline std::string shape_name(const Shape& shape) {
+  if (shape.empty()) return "scalar";
+  std::string s;
+  for (const std::int64_t d : shape) s += (s.empty() ? "" : "x") + std::to_string(d);
+  return s;
+}
+
+}  // namespace weft::testing

@@ -1,0 +1,265 @@
+// Every way to multiply, against plain loops in f64.
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <thread>
+
+#include "weft/tests/kernels/plans.h"
+
+namespace weft {
+namespace {
+
+using testing::Buffer;
+using testing::DeviceBytes;
+
+/// How an operand [batch, rows, cols] lies in memory.
+enum class Lay {
+  rows,         // dense, row-major
+  cols,         // dense, column-major
+  rows_padded,  // row-major with a gap behind each row
+  cols_padded,
+  shared,       // one matrix for the whole batch: batch stride 0
+};
+
+Strides strides_of(Lay lay, const Shape& s) {
+  switch (lay) {
+    case Lay::rows: return contiguous_strides(s);
+    case Lay::cols: return {s[1] * s[2], 1, s[1]};
+    case Lay::rows_padded: return {s[1] * (s[2] + 3), s[2] + 3, 1};
+    case Lay::cols_padded: return {(s[1] + 5) * s[2], 1, s[1] + 5};
+    case Lay::shared: return {0, s[2], 1};
+  }
+  return {};
+}
+
+struct Case {
+  std::int64_t batch, m, n, k;
+  Lay a = Lay::rows, b = Lay::rows;
+  bool bias = false, accumulate = false;
+
+  friend void PrintTo(const Case& c, std::ostream* out) {
+    *out << "batch " << c.batch << " m " << c.m << " n " << c.n << " k " << c.k << " a "
+         << int(c.a) << " b " << int(c.b) << (c.bias ? " bias" : "") << (c.accumulate ? " acc" : "");
+  }
+};
+
+/// A problem on a device with its reference: for each output the value, and the sum of magnitudes
+/// its error bound is made of.
+struct Problem {
+  MatmulArgs args;
+  std::unique_ptr<Buffer> a, b, y, bias;
+  std::vector<double> before, expected, magnitude;
+
+  Problem(Device device, DType dtype, const Case& c, const std::vector<double>& a_values,
+          const std::vector<double>& b_values, const std::vector<double>& y_values,
+          const std::vector<double>& bias_values) {
+    const Shape a_shape{c.batch, c.m, c.k}, b_shape{c.batch, c.k, c.n}, y_shape{c.batch, c.m, c.n};
+    a = std::make_unique<Buffer>(device, dtype, a_shape, strides_of(c.a, a_shape), a_values);
+    b = std::make_unique<Buffer>(device, dtype, b_shape, strides_of(c.b, b_shape), b_values);
+    y = std::make_unique<Buffer>(device, dtype, y_shape);
+    args = {a->view(), b->view(), y->view(), {}, c.accumulate};
+    if (c.bias) {
+      bias = std::make_unique<Buffer>(device, dtype, Shape{c.n}, bias_values);
+      args.bias = bias->view();
+    }
+    // A shared matrix is written once per batch; read back, it is what the kernel sees.
+    const std::vector<double> av = a->values(), bv = b->values();
+    before = testing::rounded(dtype, y_values);
+    const std::vector<double> biases = testing::rounded(dtype, bias_values);
+    for (std::int64_t i = 0; i < c.batch; ++i) {
+      for (std::int64_t row = 0; row < c.m; ++row) {
+        for (std::int64_t col = 0; col < c.n; ++col) {
+          const double start = c.accumulate ? before[(i * c.m + row) * c.n + col]
+                               : c.bias     ? biases[col]
+                                            : 0.0;
+          double sum = start, magnitudes = std::abs(start);
+          for (std::int64_t p = 0; p < c.k; ++p) {
+            const double product = av[(i * c.m + row) * c.k + p] * bv[(i * c.k + p) * c.n + col];
+            sum += product;
+            magnitudes += std::abs(product);
+          }
+          expected.push_back(sum);
+          magnitude.push_back(magnitudes);
+        }
+      }
+    }
+  }
+
+  std::vector<double> run(const Stream& stream, const MatmulKernels& kernels, const Plan& plan) {
+    if (args.accumulate) y->set(before);
+    const DeviceBytes workspace(stream.device, plan.workspace_bytes);
+    kernels.run(stream, plan, args, workspace.data());
+    return y->values();
+  }
+};
+
+class MatmulTest : public testing::DeviceTest {
+ protected:
+  const MatmulKernels& matmul() const { return kernels().matmul; }
+
+  void check(const Case& c, DType dtype, Problem problem, bool exact) {
+    SCOPED_TRACE(::testing::PrintToString(c) + " " + to_string(dtype));
+    testing::for_each_plan<Plan, MatmulArgs>(device(), matmul().plan, problem.args, [&](const Plan& plan) {
+      const std::vector<double> got = problem.run(stream, matmul(), plan);
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        const double bound = exact ? 0
+                                   : testing::sum_bound(dtype, double(c.k) + 1, problem.magnitude[i],
+                                                        problem.expected[i]);
+        ASSERT_NEAR(got[i], problem.expected[i], bound) << "element " << i;
+      }
+    });
+  }
+
+  void check_whole(const Case& c, DType dtype) {
+    // bf16 holds whole numbers up to 256.
+    const int bound = dtype == DType::bf16 ? 1 : 4;
+    check(c, dtype,
+          Problem(device(), dtype, c, testing::whole_values(c.batch * c.m * c.k, bound, 1),
+                  testing::whole_values(c.batch * c.k * c.n, bound, 2),
+                  testing::whole_values(c.batch * c.m * c.n, bound, 3),
+                  testing::whole_values(c.n, bound, 4)),
+          true);
+  }
+
+  void check_real(const Case& c, DType dtype) {
+    check(c, dtype,
+          Problem(device(), dtype, c, testing::random_values(c.batch * c.m * c.k, -1, 1, 1),
+                  testing::random_values(c.batch * c.k * c.n, -1, 1, 2),
+                  testing::random_values(c.batch * c.m * c.n, -1, 1, 3),
+                  testing::random_values(c.n, -1, 1, 4)),
+          false);
+  }
+};
+
+constexpr DType kDtypes[] = {DType::f32, DType::f64, DType::bf16};
+
+TEST_P(MatmulTest, EveryLayoutIsExactOnWholeNumbers) {
+  for (const DType dtype : kDtypes) {
+    for (const Lay a : {Lay::rows, Lay::cols, Lay::rows_padded, Lay::cols_padded}) {
+      for (const Lay b : {Lay::rows, Lay::cols, Lay::rows_padded, Lay::cols_padded}) {
+        check_whole({1, 13, 21, 37, a, b}, dtype);
+        check_whole({3, 5, 7, 9, a, b, true}, dtype);
+      }
+    }
+  }
+}
+
+TEST_P(MatmulTest, SizesAroundTheBlocksAreExactOnWholeNumbers) {
+  for (const DType dtype : kDtypes) {
+    for (const std::int64_t m : {1, 2, 8, 33}) {
+      for (const std::int64_t n : {1, 7, 48, 65}) {
+        for (const std::int64_t k : {1, 3, 64}) {
+          check_whole({1, m, n, k, Lay::rows, Lay::cols, true}, dtype);
+          check_whole({1, m, n, k, Lay::cols, Lay::rows, false, true}, dtype);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(MatmulTest, SharedOperandsOfABatch) {
+  for (const DType dtype : kDtypes) {
+    check_whole({4, 6, 10, 12, Lay::rows, Lay::shared, true}, dtype);
+    check_whole({4, 6, 10, 12, Lay::shared, Lay::rows}, dtype);
+    check_whole({4, 6, 10, 12, Lay::shared, Lay::shared, false, true}, dtype);
+    check_whole({4, 6, 10, 12, Lay::cols, Lay::shared}, dtype);
+    check_whole({4, 1, 10, 12, Lay::rows_padded, Lay::shared, true}, dtype);
+  }
+}
+
+TEST_P(MatmulTest, NothingToSumGivesBiasZeroOrWhatWasThere) {
+  for (const DType dtype : kDtypes) {
+    check_whole({1, 4, 5, 0}, dtype);
+    check_whole({2, 4, 5, 0, Lay::rows, Lay::rows, true}, dtype);
+    check_whole({1, 4, 5, 0, Lay::rows, Lay::rows, false, true}, dtype);
+  }
+}
+
+TEST_P(MatmulTest, RealValuesStayWithinTheRoundingBound) {
+  for (const DType dtype : kDtypes) {
+    check_real({1, 64, 128, 784, Lay::rows, Lay::cols, true}, dtype);   // Linear forward
+    check_real({1, 64, 784, 128}, dtype);                               // its dX
+    check_real({1, 128, 784, 64, Lay::cols, Lay::rows, false, true}, dtype);  // its dW, adding up
+    check_real({5, 33, 17, 65}, dtype);
+  }
+}
+
+// Few outputs and a long sum: kernels that cut the sum up.
+TEST_P(MatmulTest, LongSums) {
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    check_real({1, 32, 32, 9001, Lay::rows, Lay::cols, true}, dtype);
+    check_real({1, 30, 18, 9001, Lay::cols, Lay::rows}, dtype);
+    check_real({1, 3, 5, 20000, Lay::rows, Lay::cols, false, true}, dtype);
+    check_whole({1, 9, 5, 5000, Lay::rows_padded, Lay::cols_padded}, dtype);
+  }
+}
+
+TEST_P(MatmulTest, WideAndTallAreExactOnWholeNumbers) {
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    check_whole({1, 32, 3000, 32, Lay::rows, Lay::cols, true}, dtype);
+    check_whole({1, 3000, 32, 32, Lay::cols, Lay::rows}, dtype);
+    check_whole({1, 300, 500, 300}, dtype);
+  }
+}
+
+TEST_P(MatmulTest, DeterministicRunsAreBitEqual) {
+  const Case c{1, 32, 40, 5000, Lay::rows, Lay::cols, true};
+  for (const DType dtype : kDtypes) {
+    const Scoped fixed(&ThreadState::deterministic, true);
+    Problem problem(device(), dtype, c, testing::random_values(c.m * c.k, -1, 1, 1),
+                    testing::random_values(c.k * c.n, -1, 1, 2), {}, testing::random_values(c.n, -1, 1, 4));
+    const Plan& plan = matmul().plan(problem.args);
+    const std::vector<double> first = problem.run(stream, matmul(), plan);
+    for (int i = 0; i < 3; ++i) ASSERT_EQ(first, problem.run(stream, matmul(), plan));
+    if (device().is_cpu()) {  // a plan made afresh, too
+      const auto again = cpu::matmul_candidates(problem.args).front().make();
+      ASSERT_EQ(first, problem.run(stream, matmul(), *again));
+    }
+  }
+}
+
+TEST_P(MatmulTest, PlansAreKeptPerProblemAndTeam) {
+  const Case c{1, 12, 20, 28};
+  Problem problem(device(), DType::f32, c, testing::whole_values(c.m * c.k, 4, 1),
+                  testing::whole_values(c.k * c.n, 4, 2), {}, {});
+  const Plan& plan = matmul().plan(problem.args);
+  EXPECT_EQ(&plan, &matmul().plan(problem.args));
+  EXPECT_EQ(problem.expected, problem.run(stream, matmul(), plan));
+  MatmulArgs other = problem.args;
+  other.accumulate = true;
+  EXPECT_NE(&plan, &matmul().plan(other));
+  if (device().is_cpu()) {
+    const Scoped threads(&ThreadState::num_threads, num_threads() + 1);
+    EXPECT_NE(&plan, &matmul().plan(problem.args));
+  }
+}
+
+// Two threads, one plan, a workspace each: what data-parallel training does.
+TEST_P(MatmulTest, ThreadsShareAPlan) {
+  const Case c{1, 32, 48, 3000, Lay::rows, Lay::cols, true};
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    Problem first(device(), dtype, c, testing::random_values(c.m * c.k, -1, 1, 1),
+                  testing::random_values(c.k * c.n, -1, 1, 2), {}, testing::random_values(c.n, -1, 1, 4));
+    Problem second(device(), dtype, c, testing::random_values(c.m * c.k, -1, 1, 5),
+                   testing::random_values(c.k * c.n, -1, 1, 6), {}, testing::random_values(c.n, -1, 1, 7));
+    testing::for_each_plan<Plan, MatmulArgs>(device(), matmul().plan, first.args, [&](const Plan& plan) {
+      const ThreadState state = thread_state();
+      const std::vector<double> alone[] = {first.run(stream, matmul(), plan),
+                                           second.run(stream, matmul(), plan)};
+      std::atomic<int> differing = 0;
+      const auto work = [&](Problem& problem, const std::vector<double>& expected) {
+        const ThreadStateGuard same(state);
+        for (int i = 0; i < 3; ++i) differing += problem.run(stream, matmul(), plan) != expected;
+      };
+      std::thread other(work, std::ref(second), std::cref(alone[1]));
+      work(first, alone[0]);
+      other.join();
+      EXPECT_EQ(differing, 0);
+    });
+  }
+}
+
+WEFT_ON_EVERY_DEVICE(MatmulTest);
+
+}  // namespace
+}  // namespace weft

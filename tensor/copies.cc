@@ -1,0 +1,156 @@
+// Copies: of layout, dtype and device, and the joining of tensors.
+#include "weft/tensor/creation.h"
+#include "weft/tensor/internal.h"
+#include "weft/tensor/ops.h"
+
+namespace weft::raw {
+
+using namespace internal;
+
+namespace internal {
+
+void copy_block(const Tensor& y, const Tensor& x) {
+  const Device to = y.device();
+  const Device from = x.device();
+  const std::size_t bytes = x.numel() * size_of(x.dtype());
+  const Stream stream = current_stream(from.is_cuda() ? from : to);
+  Runtime& cuda = runtime(stream.device);
+  if (to.is_cpu()) {
+    cuda.copy(y.raw_data(), to, x.raw_data(), from, bytes, stream);
+    cuda.synchronize(stream);  // the caller reads the memory next
+  } else if (from.is_cpu()) {
+    cuda.copy(y.raw_data(), to, x.raw_data(), from, bytes, stream);
+    // Pageable memory has been read when the call returns; pinned memory is read later.
+    if (x.storage()->pinned()) x.storage()->record_stream(stream);
+  } else {
+    // On the source's stream, after what the target's stream still does with y's memory, and before
+    // whatever that stream does next.
+    const Stream target = current_stream(to);
+    const auto free = cuda.new_event(to.index);
+    free->record(target);
+    free->block(stream);
+    cuda.copy(y.raw_data(), to, x.raw_data(), from, bytes, stream);
+    const auto done = cuda.new_event(from.index);
+    done->record(stream);
+    done->block(target);
+  }
+}
+
+}  // namespace internal
+
+Tensor contiguous(const Tensor& x) {
+  if (x.is_contiguous()) return x;
+  Tensor y = allocate(x.shape(), x.dtype(), x.device());
+  copy_(y, x);
+  return y;
+}
+
+Tensor contiguous(const Tensor& x, MemoryFormat format) {
+  WEFT_CHECK(x.dim() == 4, Shape, "contiguous", "a memory format needs [N,C,H,W], got ", x.shape());
+  if (format == MemoryFormat::nhwc ? is_nhwc(x) : is_nchw(x)) return x;
+  Tensor y = allocate(x.shape(), format, x.dtype(), x.device());
+  copy_(y, x);
+  return y;
+}
+
+Tensor clone(const Tensor& x) {
+  Tensor y = allocate_like(x, x.dtype(), x.device());
+  copy_(y, x);
+  return y;
+}
+
+Tensor to(const Tensor& x, Device device) {
+  if (x.device() == device) return x;
+  if (!(x.device().is_cpu() && device.is_cpu()) && !x.is_dense()) return to(contiguous(x), device);
+  Tensor y = allocate_like(x, x.dtype(), device);
+  copy_(y, x);
+  return y;
+}
+
+Tensor to(const Tensor& x, DType dtype) {
+  if (x.dtype() == dtype) return x;
+  Tensor y = allocate_like(x, dtype, x.device());
+  copy_(y, x);
+  return y;
+}
+
+namespace {
+
+// The dtype all parts are converted to on their way into the result.
+DType check_parts(const char* op, std::span<const Tensor> parts) {
+  WEFT_CHECK(!parts.empty(), InvalidArgument, op, "needs at least one tensor");
+  DType dtype = parts[0].dtype();
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    if (!(parts[i].device() == parts[0].device())) {
+      const std::string name = detail::concat("tensor ", i);
+      throw_device_mismatch(op, "tensor 0", parts[0].device(), name.c_str(), parts[i].device());
+    }
+    dtype = promote(dtype, parts[i].dtype());
+  }
+  return dtype;
+}
+
+}  // namespace
+
+Tensor cat(std::span<const Tensor> parts, int dim) {
+  const DType dtype = check_parts("cat", parts);
+  const Tensor& first = parts[0];
+  dim = normalize_dim(dim, first.dim(), "cat");
+  Shape shape = first.shape();
+  shape[dim] = 0;
+  bool channels_last = true;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    Shape expected = first.shape();
+    const Shape& got = parts[i].shape();
+    if (got.size() == expected.size()) expected[dim] = got[dim];
+    WEFT_CHECK(got == expected, Shape, "cat", "tensor ", i, ": got ", got, ", tensor 0 is ",
+               first.shape(), "; only dimension ", dim, " may differ");
+    shape[dim] += got[dim];
+    channels_last &= is_nhwc(parts[i]) && !is_nchw(parts[i]);
+  }
+  const Span span("op", "cat");
+  const Device device = first.device();
+  const auto copy =
+      kernel(device, &KernelTable::elementwise, &ElementwiseKernels::copy, "cat", dtype);
+  Tensor y = allocate(shape, channels_last ? MemoryFormat::nhwc : MemoryFormat::nchw, dtype, device);
+  const Stream stream = current_stream(device);
+  View part = y.view_of();
+  for (const Tensor& x : parts) {
+    if (x.numel() == 0) continue;
+    part.shape[dim] = x.shape()[dim];
+    copy(stream, x.view_of(), part);
+    part.data = static_cast<char*>(part.data) + x.shape()[dim] * part.strides[dim] *
+                                                    static_cast<std::int64_t>(size_of(dtype));
+  }
+  return y;
+}
+
+Tensor stack(std::span<const Tensor> parts, int dim) {
+  const DType dtype = check_parts("stack", parts);
+  const Tensor& first = parts[0];
+  dim = normalize_dim(dim, first.dim() + 1, "stack");
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    WEFT_CHECK(parts[i].shape() == first.shape(), Shape, "stack", "tensor ", i, ": got ",
+               parts[i].shape(), ", tensor 0 is ", first.shape());
+  }
+  const Span span("op", "stack");
+  const Device device = first.device();
+  const auto copy =
+      kernel(device, &KernelTable::elementwise, &ElementwiseKernels::copy, "stack", dtype);
+  Shape shape = first.shape();
+  shape.insert(dim, static_cast<std::int64_t>(parts.size()));
+  Tensor y = allocate(shape, dtype, device);
+  if (y.numel() == 0) return y;
+  const Stream stream = current_stream(device);
+  View part = y.view_of();
+  const std::int64_t step = part.strides[dim] * static_cast<std::int64_t>(size_of(dtype));
+  part.shape.erase(dim);
+  part.strides.erase(dim);
+  for (const Tensor& x : parts) {
+    copy(stream, x.view_of(), part);
+    part.data = static_cast<char*>(part.data) + step;
+  }
+  return y;
+}
+
+}  // namespace weft::raw

@@ -1,0 +1,164 @@
+#include "weft/tensor/creation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "weft/tensor/internal.h"
+#include "weft/tensor/ops.h"
+
+namespace weft {
+
+using namespace raw::internal;
+
+namespace {
+
+Device device_of(const TensorOptions& options) {
+  return options.device ? *options.device : thread_state().device;
+}
+
+void check_sizes(const char* op, const Shape& shape) {
+  for (std::int64_t n : shape) {
+    WEFT_CHECK(n >= 0, Shape, op, "negative size in shape ", shape);
+  }
+}
+
+Tensor allocate_for(const char* op, const Shape& shape, const TensorOptions& options) {
+  check_sizes(op, shape);
+  const MemoryFormat format = options.channels_last ? MemoryFormat::nhwc : MemoryFormat::nchw;
+  return allocate(shape, format, options.dtype, device_of(options));
+}
+
+Tensor filled(const char* op, const Shape& shape, double value, const TensorOptions& options) {
+  Tensor y = allocate_for(op, shape, options);
+  raw::fill_(y, value);
+  return y;
+}
+
+}  // namespace
+
+Tensor empty(const Shape& shape, const TensorOptions& options) {
+  return allocate_for("empty", shape, options);
+}
+
+Tensor empty_like(const Tensor& x) { return allocate_like(x, x.dtype(), x.device()); }
+
+Tensor zeros(const Shape& shape, const TensorOptions& options) {
+  Tensor y = allocate_for("zeros", shape, options);
+  raw::zero_(y);
+  return y;
+}
+
+Tensor zeros_like(const Tensor& x) {
+  Tensor y = empty_like(x);
+  raw::zero_(y);
+  return y;
+}
+
+Tensor ones(const Shape& shape, const TensorOptions& options) {
+  return filled("ones", shape, 1, options);
+}
+
+Tensor ones_like(const Tensor& x) {
+  Tensor y = empty_like(x);
+  raw::fill_(y, 1);
+  return y;
+}
+
+Tensor full(const Shape& shape, double value, const TensorOptions& options) {
+  return filled("full", shape, value, options);
+}
+
+Tensor scalar(double value, const TensorOptions& options) {
+  return filled("scalar", {}, value, options);
+}
+
+Tensor arange(double start, double end, double step, const TensorOptions& options) {
+  WEFT_CHECK(std::isfinite(start) && std::isfinite(end) && std::isfinite(step) && step != 0,
+             InvalidArgument, "arange", "needs finite bounds and a step other than 0, got start ",
+             start, ", end ", end, ", step ", step);
+  const double count = std::ceil((end - start) / step);
+  WEFT_CHECK(count >= 0, InvalidArgument, "arange", "step ", step, " leads away from end: start ",
+             start, ", end ", end);
+  WEFT_CHECK(count < 0x1p62, InvalidArgument, "arange", "too many elements: ", count);
+  Tensor y = allocate_for("arange", {static_cast<std::int64_t>(count)}, options);
+  if (y.numel() > 0) {
+    const Device device = y.device();
+    kernel(device, &KernelTable::elementwise, &ElementwiseKernels::arange, "arange", y.dtype())(
+        current_stream(device), start, step, y.view_of());
+  }
+  return y;
+}
+
+Tensor eye(std::int64_t n, const TensorOptions& options) {
+  WEFT_CHECK(n >= 0, Shape, "eye", "negative size ", n);
+  Tensor y = zeros({n, n}, options);
+  raw::fill_(make_view(y, 0, {n}, {n + 1}), 1);
+  return y;
+}
+
+template <class T>
+Tensor from_span(std::span<const T> values, const Shape& shape, const TensorOptions& where) {
+  check_sizes("from_span", shape);
+  WEFT_CHECK(static_cast<std::int64_t>(values.size()) == numel(shape), Shape, "from_span", "got ",
+             values.size(), " values for shape ", shape, ", which holds ", numel(shape));
+  const Tensor host = allocate(shape, dtype_of<T>, Device());
+  std::copy(values.begin(), values.end(), static_cast<T*>(host.raw_data()));
+  const Device device = device_of(where);
+  if (device == host.device() && !where.channels_last) return host;
+  TensorOptions options = where;
+  options.dtype = dtype_of<T>;
+  Tensor y = allocate_for("from_span", shape, options);
+  raw::copy_(y, host);
+  return y;
+}
+
+template <class T>
+Tensor borrow(std::span<T> memory, const Shape& shape, Device device) {
+  check_sizes("borrow", shape);
+  WEFT_CHECK(static_cast<std::int64_t>(memory.size()) == numel(shape), Shape, "borrow", "got ",
+             memory.size(), " values for shape ", shape, ", which holds ", numel(shape));
+  return make(Storage::borrow(device, memory.data(), memory.size_bytes()), 0, shape,
+              contiguous_strides(shape), dtype_of<T>);
+}
+
+#define WEFT_INSTANTIATE(T)                                                                  \
+  template Tensor from_span<T>(std::span<const T>, const Shape&, const TensorOptions&);      \
+  template Tensor borrow<T>(std::span<T>, const Shape&, Device);
+WEFT_INSTANTIATE(float)
+WEFT_INSTANTIATE(double)
+WEFT_INSTANTIATE(bf16)
+WEFT_INSTANTIATE(std::int64_t)
+WEFT_INSTANTIATE(std::int32_t)
+WEFT_INSTANTIATE(std::uint8_t)
+WEFT_INSTANTIATE(bool)
+#undef WEFT_INSTANTIATE
+
+Tensor tensor(std::initializer_list<double> values, const TensorOptions& options) {
+  const Shape shape = {static_cast<std::int64_t>(values.size())};
+  const Tensor host = from_span(std::span<const double>(values.begin(), values.size()), shape,
+                                Device());
+  Tensor y = allocate_for("tensor", shape, options);
+  raw::copy_(y, host);
+  return y;
+}
+
+Tensor as_strided(const intrusive_ptr<Storage>& storage, DType dtype, const Shape& shape,
+                  const Strides& strides, std::int64_t offset) {
+  check_sizes("as_strided", shape);
+  WEFT_CHECK(shape.size() == strides.size(), Shape, "as_strided", "shape ", shape, " and strides ",
+             strides, " differ in length");
+  // In 128 bits, so that no combination of a huge size and stride wraps around into the storage.
+  __int128 last = offset;
+  for (int i = 0; i < shape.size(); ++i) {
+    WEFT_CHECK(strides[i] >= 0, InvalidArgument, "as_strided", "negative stride in ", strides);
+    last += static_cast<__int128>(shape[i] - 1) * strides[i];
+  }
+  const auto held = static_cast<std::int64_t>(storage->bytes() / size_of(dtype));
+  WEFT_CHECK(offset >= 0 && (numel(shape) == 0 ? offset <= held : last < held), Shape, "as_strided",
+             "shape ", shape, " with strides ", strides, " at offset ", offset,
+             " reaches outside a storage of ", held, " elements");
+  return make(storage, offset, shape, strides, dtype);
+}
+
+}  // namespace weft

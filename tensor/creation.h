@@ -1,0 +1,64 @@
+// Making tensors.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "weft/core/rng.h"
+#include "weft/tensor/tensor.h"
+
+namespace weft {
+
+/// Where and of what type; the device defaults to the thread's current one.
+struct TensorOptions {
+  DType dtype = DType::f32;
+  std::optional<Device> device;
+  bool channels_last = false;  ///< 4-D only
+
+  TensorOptions() = default;
+  TensorOptions(DType d) : dtype(d) {}
+  TensorOptions(Device d) : device(d) {}
+  TensorOptions(DType d, Device where) : dtype(d), device(where) {}
+};
+
+Tensor empty(const Shape& shape, const TensorOptions& options = {});  ///< not initialised
+Tensor empty_like(const Tensor& x);                                   ///< also x's layout, if dense
+Tensor zeros(const Shape& shape, const TensorOptions& options = {});
+Tensor zeros_like(const Tensor& x);
+Tensor ones(const Shape& shape, const TensorOptions& options = {});
+Tensor ones_like(const Tensor& x);
+Tensor full(const Shape& shape, double value, const TensorOptions& options = {});
+/// 0-dimensional.
+Tensor scalar(double value, const TensorOptions& options = {});
+/// start, start + step, ... below end. i64 unless options say otherwise.
+Tensor arange(double start, double end, double step = 1, const TensorOptions& options = DType::i64);
+Tensor eye(std::int64_t n, const TensorOptions& options = {});
+
+/// Copies; T decides the dtype. Throws Shape when values do not fill the shape.
+template <class T>
+Tensor from_span(std::span<const T> values, const Shape& shape, const TensorOptions& where = {});
+template <class T>
+Tensor from_vector(const std::vector<T>& values, const Shape& shape, const TensorOptions& where = {}) {
+  return from_span(std::span<const T>(values), shape, where);
+}
+/// 1-D f32 (or the dtype of options): tensor({1, 2, 3}).
+Tensor tensor(std::initializer_list<double> values, const TensorOptions& options = {});
+/// Uses the caller's memory without copying; it must stay valid as long as any view lives.
+template <class T>
+Tensor borrow(std::span<T> memory, const Shape& shape, Device device = {});
+/// A view of given storage; strides in elements. Throws Shape when it would reach outside.
+Tensor as_strided(const intrusive_ptr<Storage>& storage, DType dtype, const Shape& shape,
+                  const Strides& strides, std::int64_t offset = 0);
+
+// Random; the thread's generator unless one is given (rng.h says which are PyTorch's bit for bit).
+Tensor rand(const Shape& shape, const TensorOptions& options = {}, Generator* generator = nullptr);
+Tensor randn(const Shape& shape, const TensorOptions& options = {}, Generator* generator = nullptr);
+Tensor uniform(const Shape& shape, double from, double to, const TensorOptions& options = {},
+               Generator* generator = nullptr);
+Tensor bernoulli(const Shape& shape, double p, const TensorOptions& options = {},
+                 Generator* generator = nullptr);
+Tensor randperm(std::int64_t n, const TensorOptions& options = DType::i64,
+                Generator* generator = nullptr);
+
+}  // namespace weft

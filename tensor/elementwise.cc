@@ -1,0 +1,296 @@
+// Element-wise operations. Equal, dense operands are passed to the kernel as one row each, which
+// is the whole cost of the common case; everything else is broadcast by strides.
+#include <cmath>
+#include <limits>
+
+#include "weft/tensor/creation.h"
+#include "weft/tensor/internal.h"
+#include "weft/tensor/op_info.h"
+#include "weft/tensor/ops.h"
+
+namespace weft::raw {
+
+using namespace internal;
+
+namespace {
+
+// numpy and PyTorch refuse these too: true - true has no boolean meaning.
+void check_not_boolean(const char* op, DType dtype, bool refused) {
+  WEFT_CHECK(!(refused && dtype == DType::boolean), Dtype, op,
+             "not defined for bool; convert with to(dtype), or use logical_not or logical_xor");
+}
+
+bool equal_and_dense(const Tensor& a, const Tensor& b) { return same_layout(a, b) && a.is_dense(); }
+
+template <class Entry>
+Entry elementwise(const char* op, Device device, DType dtype, Entry ElementwiseKernels::*entry) {
+  return kernel(device, &KernelTable::elementwise, entry, op, dtype);
+}
+
+}  // namespace
+
+Tensor unary(UnaryOp op, const Tensor& x, UnaryParams params) {
+  const OpInfo& about = info(op);
+  const DType dtype = compute_dtype(about, x.dtype());
+  check_not_boolean(about.name, dtype, op == UnaryOp::neg || op == UnaryOp::rsub_scalar);
+  if (x.dtype() != dtype) [[unlikely]] return unary(op, cast(x, dtype), params);
+  const Span span("op", about.name);
+  const Device device = x.device();
+  const auto run = elementwise(about.name, device, dtype, &ElementwiseKernels::unary);
+  const bool dense = x.is_dense();
+  Tensor y = allocate(x.shape(), dense ? x.strides() : contiguous_strides(x.shape()), dtype, device);
+  if (y.numel() == 0) return y;
+  if (dense) {
+    run(current_stream(device), op, params, flat_view(x), flat_view(y));
+  } else {
+    run(current_stream(device), op, params, x.view_of(), y.view_of());
+  }
+  return y;
+}
+
+Tensor unary_backward(UnaryOp op, const Tensor& grad_y, const Tensor& saved, UnaryParams params) {
+  const char* name = info(op).name;
+  const Span span("op", name);
+  check_floating(name, "the gradient", grad_y);
+  const Device device = grad_y.device();
+  const auto run = elementwise(name, device, grad_y.dtype(), &ElementwiseKernels::unary_backward);
+  const Stream stream = current_stream(device);
+  if (!saved.defined()) {
+    Tensor grad_x = allocate_like(grad_y, grad_y.dtype(), device);
+    if (grad_x.numel() > 0) run(stream, op, params, grad_y.view_of(), View(), grad_x.view_of());
+    return grad_x;
+  }
+  check_same_kind(name, "gradient", grad_y, "saved tensor", saved);
+  WEFT_CHECK(grad_y.shape() == saved.shape(), Shape, name, "gradient: got ", grad_y.shape(),
+             ", saved tensor has ", saved.shape());
+  if (equal_and_dense(saved, grad_y)) {
+    Tensor grad_x = allocate(saved.shape(), saved.strides(), saved.dtype(), device);
+    if (grad_x.numel() > 0) {
+      run(stream, op, params, flat_view(grad_y), flat_view(saved), flat_view(grad_x));
+    }
+    return grad_x;
+  }
+  // In the layout of the forward pass: what comes next in backward made its choice there.
+  Tensor grad_x = allocate(saved.shape(), result_strides(saved.shape(), {&saved, &grad_y}),
+                           saved.dtype(), device);
+  if (grad_x.numel() > 0) {
+    run(stream, op, params, grad_y.view_of(), saved.view_of(), grad_x.view_of());
+  }
+  return grad_x;
+}
+
+Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b) {
+  const OpInfo& about = info(op);
+  const char* name = about.name;
+  check_same_device(name, "a", a, "b", b);
+  const DType dtype = compute_dtype(
+      about, a.dtype() == b.dtype() ? a.dtype() : promote(a.dtype(), b.dtype()));
+  check_not_boolean(name, dtype, op == BinaryOp::sub);
+  if (a.dtype() != dtype || b.dtype() != dtype) [[unlikely]] {
+    return binary(op, cast(a, dtype), cast(b, dtype));
+  }
+  const Span span("op", name);
+  const Device device = a.device();
+  const auto run = elementwise(name, device, dtype, &ElementwiseKernels::binary);
+  if (equal_and_dense(a, b)) [[likely]] {
+    Tensor y = allocate(a.shape(), a.strides(), dtype, device);
+    if (y.numel() > 0) run(current_stream(device), op, flat_view(a), flat_view(b), flat_view(y));
+    return y;
+  }
+  const Shape shape =
+      a.shape() == b.shape() ? a.shape() : broadcast_shapes(a.shape(), b.shape(), name);
+  Tensor y = allocate(shape, result_strides(shape, {&a, &b}), dtype, device);
+  if (y.numel() > 0) {
+    run(current_stream(device), op, broadcast_view(a, shape), broadcast_view(b, shape),
+        y.view_of());
+  }
+  return y;
+}
+
+Tensor binary_backward(BinaryOp op, bool of_b, const Tensor& grad_y, const Tensor& a,
+                       const Tensor& b) {
+  const char* name = info(op).name;
+  const Span span("op", name);
+  check_floating(name, "the gradient", grad_y);
+  const Tensor& operand = of_b ? b : a;
+  check_defined(name, of_b ? "b" : "a", operand);
+  const DType dtype = grad_y.dtype();
+  const auto to_operand = [&operand](const Tensor& grad) {
+    return cast(sum_to(grad, operand.shape()), operand.dtype());
+  };
+  if (op == BinaryOp::add || (op == BinaryOp::sub && !of_b)) return to_operand(grad_y);
+  if (op == BinaryOp::sub) return neg(to_operand(grad_y));
+
+  check_defined(name, of_b ? "a" : "b", of_b ? a : b);
+  check_same_device(name, "gradient", grad_y, "a", a);
+  check_same_device(name, "gradient", grad_y, "b", b);
+  if (a.dtype() != dtype || b.dtype() != dtype) [[unlikely]] {
+    const Tensor grad = binary_backward(op, of_b, grad_y, cast(a, dtype), cast(b, dtype));
+    return cast(grad, operand.dtype());
+  }
+  const Device device = grad_y.device();
+  const auto run = elementwise(name, device, dtype, &ElementwiseKernels::binary_backward);
+  const Stream stream = current_stream(device);
+  if (same_layout(a, b) && equal_and_dense(a, grad_y)) [[likely]] {
+    Tensor grad = allocate(a.shape(), a.strides(), dtype, device);
+    if (grad.numel() > 0) {
+      run(stream, op, of_b, flat_view(grad_y), flat_view(a), flat_view(b), flat_view(grad));
+    }
+    return grad;
+  }
+  const Shape shape = broadcast_shapes(a.shape(), b.shape(), name);
+  WEFT_CHECK(grad_y.shape() == shape, Shape, name, "gradient: got ", grad_y.shape(),
+             ", the operation gave ", shape);
+  const Tensor grad =
+      allocate(shape, result_strides(shape, {&operand, &grad_y}), dtype, device);
+  if (grad.numel() > 0) {
+    run(stream, op, of_b, grad_y.view_of(), broadcast_view(a, shape), broadcast_view(b, shape),
+        grad.view_of());
+  }
+  return sum_to(grad, operand.shape());
+}
+
+Tensor compare(CompareOp op, const Tensor& a, const Tensor& b) {
+  const char* name = name_of(op);
+  check_same_device(name, "a", a, "b", b);
+  if (a.dtype() != b.dtype()) [[unlikely]] {
+    const DType dtype = promote(a.dtype(), b.dtype());
+    return compare(op, cast(a, dtype), cast(b, dtype));
+  }
+  const Span span("op", name);
+  const Device device = a.device();
+  const auto run = elementwise(name, device, a.dtype(), &ElementwiseKernels::compare);
+  const Shape shape = broadcast_shapes(a.shape(), b.shape(), name);
+  Tensor y = allocate(shape, result_strides(shape, {&a, &b}), DType::boolean, device);
+  if (y.numel() > 0) {
+    run(current_stream(device), op, broadcast_view(a, shape), broadcast_view(b, shape),
+        y.view_of());
+  }
+  return y;
+}
+
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
+  WEFT_CHECK(condition.dtype() == DType::boolean, Dtype, "where",
+             "condition: got ", condition.dtype(), ", expected bool");
+  check_same_device("where", "condition", condition, "a", a);
+  check_same_device("where", "a", a, "b", b);
+  if (a.dtype() != b.dtype()) [[unlikely]] {
+    const DType dtype = promote(a.dtype(), b.dtype());
+    return where(condition, cast(a, dtype), cast(b, dtype));
+  }
+  const Span span("op", "where");
+  const Device device = a.device();
+  const auto run = elementwise("where", device, a.dtype(), &ElementwiseKernels::where);
+  const Shape shape = broadcast_shapes(
+      broadcast_shapes(a.shape(), b.shape(), "where"), condition.shape(), "where");
+  Tensor y = allocate(shape, result_strides(shape, {&a, &b, &condition}), a.dtype(), device);
+  if (y.numel() > 0) {
+    run(current_stream(device), broadcast_view(condition, shape), broadcast_view(a, shape),
+        broadcast_view(b, shape), y.view_of());
+  }
+  return y;
+}
+
+// --- The named forms ---------------------------------------------------------------------------
+
+#define X(value, name, ...) \
+  Tensor name(const Tensor& x) { return unary(UnaryOp::value, x); }
+WEFT_UNARY_OPS(X)
+#undef X
+#define X(value, name, ...) \
+  Tensor name(const Tensor& a, const Tensor& b) { return binary(BinaryOp::value, a, b); }
+WEFT_BINARY_OPS(X)
+#undef X
+#define X(value, name, ...) \
+  Tensor name(const Tensor& a, const Tensor& b) { return compare(CompareOp::value, a, b); }
+WEFT_COMPARE_OPS(X)
+#undef X
+
+namespace {
+
+bool is_int64(double value) {
+  return value >= -0x1p63 && value < 0x1p63 && std::trunc(value) == value;
+}
+
+// The dtype of an operation of a tensor with a number: a floating tensor keeps its own, an integer
+// one too unless the number is none, and a truth value counts as i64.
+DType with_scalar(DType dtype, double value) {
+  if (is_floating(dtype)) return dtype;
+  if (!is_int64(value)) return DType::f32;
+  return dtype == DType::boolean ? DType::i64 : dtype;
+}
+
+Tensor scalar_op(UnaryOp op, const Tensor& a, double value) {
+  return unary(op, cast(a, with_scalar(a.dtype(), value)), {.a = value});
+}
+
+Tensor binary_with_scalar(BinaryOp op, const Tensor& a, double value) {
+  const DType dtype = compute_dtype(info(op), with_scalar(a.dtype(), value));
+  return binary(op, cast(a, dtype), scalar(value, {dtype, a.device()}));
+}
+
+template <class T>
+bool holds(double value) {
+  return value >= double(std::numeric_limits<T>::min()) &&
+         value <= double(std::numeric_limits<T>::max());
+}
+
+// Where both sides of a comparison mean what they say: 255 (u8) is not -1, and 1 (i64) < 1.5.
+DType compare_dtype(DType dtype, double value) {
+  if (is_floating(dtype)) return dtype;
+  if (!is_int64(value)) return DType::f64;
+  const bool fits = (dtype == DType::u8 && holds<std::uint8_t>(value)) ||
+                    (dtype == DType::i32 && holds<std::int32_t>(value));
+  return fits ? dtype : DType::i64;
+}
+
+Tensor compare_with_scalar(CompareOp op, const Tensor& a, double value) {
+  const DType dtype = compare_dtype(a.dtype(), value);
+  return compare(op, cast(a, dtype), scalar(value, {dtype, a.device()}));
+}
+
+// Division by it is multiplication by its inverse, to the last bit and in every dtype.
+bool is_power_of_two(double value) {
+  int exponent = 0;
+  return std::abs(std::frexp(value, &exponent)) == 0.5 && exponent > -100 && exponent < 100;
+}
+
+}  // namespace
+
+Tensor add(const Tensor& a, double b) { return scalar_op(UnaryOp::add_scalar, a, b); }
+Tensor sub(const Tensor& a, double b) { return scalar_op(UnaryOp::add_scalar, a, -b); }
+Tensor sub(double a, const Tensor& b) { return scalar_op(UnaryOp::rsub_scalar, b, a); }
+Tensor mul(const Tensor& a, double b) { return scalar_op(UnaryOp::mul_scalar, a, b); }
+Tensor div(const Tensor& a, double b) {
+  if (is_power_of_two(b)) {
+    return scalar_op(UnaryOp::mul_scalar, is_floating(a.dtype()) ? a : cast(a, DType::f32), 1 / b);
+  }
+  return binary_with_scalar(BinaryOp::div, a, b);
+}
+Tensor div(double a, const Tensor& b) { return scalar_op(UnaryOp::rdiv_scalar, b, a); }
+Tensor pow(const Tensor& a, double b) { return scalar_op(UnaryOp::pow_scalar, a, b); }
+Tensor maximum(const Tensor& a, double b) { return binary_with_scalar(BinaryOp::maximum, a, b); }
+Tensor minimum(const Tensor& a, double b) { return binary_with_scalar(BinaryOp::minimum, a, b); }
+
+#define X(value, name, ...) \
+  Tensor name(const Tensor& a, double b) { return compare_with_scalar(CompareOp::value, a, b); }
+WEFT_COMPARE_OPS(X)
+#undef X
+
+Tensor logical_not(const Tensor& x) { return eq(x, 0); }
+
+Tensor clamp(const Tensor& x, double low, double high) {
+  WEFT_CHECK(!(low > high), InvalidArgument, "clamp", "low ", low, " is above high ", high);
+  if (is_floating(x.dtype()) || (is_int64(low) && is_int64(high))) {
+    return unary(UnaryOp::clamp, x, {.a = low, .b = high});
+  }
+  // A bound beyond every integer, infinity for one, does not bite and must not be converted.
+  const bool no_low = low < -0x1p63;
+  const bool no_high = high >= 0x1p63;
+  if (no_low && no_high) return clone(x);
+  if (no_low && is_int64(high)) return minimum(x, high);
+  if (no_high && is_int64(low)) return maximum(x, low);
+  return unary(UnaryOp::clamp, cast(x, DType::f32), {.a = low, .b = high});
+}
+
+}  // namespace weft::raw

@@ -1,0 +1,139 @@
+// Reading and adding at computed positions.
+#include "weft/tensor/creation.h"
+#include "weft/tensor/internal.h"
+#include "weft/tensor/ops.h"
+
+namespace weft::raw {
+
+using namespace internal;
+
+namespace {
+
+template <class Entry>
+Entry indexing(const char* op, const Tensor& x, Entry IndexingKernels::*entry) {
+  return kernel(x.device(), &KernelTable::indexing, entry, op, x.dtype());
+}
+
+void check_index(const char* op, const Tensor& x, const Tensor& index) {
+  check_same_device(op, "x", x, "index", index);
+  WEFT_CHECK(index.dtype() == DType::i64, Dtype, op, "index: got ", index.dtype(),
+             ", expected i64; convert it with to(dtype)");
+}
+
+void check_bounds(const char* op, const Tensor& index, std::int64_t bound) {
+  if (index.numel() == 0) return;
+  indexing(op, index, &IndexingKernels::check_bounds)(current_stream(index.device()), op,
+                                                      index.view_of(), bound);
+}
+
+// The 1-D index of index_select; a scalar counts as one entry.
+Tensor list_of(const char* op, const Tensor& index) {
+  WEFT_CHECK(index.dim() <= 1, Shape, op, "index: got ", index.shape(), ", expected one dimension");
+  return index.dim() == 0 ? reshape(index, {1}) : index;
+}
+
+// gather and scatter_add walk the index; elsewhere than in `dim` it must stay inside y.
+void check_walk(const char* op, const Tensor& x, int dim, const Tensor& index) {
+  bool fits = index.dim() == x.dim();
+  for (int i = 0; fits && i < x.dim(); ++i) {
+    fits = i == dim || index.shape()[i] <= x.shape()[i];
+  }
+  WEFT_CHECK(fits, Shape, op, "index: got ", index.shape(), ", which must not exceed ", x.shape(),
+             " except in dimension ", dim);
+}
+
+}  // namespace
+
+Tensor index_select(const Tensor& x, int dim, const Tensor& index) {
+  const char* op = "index_select";
+  const Span span("op", op);
+  dim = normalize_dim(dim, x.dim(), op);
+  check_index(op, x, index);
+  const Tensor list = list_of(op, index);
+  check_bounds(op, list, x.shape()[dim]);
+  Shape shape = x.shape();
+  shape[dim] = list.numel();
+  const auto run = indexing(op, x, &IndexingKernels::index_select);
+  Tensor y = allocate(shape, x.dtype(), x.device());
+  if (y.numel() == 0) return y;
+  run(current_stream(x.device()), x.view_of(), dim, list.view_of(), y.view_of());
+  return y;
+}
+
+const Tensor& index_add_(const Tensor& y, int dim, const Tensor& index, const Tensor& x) {
+  const char* op = "index_add_";
+  const Span span("op", op);
+  dim = normalize_dim(dim, y.dim(), op);
+  check_index(op, y, index);
+  check_same_kind(op, "the written tensor", y, "x", x);
+  check_writable(op, y);
+  const Tensor list = disjoint(list_of(op, index), y);
+  Shape expected = y.shape();
+  expected[dim] = list.numel();
+  WEFT_CHECK(x.shape() == expected, Shape, op, "x: got ", x.shape(), ", expected ", expected,
+             " for ", list.numel(), " indices into dimension ", dim, " of ", y.shape());
+  check_bounds(op, list, y.shape()[dim]);
+  const Tensor from = overlap(x, y) ? clone(x) : x;
+  const auto run = indexing(op, y, &IndexingKernels::index_add);
+  if (x.numel() == 0) return y;
+  run(current_stream(y.device()), from.view_of(), dim, list.view_of(), y.view_of());
+  y.storage()->bump_version();
+  return y;
+}
+
+Tensor gather(const Tensor& x, int dim, const Tensor& index) {
+  const char* op = "gather";
+  const Span span("op", op);
+  dim = normalize_dim(dim, x.dim(), op);
+  check_index(op, x, index);
+  check_walk(op, x, dim, index);
+  check_bounds(op, index, x.shape()[dim]);
+  const auto run = indexing(op, x, &IndexingKernels::gather);
+  Tensor y = allocate(index.shape(), x.dtype(), x.device());
+  if (y.numel() == 0) return y;
+  run(current_stream(x.device()), x.view_of(), dim, index.view_of(), y.view_of());
+  return y;
+}
+
+const Tensor& scatter_add_(const Tensor& y, int dim, const Tensor& index, const Tensor& x) {
+  const char* op = "scatter_add_";
+  const Span span("op", op);
+  dim = normalize_dim(dim, y.dim(), op);
+  check_index(op, y, index);
+  check_same_kind(op, "the written tensor", y, "x", x);
+  check_writable(op, y);
+  check_walk(op, y, dim, index);
+  WEFT_CHECK(x.shape() == index.shape(), Shape, op, "x: got ", x.shape(), ", index has ",
+             index.shape());
+  check_bounds(op, index, y.shape()[dim]);
+  const Tensor from = overlap(x, y) ? clone(x) : x;
+  const Tensor at = disjoint(index, y);
+  const auto run = indexing(op, y, &IndexingKernels::scatter_add);
+  if (x.numel() == 0) return y;
+  run(current_stream(y.device()), from.view_of(), dim, at.view_of(), y.view_of());
+  y.storage()->bump_version();
+  return y;
+}
+
+Tensor one_hot(const Tensor& index, std::int64_t classes) {
+  const char* op = "one_hot";
+  WEFT_CHECK(index.dtype() == DType::i64, Dtype, op, "index: got ", index.dtype(),
+             ", expected i64; convert it with to(dtype)");
+  WEFT_CHECK(classes >= -1, InvalidArgument, op, "classes: got ", classes,
+             ", expected a count, or -1 to take it from the largest index");
+  if (classes == -1) {
+    WEFT_CHECK(index.numel() > 0, InvalidArgument, op,
+               "cannot count the classes of an empty index ", index.shape());
+    classes = std::max<std::int64_t>(max(index).item<std::int64_t>() + 1, 0);
+  }
+  const Span span("op", op);
+  check_bounds(op, index, classes);
+  const auto run = indexing(op, index, &IndexingKernels::one_hot);
+  Shape shape = index.shape();
+  shape.push_back(classes);
+  Tensor y = allocate(shape, DType::i64, index.device());
+  if (y.numel() > 0) run(current_stream(index.device()), index.view_of(), y.view_of());
+  return y;
+}
+
+}  // namespace weft::raw

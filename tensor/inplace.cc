@@ -1,0 +1,168 @@
+// Writes into existing tensors. Every temporary is allocated before the first write, so that
+// running out of memory leaves all operands as they were; every write bumps the version counter.
+#include <cmath>
+
+#include "weft/tensor/internal.h"
+#include "weft/tensor/op_info.h"
+#include "weft/tensor/ops.h"
+
+namespace weft::raw {
+
+using namespace internal;
+
+namespace {
+
+void check_broadcasts_to(const char* op, const Tensor& x, const Tensor& y) {
+  bool fits = x.dim() <= y.dim();
+  for (int i = 1; fits && i <= x.dim(); ++i) {
+    const std::int64_t n = x.shape()[x.dim() - i];
+    fits = n == 1 || n == y.shape()[y.dim() - i];
+  }
+  WEFT_CHECK(fits, Shape, op, "got ", x.shape(), ", which does not broadcast to the written tensor's ",
+             y.shape());
+}
+
+void check_keeps_kind(const char* op, DType result, DType target) {
+  const bool fits = is_floating(target) ||
+                    (!is_floating(result) && (target != DType::boolean || result == target));
+  WEFT_CHECK(fits, Dtype, op, "the result is ", result, ", which cannot be written into a tensor of ", target,
+             "; use the form that returns a new tensor, or to(dtype)");
+}
+
+}  // namespace
+
+const Tensor& unary_(UnaryOp op, const Tensor& y, UnaryParams params) {
+  const char* name = info(op).in_place;
+  const Span span("op", name);
+  check_keeps_kind(name, compute_dtype(info(op), y.dtype()), y.dtype());
+  check_writable(name, y);
+  const Device device = y.device();
+  const auto run =
+      kernel(device, &KernelTable::elementwise, &ElementwiseKernels::unary, name, y.dtype());
+  if (y.numel() == 0) return y;
+  const View view = y.is_dense() ? flat_view(y) : y.view_of();
+  run(current_stream(device), op, params, view, view);
+  y.storage()->bump_version();
+  return y;
+}
+
+const Tensor& binary_(BinaryOp op, const Tensor& y, const Tensor& b) {
+  const char* name = info(op).in_place;
+  check_same_device(name, "the written tensor", y, "the operand", b);
+  check_broadcasts_to(name, b, y);
+  check_writable(name, y);
+  const DType dtype = compute_dtype(
+      info(op), y.dtype() == b.dtype() ? y.dtype() : promote(y.dtype(), b.dtype()));
+  check_keeps_kind(name, dtype, y.dtype());
+  if (y.dtype() != dtype) return copy_(y, binary(op, y, b));
+
+  const Tensor other = disjoint(cast(b, dtype), y);
+  const Span span("op", name);
+  const Device device = y.device();
+  const auto run =
+      kernel(device, &KernelTable::elementwise, &ElementwiseKernels::binary, name, dtype);
+  if (y.numel() == 0) return y;
+  if (same_layout(y, other) && y.is_dense()) {
+    const View view = flat_view(y);
+    run(current_stream(device), op, view, flat_view(other), view);
+  } else {
+    const View view = y.view_of();
+    run(current_stream(device), op, view, broadcast_view(other, y.shape()), view);
+  }
+  y.storage()->bump_version();
+  return y;
+}
+
+const Tensor& add_scaled_(const Tensor& y, double alpha, const Tensor& x) {
+  if (!is_floating(y.dtype())) return binary_(BinaryOp::add, y, alpha == 1 ? x : mul(x, alpha));
+  check_same_device("add_", "the written tensor", y, "the operand", x);
+  check_broadcasts_to("add_", x, y);
+  check_writable("add_", y);
+  const Tensor other = disjoint(cast(x, y.dtype()), y);
+  const Span span("op", "add_");
+  const Device device = y.device();
+  const auto run = kernel(device, &KernelTable::elementwise, &ElementwiseKernels::add_scaled,
+                          "add_", y.dtype());
+  if (y.numel() == 0) return y;
+  if (same_layout(y, other) && y.is_dense()) {
+    run(current_stream(device), alpha, flat_view(other), flat_view(y));
+  } else {
+    run(current_stream(device), alpha, broadcast_view(other, y.shape()), y.view_of());
+  }
+  y.storage()->bump_version();
+  return y;
+}
+
+namespace {
+
+const Tensor& scalar_(const char* op, UnaryOp kind, const Tensor& y, double value) {
+  const bool fits = is_floating(y.dtype()) ||
+                    (std::trunc(value) == value && std::abs(value) < 0x1p63);
+  WEFT_CHECK(fits, Dtype, op, "a tensor of ", y.dtype(), " cannot take the number ", value);
+  return unary_(kind, y, {.a = value});
+}
+
+}  // namespace
+
+const Tensor& mul_(const Tensor& y, double value) {
+  return scalar_("mul_", UnaryOp::mul_scalar, y, value);
+}
+
+const Tensor& add_(const Tensor& y, double value) {
+  return scalar_("add_", UnaryOp::add_scalar, y, value);
+}
+
+const Tensor& fill_(const Tensor& y, double value) {
+  WEFT_CHECK(is_floating(y.dtype()) || y.dtype() == DType::boolean || std::abs(value) < 0x1p63,
+             InvalidArgument, "fill_", "a tensor of ", y.dtype(), " cannot hold ", value);
+  const Span span("op", "fill_");
+  const Device device = y.device();
+  const auto run =
+      kernel(device, &KernelTable::elementwise, &ElementwiseKernels::fill, "fill_", y.dtype());
+  if (y.numel() == 0) return y;
+  run(current_stream(device), value, y.is_dense() ? flat_view(y) : y.view_of());
+  y.storage()->bump_version();
+  return y;
+}
+
+const Tensor& zero_(const Tensor& y) {
+  if (!y.is_dense()) return fill_(y, 0);
+  if (y.numel() == 0) return y;
+  const Span span("op", "zero_");
+  const Device device = y.device();
+  runtime(device).fill_zero(y.raw_data(), y.numel() * size_of(y.dtype()), current_stream(device));
+  y.storage()->bump_version();
+  return y;
+}
+
+const Tensor& copy_(const Tensor& y, const Tensor& x) {
+  check_broadcasts_to("copy_", x, y);
+  check_writable("copy_", y);
+  const bool one_memory = y.device() == x.device() || (y.device().is_cpu() && x.device().is_cpu());
+  if (!one_memory) {
+    const bool block = x.dtype() == y.dtype() && same_layout(x, y) && x.is_dense();
+    // What crosses is what is smaller: x unexpanded, in the narrower of the two dtypes.
+    const bool narrow_first = size_of(y.dtype()) < size_of(x.dtype());
+    if (!block) return copy_(y, to(narrow_first ? cast(x, y.dtype()) : x, y.device()));
+    if (y.numel() == 0) return y;
+    const Span span("op", "copy_");
+    copy_block(y, x);
+    y.storage()->bump_version();
+    return y;
+  }
+  const Tensor from = disjoint(x, y);
+  const Span span("op", "copy_");
+  const Device device = y.device();
+  const auto run =
+      kernel(device, &KernelTable::elementwise, &ElementwiseKernels::copy, "copy_", y.dtype());
+  if (y.numel() == 0) return y;
+  if (same_layout(y, from) && y.is_dense()) {
+    run(current_stream(device), flat_view(from), flat_view(y));
+  } else {
+    run(current_stream(device), broadcast_view(from, y.shape()), y.view_of());
+  }
+  y.storage()->bump_version();
+  return y;
+}
+
+}  // namespace weft::raw

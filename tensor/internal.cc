@@ -1,0 +1,147 @@
+#include "weft/tensor/internal.h"
+
+#include <cstdint>
+#include <limits>
+
+#include "weft/tensor/ops.h"
+
+namespace weft::raw::internal {
+
+Tensor make(intrusive_ptr<Storage> storage, std::int64_t offset, const Shape& shape,
+            const Strides& strides, DType dtype) {
+  auto impl = make_intrusive<TensorImpl>();
+  impl->storage = std::move(storage);
+  impl->offset = offset;
+  impl->shape = shape;
+  impl->strides = strides;
+  impl->dtype = dtype;
+  return Tensor(std::move(impl));
+}
+
+Tensor allocate(const Shape& shape, const Strides& strides, DType dtype, Device device) {
+  std::size_t bytes = 0;
+  if (__builtin_mul_overflow(weft::numel(shape), size_of(dtype), &bytes)) [[unlikely]] {
+    bytes = std::numeric_limits<std::size_t>::max();  // for the allocator to refuse
+  }
+  return make(Storage::allocate(device, bytes), 0, shape, strides, dtype);
+}
+
+Tensor allocate(const Shape& shape, DType dtype, Device device) {
+  return allocate(shape, contiguous_strides(shape), dtype, device);
+}
+
+Tensor allocate(const Shape& shape, MemoryFormat format, DType dtype, Device device) {
+  return allocate(shape, strides_for(shape, format), dtype, device);
+}
+
+Tensor allocate_like(const Tensor& x, DType dtype, Device device) {
+  return allocate(x.shape(), x.is_dense() ? x.strides() : contiguous_strides(x.shape()), dtype,
+                  device);
+}
+
+bool same_layout(const Tensor& a, const Tensor& b) {
+  if (!(a.shape() == b.shape())) return false;
+  if (a.strides() == b.strides()) return true;
+  for (int i = 0; i < a.dim(); ++i) {
+    if (a.shape()[i] > 1 && a.strides()[i] != b.strides()[i]) return false;
+  }
+  return true;
+}
+
+Strides strides_for(const Shape& shape, MemoryFormat format) {
+  return format == MemoryFormat::nhwc ? channels_last_strides(shape) : contiguous_strides(shape);
+}
+
+Strides broadcast_strides(const Tensor& x, const Shape& shape) {
+  if (x.shape() == shape) return x.strides();
+  Strides strides = shape;
+  const int added = shape.size() - x.dim();
+  for (int i = 0; i < shape.size(); ++i) {
+    const bool stretched = i < added || (x.shape()[i - added] == 1 && shape[i] != 1);
+    strides[i] = stretched ? 0 : x.strides()[i - added];
+  }
+  return strides;
+}
+
+View broadcast_view(const Tensor& x, const Shape& shape) {
+  return {x.raw_data(), x.dtype(), shape, broadcast_strides(x, shape)};
+}
+
+View flat_view(const Tensor& x) { return {x.raw_data(), x.dtype(), {x.numel()}, {1}}; }
+
+Strides result_strides(const Shape& shape, std::initializer_list<const Tensor*> operands) {
+  for (const Tensor* x : operands) {
+    if (x->shape() == shape && x->is_dense()) return x->strides();
+  }
+  return contiguous_strides(shape);
+}
+
+View formatted_view(const Tensor& x, MemoryFormat format) {
+  return {x.raw_data(), x.dtype(), x.shape(), strides_for(x.shape(), format)};
+}
+
+Tensor in_image_format(const Tensor& x) {
+  return is_nchw(x) || is_nhwc(x) ? x : contiguous(x);
+}
+
+namespace {
+
+struct Range {
+  std::uintptr_t begin, end;
+};
+
+Range range_of(const Tensor& x) {
+  std::int64_t last = 0;
+  for (int i = 0; i < x.dim(); ++i) last += (x.shape()[i] - 1) * x.strides()[i];
+  const auto begin = reinterpret_cast<std::uintptr_t>(x.raw_data());
+  return {begin, begin + static_cast<std::uint64_t>(last + 1) * size_of(x.dtype())};
+}
+
+}  // namespace
+
+bool overlap(const Tensor& a, const Tensor& b) {
+  if (a.numel() == 0 || b.numel() == 0) return false;
+  const Range ra = range_of(a);
+  const Range rb = range_of(b);
+  return ra.begin < rb.end && rb.begin < ra.end;
+}
+
+Tensor disjoint(const Tensor& x, const Tensor& y) {
+  const bool same_elements =
+      x.raw_data() == y.raw_data() && x.dtype() == y.dtype() && same_layout(x, y);
+  return same_elements || !overlap(x, y) ? x : clone(x);
+}
+
+void throw_device_mismatch(const char* op, const char* name_a, Device a, const char* name_b,
+                           Device b) {
+  WEFT_THROW(Device, op, "operands on different devices: ", name_a, " on ", a, ", ", name_b, " on ",
+             b, "; move one with to(device)");
+}
+
+void check_same_kind(const char* op, const char* name_a, const Tensor& a, const char* name_b,
+                     const Tensor& b) {
+  check_same_device(op, name_a, a, name_b, b);
+  WEFT_CHECK(a.dtype() == b.dtype(), Dtype, op, "dtype: ", name_a, " is ", a.dtype(), ", ", name_b,
+             " is ", b.dtype(), "; convert one with to(dtype)");
+}
+
+void check_floating(const char* op, const char* name, const Tensor& x) {
+  WEFT_CHECK(is_floating(x.dtype()), Dtype, op, "needs a floating dtype: ", name, " is ", x.dtype(),
+             "; convert it with to(dtype)");
+}
+
+void check_writable(const char* op, const Tensor& y) {
+  for (int i = 0; i < y.dim(); ++i) {
+    WEFT_CHECK(y.strides()[i] != 0 || y.shape()[i] <= 1, InvalidArgument, op,
+               "several elements of an expanded tensor share memory (", y.shape(),
+               ", strides ", y.strides(), "); clone() it before writing");
+  }
+}
+
+void check_defined(const char* op, const char* name, const Tensor& x) {
+  WEFT_CHECK(x.defined(), InvalidArgument, op, name, " is an undefined tensor");
+}
+
+Tensor cast(const Tensor& x, DType dtype) { return x.dtype() == dtype ? x : to(x, dtype); }
+
+}  // namespace weft::raw::internal

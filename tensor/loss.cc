@@ -1,0 +1,159 @@
+#include <limits>
+
+#include "weft/tensor/creation.h"
+#include "weft/tensor/internal.h"
+#include "weft/tensor/ops.h"
+
+namespace weft::raw {
+
+using namespace internal;
+
+namespace {
+
+template <class Entry>
+Entry loss_kernel(const char* op, const Tensor& x, Entry LossKernels::*entry) {
+  return kernel(x.device(), &KernelTable::loss, entry, op, x.dtype());
+}
+
+void check_cross_entropy(const Tensor& logits, const Tensor& target,
+                         const CrossEntropyParams& params) {
+  const char* op = "cross_entropy";
+  check_same_device(op, "logits", logits, "target", target);
+  check_floating(op, "logits", logits);
+  WEFT_CHECK(target.dtype() == DType::i64, Dtype, op, "target: got ", target.dtype(),
+             ", expected i64 class numbers; convert it with to(dtype)");
+  WEFT_CHECK(logits.dim() == 2, Shape, op, "logits: got ", logits.shape(), ", expected [N,C]");
+  WEFT_CHECK(target.dim() == 1 && target.shape()[0] == logits.shape()[0], Shape, op,
+             "target: got ", target.shape(), ", expected [", logits.shape()[0], "] for logits ",
+             logits.shape());
+  WEFT_CHECK(params.label_smoothing >= 0 && params.label_smoothing <= 1, InvalidArgument, op,
+             "label_smoothing: got ", params.label_smoothing, ", expected 0 to 1");
+}
+
+// A target that is neither a class nor ignore_index. Only where looking costs nothing: on CUDA it
+// would stop the queue, so there the kernel answers such a target with a NaN loss.
+void check_targets(const Tensor& target, std::int64_t classes, std::int64_t ignore_index) {
+  if (!target.device().is_cpu()) return;
+  const auto* values = static_cast<const std::int64_t*>(target.raw_data());
+  for (std::int64_t i = 0; i < target.shape()[0]; ++i) {
+    const std::int64_t value = values[i * target.strides()[0]];
+    WEFT_CHECK((value >= 0 && value < classes) || value == ignore_index, InvalidArgument,
+               "cross_entropy", "target ", value, " at position ", i, " is not in [0, ", classes,
+               ")");
+  }
+}
+
+}  // namespace
+
+CrossEntropyResult cross_entropy(const Tensor& logits, const Tensor& target,
+                                 const CrossEntropyParams& params) {
+  const Span span("op", "cross_entropy");
+  check_cross_entropy(logits, target, params);
+  const std::int64_t n = logits.shape()[0], classes = logits.shape()[1];
+  WEFT_CHECK(classes > 0 || n == 0, Shape, "cross_entropy", "logits ", logits.shape(),
+             " have no classes");
+  check_targets(target, classes, params.ignore_index);
+  const auto run = loss_kernel("cross_entropy", logits, &LossKernels::cross_entropy);
+  const Device device = logits.device();
+  const DType dtype = logits.dtype();
+  const bool per_row = params.reduction == Reduction::none;
+  CrossEntropyResult result;
+  result.loss = allocate(per_row ? Shape{n} : Shape{}, dtype, device);
+  result.log_probs = allocate(logits.shape(), dtype, device);
+  result.count = allocate({}, dtype, device);
+  if (n == 0) {
+    const bool mean = params.reduction == Reduction::mean;
+    fill_(result.loss, mean ? std::numeric_limits<double>::quiet_NaN() : 0);
+    zero_(result.count);
+    return result;
+  }
+  const Tensor rows = contiguous(logits);
+  run(current_stream(device), params, rows.view_of(), target.view_of(), result.log_probs.view_of(),
+      result.loss.view_of(), result.count.view_of());
+  return result;
+}
+
+Tensor cross_entropy_backward(const Tensor& grad_loss, const Tensor& log_probs,
+                              const Tensor& target, const Tensor& count,
+                              const CrossEntropyParams& params) {
+  const char* op = "cross_entropy";
+  const Span span("op", op);
+  check_cross_entropy(log_probs, target, params);
+  check_same_kind(op, "gradient", grad_loss, "log_probs", log_probs);
+  check_same_kind(op, "count", count, "log_probs", log_probs);
+  const std::int64_t n = log_probs.shape()[0];
+  const Shape expected = params.reduction == Reduction::none ? Shape{n} : Shape{};
+  WEFT_CHECK(grad_loss.shape() == expected, Shape, op, "gradient: got ", grad_loss.shape(),
+             ", the loss is ", expected);
+  const auto run = loss_kernel(op, log_probs, &LossKernels::cross_entropy_backward);
+  const Tensor rows = contiguous(log_probs);
+  Tensor grad = allocate(log_probs.shape(), log_probs.dtype(), log_probs.device());
+  if (grad.numel() == 0) return grad;
+  run(current_stream(grad.device()), params, grad_loss.view_of(), rows.view_of(), target.view_of(),
+      count.view_of(), grad.view_of());
+  return grad;
+}
+
+namespace {
+
+void check_mse(const Tensor& x, const Tensor& target) {
+  check_same_kind("mse_loss", "x", x, "target", target);
+  check_floating("mse_loss", "x", x);
+  WEFT_CHECK(x.shape() == target.shape(), Shape, "mse_loss", "target: got ", target.shape(),
+             ", x is ", x.shape());
+}
+
+// x dense and target in x's layout: what the kernels of the loss take.
+struct MsePair {
+  MsePair(const Tensor& x_in, const Tensor& target_in)
+      : x(x_in.is_dense() ? x_in : contiguous(x_in)), target(target_in) {
+    if (same_layout(x, target)) return;
+    target = allocate(x.shape(), x.strides(), x.dtype(), x.device());
+    copy_(target, target_in);
+  }
+  Tensor x, target;
+};
+
+}  // namespace
+
+Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
+  check_mse(x, target);
+  if (reduction == Reduction::none) return unary(UnaryOp::square, sub(x, target));
+  const Span span("op", "mse_loss");
+  const auto workspace_bytes = loss_kernel("mse_loss", x, &LossKernels::mse_workspace_bytes);
+  const auto run = loss_kernel("mse_loss", x, &LossKernels::mse);
+  Tensor loss = allocate({}, x.dtype(), x.device());
+  if (x.numel() == 0) {
+    const bool mean = reduction == Reduction::mean;
+    return fill_(loss, mean ? std::numeric_limits<double>::quiet_NaN() : 0);
+  }
+  const MsePair pair(x, target);
+  const View from = flat_view(pair.x);
+  const Workspace workspace(x.device(), workspace_bytes(from));
+  run(current_stream(x.device()), reduction, from, flat_view(pair.target), loss.view_of(),
+      workspace.data());
+  return loss;
+}
+
+Tensor mse_loss_backward(const Tensor& grad_loss, const Tensor& x, const Tensor& target,
+                         Reduction reduction) {
+  check_mse(x, target);
+  check_same_kind("mse_loss", "gradient", grad_loss, "x", x);
+  if (reduction == Reduction::none) {
+    const Tensor grad = sub(x, target);
+    binary_(BinaryOp::mul, grad, grad_loss);
+    return mul_(grad, 2);
+  }
+  WEFT_CHECK(grad_loss.numel() == 1, Shape, "mse_loss", "gradient: got ", grad_loss.shape(),
+             ", the loss is a scalar");
+  const Span span("op", "mse_loss");
+  const auto run = loss_kernel("mse_loss", x, &LossKernels::mse_backward);
+  const MsePair pair(x, target);
+  Tensor grad_x = allocate_like(pair.x, x.dtype(), x.device());
+  if (grad_x.numel() == 0) return grad_x;
+  run(current_stream(x.device()), reduction, grad_loss.view_of(), flat_view(pair.x),
+      flat_view(pair.target), flat_view(grad_x));
+  return grad_x;
+}
+
+}  // namespace weft::raw

@@ -1,0 +1,180 @@
+// Matrix products. Transposes and broadcast batches reach the kernel as strides; a batch that shares
+// its right matrix becomes one tall product.
+#include <algorithm>
+
+#include "weft/tensor/internal.h"
+#include "weft/tensor/ops.h"
+
+namespace weft::raw {
+
+using namespace internal;
+
+namespace {
+
+// One of the operands as the kernel will see it: rows x columns, and a stride per batch dimension.
+struct Matrix {
+  const char* data;
+  std::int64_t rows, columns;
+  std::int64_t row_stride, column_stride;
+};
+
+// The matrix in the last two dimensions, with the strides of length-1 dimensions set to what a
+// packed matrix has; false when the kernel cannot take it.
+bool as_matrix(const Tensor& x, Matrix& m) {
+  const int d = x.dim();
+  m = {static_cast<const char*>(x.raw_data()), x.shape()[d - 2], x.shape()[d - 1],
+       x.strides()[d - 2], x.strides()[d - 1]};
+  if (m.columns <= 1) m.column_stride = 1;
+  if (m.column_stride == 1 && (m.rows <= 1 || m.row_stride >= std::max<std::int64_t>(m.columns, 1))) {
+    if (m.rows <= 1) m.row_stride = std::max<std::int64_t>(m.columns, 1);
+    return true;
+  }
+  if (m.rows <= 1) m.row_stride = 1;
+  if (m.row_stride == 1 && (x.shape()[d - 1] <= 1 || m.column_stride >= m.rows)) {
+    if (m.columns <= 1) m.column_stride = m.rows;
+    return true;
+  }
+  return false;
+}
+
+// Batch dimensions of both operands, merged where both step evenly: usually one is left.
+struct Batch {
+  Dims sizes, a_strides, b_strides;
+
+  void add_outer(std::int64_t size, std::int64_t a, std::int64_t b) {
+    if (size == 1) return;
+    const int last = sizes.size() - 1;
+    if (last >= 0 && a == a_strides[last] * sizes[last] && b == b_strides[last] * sizes[last]) {
+      sizes[last] *= size;
+      return;
+    }
+    sizes.push_back(size);
+    a_strides.push_back(a);
+    b_strides.push_back(b);
+  }
+};
+
+std::int64_t batch_stride(const Tensor& x, int from_end) {
+  const int i = x.dim() - 3 - from_end;
+  return i < 0 || x.shape()[i] == 1 ? 0 : x.strides()[i];
+}
+
+View view_of(const Matrix& m, DType dtype, std::int64_t batch, std::int64_t stride) {
+  return {const_cast<char*>(m.data),
+          dtype,
+          {batch, m.rows, m.columns},
+          {stride, m.row_stride, m.column_stride}};
+}
+
+// y [.., M, N] = a b + bias, y row-major and new.
+void run_matmul(const char* op, const Tensor& a, const Tensor& b, const Tensor& bias,
+                const Tensor& y) {
+  Matrix ma, mb;
+  if (!as_matrix(a, ma)) return run_matmul(op, contiguous(a), b, bias, y);
+  if (!as_matrix(b, mb)) return run_matmul(op, a, contiguous(b), bias, y);
+
+  Batch batch;
+  for (int i = 0; i < y.dim() - 2; ++i) {
+    batch.add_outer(y.shape()[y.dim() - 3 - i], batch_stride(a, i), batch_stride(b, i));
+  }
+  // All matrices of a, stacked, are one tall matrix when b is the same for all.
+  const bool tall = batch.sizes.size() == 1 && batch.b_strides[0] == 0 && ma.column_stride == 1 &&
+                    batch.a_strides[0] == ma.rows * ma.row_stride;
+  if (tall) {
+    ma.rows *= batch.sizes[0];
+    batch = Batch();
+  }
+  const DType dtype = y.dtype();
+  const Device device = y.device();
+  const std::int64_t inner = batch.sizes.empty() ? 1 : batch.sizes[0];
+  MatmulArgs args;
+  args.a = view_of(ma, dtype, inner, batch.sizes.empty() ? 0 : batch.a_strides[0]);
+  args.b = view_of(mb, dtype, inner, batch.sizes.empty() ? 0 : batch.b_strides[0]);
+  args.y = {y.raw_data(), dtype, {inner, ma.rows, mb.columns}, {}};
+  args.y.strides = contiguous_strides(args.y.shape);
+  if (bias.defined()) args.bias = bias.view_of();
+
+  const auto plan_for = kernel(device, &KernelTable::matmul, &MatmulKernels::plan, op, dtype);
+  const auto run = kernel(device, &KernelTable::matmul, &MatmulKernels::run, op, dtype);
+  const Plan& plan = plan_for(args);
+  const Workspace workspace(device, plan.workspace_bytes);
+  const Stream stream = current_stream(device);
+
+  // What could not be merged into one batch dimension is walked here, innermost first.
+  const std::int64_t bytes = static_cast<std::int64_t>(size_of(dtype));
+  const std::int64_t outer = numel(batch.sizes) / inner;
+  char* out = static_cast<char*>(args.y.data);
+  for (std::int64_t i = 0; i < outer; ++i) {
+    std::int64_t rest = i, at_a = 0, at_b = 0;
+    for (int d = 1; d < batch.sizes.size(); ++d) {
+      const std::int64_t k = rest % batch.sizes[d];
+      rest /= batch.sizes[d];
+      at_a += k * batch.a_strides[d];
+      at_b += k * batch.b_strides[d];
+    }
+    args.a.data = const_cast<char*>(ma.data) + at_a * bytes;
+    args.b.data = const_cast<char*>(mb.data) + at_b * bytes;
+    args.y.data = out + i * inner * ma.rows * mb.columns * bytes;
+    run(stream, plan, args, workspace.data());
+  }
+}
+
+// The bias as one row of n, or undefined.
+Tensor checked_bias(const char* op, const Tensor& a, const Tensor& bias, std::int64_t n) {
+  if (!bias.defined()) return bias;
+  check_same_kind(op, "a", a, "bias", bias);
+  WEFT_CHECK(bias.dim() == 1 && bias.shape()[0] == n, Shape, op, "bias: got ", bias.shape(),
+             ", expected [", n, "]");
+  return contiguous(bias);
+}
+
+}  // namespace
+
+Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias) {
+  const char* op = "matmul";
+  const Span span("op", op);
+  check_same_kind(op, "a", a, "b", b);
+  check_floating(op, "a", a);
+  WEFT_CHECK(a.dim() >= 2 && b.dim() >= 2, Shape, op, "needs matrices, got a ", a.shape(), ", b ",
+             b.shape());
+  const std::int64_t m = a.shape()[a.dim() - 2], k = a.shape().back();
+  const std::int64_t n = b.shape().back();
+  WEFT_CHECK(b.shape()[b.dim() - 2] == k, Shape, op, "inner dimensions: a has ", k, ", b has ",
+             b.shape()[b.dim() - 2], " (a ", a.shape(), ", b ", b.shape(), ")");
+  Shape shape;
+  if (a.dim() > 2 || b.dim() > 2) {
+    const std::span<const std::int64_t> sa = a.shape(), sb = b.shape();
+    shape = broadcast_shapes(Dims(sa.first(sa.size() - 2)), Dims(sb.first(sb.size() - 2)), op);
+  }
+  shape.push_back(m);
+  shape.push_back(n);
+  const Tensor row = checked_bias(op, a, bias, n);
+  Tensor y = allocate(shape, a.dtype(), a.device());
+  if (y.numel() > 0) run_matmul(op, a, b, row, y);
+  return y;
+}
+
+Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias) {
+  const char* op = "linear";
+  const Span span("op", op);
+  check_same_kind(op, "x", x, "w", w);
+  check_floating(op, "x", x);
+  WEFT_CHECK(w.dim() == 2, Shape, op, "weight: got ", w.shape(), ", expected [out,in]");
+  WEFT_CHECK(x.dim() >= 1, Shape, op, "input: got a scalar, expected [..,in]");
+  WEFT_CHECK(x.shape().back() == w.shape()[1], Shape, op, "input features: got ", x.shape().back(),
+             ", weight expects ", w.shape()[1], " (x ", x.shape(), ", w ", w.shape(), ")");
+  const Tensor row = checked_bias(op, x, bias, w.shape()[0]);
+  Shape shape = x.shape();
+  shape[shape.size() - 1] = w.shape()[0];
+  Tensor y = allocate(shape, x.dtype(), x.device());
+  if (y.numel() == 0) return y;
+  const Tensor wt = transpose(w, 0, 1);
+  if (x.dim() == 1) {
+    run_matmul(op, unsqueeze(x, 0), wt, row, unsqueeze(y, 0));
+  } else {
+    run_matmul(op, x, wt, row, y);
+  }
+  return y;
+}
+
+}  // namespace weft::raw

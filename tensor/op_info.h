@@ -1,0 +1,50 @@
+// The names and domains of the element-wise operations, from the lists in kernels/elementwise.h.
+// Private to tensor/.
+#pragma once
+
+#include "weft/kernels/elementwise.h"
+
+namespace weft::raw::internal {
+
+struct OpInfo {
+  const char* name;
+  const char* in_place;
+  bool integers;  // closed over the integers
+};
+
+inline const OpInfo& info(UnaryOp op) {
+  static constexpr OpInfo table[] = {
+#define X(value, name, functor, integers, ...) {#name, #name "_", integers},
+      WEFT_UNARY_OPS(X)
+#undef X
+#define X(value, functor, integers) {#value, #value "_", integers},
+      WEFT_SCALAR_OPS(X)
+#undef X
+  };
+  return table[static_cast<int>(op)];
+}
+
+inline const OpInfo& info(BinaryOp op) {
+  static constexpr OpInfo table[] = {
+#define X(value, name, functor, integers, ...) {#name, #name "_", integers},
+      WEFT_BINARY_OPS(X)
+#undef X
+  };
+  return table[static_cast<int>(op)];
+}
+
+inline const char* name_of(CompareOp op) {
+  static constexpr const char* table[] = {
+#define X(value, name, ...) #name,
+      WEFT_COMPARE_OPS(X)
+#undef X
+  };
+  return table[static_cast<int>(op)];
+}
+
+/// What an operation on `dtype` computes in: f32 for integers that it leads out of.
+inline DType compute_dtype(const OpInfo& op, DType dtype) {
+  return op.integers || is_floating(dtype) ? dtype : DType::f32;
+}
+
+}  // namespace weft::raw::internal

@@ -1,0 +1,131 @@
+// Random tensors. Values are drawn in row-major order whatever the layout, as PyTorch draws them
+// for a contiguous tensor of the same shape.
+#include <cmath>
+
+#include "weft/tensor/creation.h"
+#include "weft/tensor/internal.h"
+#include "weft/tensor/ops.h"
+
+namespace weft {
+namespace raw {
+
+using namespace internal;
+
+namespace {
+
+// Calls draw(tensor) with y itself or, where the kernel cannot write y, with a row-major tensor of
+// `dtype` that is then copied into y. Memory comes first: when there is none, nothing was drawn.
+template <class Draw>
+void draw_into(const Tensor& y, DType dtype, Draw draw) {
+  const bool direct = y.is_contiguous() && y.dtype() == dtype;
+  const Tensor target = direct ? y : allocate(y.shape(), dtype, y.device());
+  draw(target);
+  if (direct) {
+    y.storage()->bump_version();
+  } else {
+    copy_(y, target);
+  }
+}
+
+void uniform_fill(const char* op, const Tensor& y, double from, double to, Generator& generator) {
+  check_floating(op, "the tensor", y);
+  WEFT_CHECK(from <= to && std::isfinite(to - from), InvalidArgument, op,
+             "needs from <= to, both finite, got ", from, " and ", to);
+  check_writable(op, y);
+  if (y.numel() == 0) return;
+  const Span span("op", op);
+  const DType dtype = y.dtype() == DType::bf16 ? DType::f32 : y.dtype();
+  const Device device = y.device();
+  const auto run =
+      kernel(device, &KernelTable::random, &RandomKernels::uniform, op, dtype);
+  draw_into(y, dtype, [&](const Tensor& target) {
+    run(current_stream(device), generator, from, to, target.view_of());
+  });
+}
+
+void normal_fill(const char* op, const Tensor& y, double mean, double std, Generator& generator) {
+  check_floating(op, "the tensor", y);
+  WEFT_CHECK(std >= 0, InvalidArgument, op, "needs std >= 0, got ", std);
+  check_writable(op, y);
+  if (y.numel() == 0) return;
+  const Span span("op", op);
+  const DType dtype = y.dtype() == DType::bf16 ? DType::f32 : y.dtype();
+  const Device device = y.device();
+  const auto run = kernel(device, &KernelTable::random, &RandomKernels::normal, op, dtype);
+  draw_into(y, dtype, [&](const Tensor& target) {
+    run(current_stream(device), generator, mean, std, target.view_of());
+  });
+}
+
+void bernoulli_fill(const char* op, const Tensor& y, double p, Generator& generator) {
+  WEFT_CHECK(p >= 0 && p <= 1, InvalidArgument, op, "needs a probability in [0, 1], got ", p);
+  check_writable(op, y);
+  if (y.numel() == 0) return;
+  const Span span("op", op);
+  const Device device = y.device();
+  const auto run =
+      kernel(device, &KernelTable::random, &RandomKernels::bernoulli, op, y.dtype());
+  draw_into(y, y.dtype(), [&](const Tensor& target) {
+    run(current_stream(device), generator, p, target.view_of());
+  });
+}
+
+}  // namespace
+
+const Tensor& uniform_(const Tensor& y, double from, double to) {
+  uniform_fill("uniform_", y, from, to, default_generator());
+  return y;
+}
+
+const Tensor& normal_(const Tensor& y, double mean, double std) {
+  normal_fill("normal_", y, mean, std, default_generator());
+  return y;
+}
+
+const Tensor& bernoulli_(const Tensor& y, double p) {
+  bernoulli_fill("bernoulli_", y, p, default_generator());
+  return y;
+}
+
+}  // namespace raw
+
+namespace {
+
+Generator& or_default(Generator* generator) { return generator ? *generator : default_generator(); }
+
+}  // namespace
+
+Tensor rand(const Shape& shape, const TensorOptions& options, Generator* generator) {
+  Tensor y = empty(shape, options);
+  raw::uniform_fill("rand", y, 0, 1, or_default(generator));
+  return y;
+}
+
+Tensor randn(const Shape& shape, const TensorOptions& options, Generator* generator) {
+  Tensor y = empty(shape, options);
+  raw::normal_fill("randn", y, 0, 1, or_default(generator));
+  return y;
+}
+
+Tensor uniform(const Shape& shape, double from, double to, const TensorOptions& options,
+               Generator* generator) {
+  Tensor y = empty(shape, options);
+  raw::uniform_fill("uniform", y, from, to, or_default(generator));
+  return y;
+}
+
+Tensor bernoulli(const Shape& shape, double p, const TensorOptions& options,
+                 Generator* generator) {
+  Tensor y = empty(shape, options);
+  raw::bernoulli_fill("bernoulli", y, p, or_default(generator));
+  return y;
+}
+
+Tensor randperm(std::int64_t n, const TensorOptions& options, Generator* generator) {
+  WEFT_CHECK(n >= 0, InvalidArgument, "randperm", "negative length ", n);
+  Tensor y = empty({n}, options);
+  raw::copy_(y, from_vector(or_default(generator).randperm(n), {n}, Device()));
+  return y;
+}
+
+}  // namespace weft

@@ -1,0 +1,204 @@
+// Reductions over any set of dimensions.
+#include <algorithm>
+#include <limits>
+
+#include "weft/tensor/creation.h"
+#include "weft/tensor/internal.h"
+#include "weft/tensor/ops.h"
+
+namespace weft::raw {
+
+using namespace internal;
+
+namespace {
+
+const char* name_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum: return "sum";
+    case ReduceOp::mean: return "mean";
+    case ReduceOp::prod: return "prod";
+    case ReduceOp::max: return "max";
+    case ReduceOp::min: return "min";
+    case ReduceOp::all: return "all";
+    case ReduceOp::any: return "any";
+  }
+  return "reduce";
+}
+
+DType result_dtype(ReduceOp op, DType dtype) {
+  switch (op) {
+    case ReduceOp::all:
+    case ReduceOp::any: return DType::boolean;
+    case ReduceOp::sum:
+    case ReduceOp::prod: return is_floating(dtype) ? dtype : DType::i64;
+    default: return dtype;
+  }
+}
+
+double result_of_nothing(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::prod:
+    case ReduceOp::all: return 1;
+    case ReduceOp::mean: return std::numeric_limits<double>::quiet_NaN();
+    default: return 0;
+  }
+}
+
+// One bit per dimension to be reduced. A scalar has, for this purpose, one dimension.
+unsigned reduced_dims(const char* op, const Tensor& x, const Dims& dims) {
+  if (dims.empty()) return (1u << kMaxDims) - 1;
+  unsigned reduced = 0;
+  for (std::int64_t dim : dims) {
+    const int i = normalize_dim(static_cast<int>(dim), std::max(x.dim(), 1), op);
+    WEFT_CHECK(!(reduced >> i & 1), Shape, op, "dimension ", i, " appears twice in ", dims);
+    reduced |= 1u << i;
+  }
+  return reduced;
+}
+
+Shape reduced_shape(const Tensor& x, unsigned reduced, bool keepdim) {
+  Shape shape;
+  for (int i = 0; i < x.dim(); ++i) {
+    if (!(reduced >> i & 1)) {
+      shape.push_back(x.shape()[i]);
+    } else if (keepdim) {
+      shape.push_back(1);
+    }
+  }
+  return shape;
+}
+
+// Reduces x into the dense, row-major y; the view of y that the kernel gets has x's dimensions.
+void run_reduce(const char* name, ReduceOp op, const Tensor& x, unsigned reduced, const Tensor& y) {
+  const Device device = x.device();
+  const auto workspace_bytes =
+      kernel(device, &KernelTable::reduce, &ReduceKernels::workspace_bytes, name, x.dtype());
+  const auto run = kernel(device, &KernelTable::reduce, &ReduceKernels::reduce, name, x.dtype());
+  const bool everything = y.numel() == 1;
+  const View from = everything && x.is_dense() ? flat_view(x) : x.view_of();
+  View to{y.raw_data(), y.dtype(), from.shape, {}};
+  for (int i = 0; i < to.shape.size(); ++i) {
+    if (everything || (reduced >> i & 1)) to.shape[i] = 1;
+  }
+  to.strides = contiguous_strides(to.shape);
+  const Workspace workspace(device, workspace_bytes(op, from, to));
+  run(current_stream(device), op, from, to, workspace.data());
+}
+
+}  // namespace
+
+Tensor reduce(ReduceOp op, const Tensor& x, const Dims& dims, bool keepdim) {
+  const char* name = name_of(op);
+  const Span span("op", name);
+  if (op == ReduceOp::mean) check_floating(name, "x", x);
+  const unsigned reduced = reduced_dims(name, x, dims);
+  Tensor y = allocate(reduced_shape(x, reduced, keepdim), result_dtype(op, x.dtype()), x.device());
+  if (y.numel() == 0) return y;
+  if (x.numel() == 0) {
+    WEFT_CHECK(op != ReduceOp::max && op != ReduceOp::min, Shape, name,
+               "no elements to choose from in ", x.shape());
+    fill_(y, result_of_nothing(op));
+    return y;
+  }
+  run_reduce(name, op, x, reduced, y);
+  return y;
+}
+
+Tensor sum(const Tensor& x, const Dims& dims, bool keepdim) {
+  return reduce(ReduceOp::sum, x, dims, keepdim);
+}
+Tensor mean(const Tensor& x, const Dims& dims, bool keepdim) {
+  return reduce(ReduceOp::mean, x, dims, keepdim);
+}
+Tensor prod(const Tensor& x, const Dims& dims, bool keepdim) {
+  return reduce(ReduceOp::prod, x, dims, keepdim);
+}
+Tensor max(const Tensor& x, const Dims& dims, bool keepdim) {
+  return reduce(ReduceOp::max, x, dims, keepdim);
+}
+Tensor min(const Tensor& x, const Dims& dims, bool keepdim) {
+  return reduce(ReduceOp::min, x, dims, keepdim);
+}
+Tensor all(const Tensor& x, const Dims& dims, bool keepdim) {
+  return reduce(ReduceOp::all, x, dims, keepdim);
+}
+Tensor any(const Tensor& x, const Dims& dims, bool keepdim) {
+  return reduce(ReduceOp::any, x, dims, keepdim);
+}
+
+namespace {
+
+// bf16 has too few bits to hold what lies between the steps of a composed reduction.
+DType wide(DType dtype) { return dtype == DType::bf16 ? DType::f32 : dtype; }
+
+}  // namespace
+
+Tensor var(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
+  check_floating("var", "x", x);
+  const Span span("op", "var");
+  const Tensor wide_x = cast(x, wide(x.dtype()));
+  const Tensor deviation = sub(wide_x, mean(wide_x, dims, true));
+  unary_(UnaryOp::square, deviation);
+  Tensor y = sum(deviation, dims, keepdim);
+  const std::int64_t count = y.numel() == 0 ? 0 : x.numel() / y.numel();
+  return cast(div(y, std::max(static_cast<double>(count) - correction, 0.0)), x.dtype());
+}
+
+Tensor norm(const Tensor& x, const Dims& dims, bool keepdim) {
+  check_floating("norm", "x", x);
+  const Span span("op", "norm");
+  Tensor y = sum(square(cast(x, wide(x.dtype()))), dims, keepdim);
+  unary_(UnaryOp::sqrt, y);
+  return cast(y, x.dtype());
+}
+
+namespace {
+
+Tensor arg_reduce(const char* name, ArgReduceOp op, const Tensor& x, int dim, bool keepdim) {
+  if (x.dim() == 0) {
+    return reshape(arg_reduce(name, op, reshape(x, {1}), dim, false), {});
+  }
+  dim = normalize_dim(dim, x.dim(), name);
+  const Span span("op", name);
+  const Device device = x.device();
+  const auto run = kernel(device, &KernelTable::reduce, &ReduceKernels::arg_reduce, name, x.dtype());
+  Tensor y = allocate(reduced_shape(x, 1u << dim, true), DType::i64, device);
+  WEFT_CHECK(x.shape()[dim] > 0 || y.numel() == 0, Shape, name,
+             "no elements to choose from: dimension ", dim, " of ", x.shape(), " is empty");
+  if (y.numel() > 0) run(current_stream(device), op, x.view_of(), dim, y.view_of());
+  return keepdim ? y : squeeze(y, dim);
+}
+
+}  // namespace
+
+Tensor argmax(const Tensor& x, int dim, bool keepdim) {
+  return arg_reduce("argmax", ArgReduceOp::argmax, x, dim, keepdim);
+}
+Tensor argmin(const Tensor& x, int dim, bool keepdim) {
+  return arg_reduce("argmin", ArgReduceOp::argmin, x, dim, keepdim);
+}
+
+Tensor sum_to(const Tensor& x, const Shape& shape) {
+  if (x.shape() == shape) return x;
+  const int added = x.dim() - shape.size();
+  unsigned reduced = 0;
+  bool fits = added >= 0;
+  for (int i = 0; fits && i < x.dim(); ++i) {
+    const std::int64_t target = i < added ? 1 : shape[i - added];
+    fits = target == x.shape()[i] || target == 1;
+    // A leading dimension goes even when its length is 1.
+    if (i < added || target != x.shape()[i]) reduced |= 1u << i;
+  }
+  WEFT_CHECK(fits, Shape, "sum_to", x.shape(), " is no broadcast of ", shape);
+  const Span span("op", "sum");
+  Tensor y = allocate(shape, result_dtype(ReduceOp::sum, x.dtype()), x.device());
+  if (y.numel() == 0) return y;
+  if (x.numel() == 0) {
+    zero_(y);
+  } else {
+    run_reduce("sum", ReduceOp::sum, x, reduced, y);
+  }
+  return y;
+}
+
+}  // namespace weft::raw

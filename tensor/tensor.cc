@@ -1,0 +1,145 @@
+#include "weft/tensor/tensor.h"
+
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "weft/core/error.h"
+#include "weft/core/runtime.h"
+#include "weft/core/thread_state.h"
+#include "weft/tensor/ops.h"
+
+namespace weft {
+
+std::int64_t Tensor::shape(int dim) const {
+  const Shape& all = get().shape;
+  return all[normalize_dim(dim, all.size(), "shape")];
+}
+
+bool Tensor::is_contiguous() const {
+  const TensorImpl& x = get();
+  std::int64_t step = 1;
+  bool contiguous = true;
+  for (int i = x.shape.size() - 1; i >= 0; --i) {
+    const std::int64_t n = x.shape[i];
+    if (n == 0) return true;
+    // The stride of a dimension of length 1 is never taken.
+    contiguous &= n == 1 || x.strides[i] == step;
+    step *= n;
+  }
+  return contiguous;
+}
+
+bool Tensor::is_channels_last() const {
+  const TensorImpl& x = get();
+  if (x.shape.size() != 4) return false;
+  std::int64_t step = 1;
+  bool channels_last = true;
+  for (int i : {1, 3, 2, 0}) {
+    const std::int64_t n = x.shape[i];
+    if (n == 0) return true;
+    channels_last &= n == 1 || x.strides[i] == step;
+    step *= n;
+  }
+  return channels_last;
+}
+
+bool Tensor::is_dense() const {
+  if (is_contiguous()) return true;
+  const TensorImpl& x = get();
+  std::array<int, kMaxDims> order;
+  int count = 0;
+  for (int i = 0; i < x.shape.size(); ++i) {
+    if (x.shape[i] == 1) continue;
+    int at = count++;
+    for (; at > 0 && x.strides[order[at - 1]] > x.strides[i]; --at) order[at] = order[at - 1];
+    order[at] = i;
+  }
+  std::int64_t step = 1;
+  for (int k = 0; k < count; ++k) {
+    if (x.strides[order[k]] != step) return false;
+    step *= x.shape[order[k]];
+  }
+  return true;
+}
+
+void* Tensor::raw_data() const {
+  const TensorImpl& x = get();
+  return static_cast<char*>(x.storage->data()) +
+         x.offset * static_cast<std::int64_t>(size_of(x.dtype));
+}
+
+View Tensor::view_of() const {
+  const TensorImpl& x = get();
+  return {raw_data(), x.dtype, x.shape, x.strides};
+}
+
+void Tensor::throw_undefined() {
+  WEFT_THROW(InvalidArgument, "tensor", "this tensor is undefined");
+}
+
+void* Tensor::checked_data(DType expected) const {
+  WEFT_CHECK(dtype() == expected, Dtype, "data", "asked for ", expected, ", the tensor is ",
+             dtype());
+  return raw_data();
+}
+
+namespace {
+
+template <class To, class From>
+To convert(From value) {
+  if constexpr (std::is_same_v<From, bf16>) {
+    return convert<To>(static_cast<float>(value));
+  } else if constexpr (std::is_same_v<To, bf16>) {
+    return bf16(static_cast<float>(value));
+  } else if constexpr (std::is_same_v<To, bool>) {
+    return value != From(0);
+  } else {
+    return static_cast<To>(value);
+  }
+}
+
+}  // namespace
+
+template <class T>
+T Tensor::item() const {
+  WEFT_CHECK(numel() == 1, Shape, "item", "needs exactly one element, got shape ", shape());
+  return dispatch_all(dtype(), [&]<class From>() {
+    From value;
+    if (device().is_cpu()) {
+      value = *static_cast<const From*>(raw_data());
+    } else {
+      const Stream stream = current_stream(device());
+      Runtime& source = runtime(device());
+      source.copy(&value, Device(), raw_data(), device(), sizeof value, stream);
+      source.synchronize(stream);
+    }
+    return convert<T>(value);
+  });
+}
+
+template <class T>
+std::vector<T> Tensor::to_vector() const {
+  const Tensor host = raw::contiguous(device().is_cpu() ? *this : raw::to(*this, Device()));
+  const auto n = static_cast<std::size_t>(host.numel());
+  std::vector<T> values(n);
+  dispatch_all(dtype(), [&]<class From>() {
+    const From* from = static_cast<const From*>(host.raw_data());
+    for (std::size_t i = 0; i < n; ++i) values[i] = convert<T>(from[i]);
+  });
+  return values;
+}
+
+#define WEFT_INSTANTIATE(T)         \
+  template T Tensor::item<T>() const; \
+  template std::vector<T> Tensor::to_vector<T>() const;
+WEFT_INSTANTIATE(float)
+WEFT_INSTANTIATE(double)
+WEFT_INSTANTIATE(bf16)
+WEFT_INSTANTIATE(std::int64_t)
+WEFT_INSTANTIATE(std::int32_t)
+WEFT_INSTANTIATE(std::uint8_t)
+WEFT_INSTANTIATE(bool)
+#undef WEFT_INSTANTIATE
+
+}  // namespace weft

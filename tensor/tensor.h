@@ -1,0 +1,147 @@
+// Tensor: a strided view of a storage, with a slot that autograd fills.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "weft/core/allocator.h"
+#include "weft/core/device.h"
+#include "weft/core/dtype.h"
+#include "weft/core/shape.h"
+#include "weft/kernels/view.h"
+
+namespace weft {
+
+/// What autograd hangs on a tensor; tensor/ only owns and drops it.
+class AutogradMeta : public Pooled {
+ public:
+  virtual ~AutogradMeta() = default;
+};
+
+struct TensorImpl final : RefCounted, Pooled {
+  intrusive_ptr<Storage> storage;
+  std::int64_t offset = 0;  // elements from the start of the storage
+  Shape shape;
+  Strides strides;  // elements
+  DType dtype = DType::f32;
+  std::unique_ptr<AutogradMeta> autograd;
+};
+
+/// A handle: copies share the same tensor. Methods on an undefined tensor throw InvalidArgument.
+///
+/// Methods marked (records) take part in automatic differentiation; they are declared here, so that
+/// there is one Tensor type, and defined in autograd/. The same operations without a tape are in
+/// weft::raw (tensor/ops.h).
+class Tensor {
+ public:
+  Tensor() = default;
+  explicit Tensor(intrusive_ptr<TensorImpl> impl) : impl_(std::move(impl)) {}
+
+  bool defined() const { return static_cast<bool>(impl_); }
+  explicit operator bool() const = delete;  // ambiguous: defined() or item<bool>()
+
+  const Shape& shape() const { return get().shape; }
+  std::int64_t shape(int dim) const;  ///< negative counts from the end. Throws Shape.
+  const Strides& strides() const { return get().strides; }
+  int dim() const { return get().shape.size(); }
+  std::int64_t numel() const { return weft::numel(get().shape); }
+  DType dtype() const { return get().dtype; }
+  Device device() const { return get().storage->device(); }
+  const intrusive_ptr<Storage>& storage() const { return get().storage; }
+  std::int64_t offset() const { return get().offset; }
+  bool is_contiguous() const;                   ///< row-major
+  bool is_channels_last() const;                ///< 4-D, stored as N,H,W,C
+  bool is_dense() const;                        ///< no gaps and no overlap, in any dimension order
+  bool same(const Tensor& other) const { return impl_ == other.impl_; }
+
+  /// Address of element 0; device memory on CUDA. Throws Dtype when T is not dtype().
+  template <class T>
+  T* data() const {
+    return static_cast<T*>(checked_data(dtype_of<T>));
+  }
+  void* raw_data() const;
+  View view_of() const;
+
+  /// The value of a one-element tensor, converted. Waits for the device. Throws Shape.
+  template <class T>
+  T item() const;
+  /// The elements in row-major order, converted. Waits for the device.
+  template <class T>
+  std::vector<T> to_vector() const;
+
+  // Views (records). Dimensions may be negative. Throw Shape.
+  Tensor reshape(const Shape& shape) const;  ///< one entry may be -1; copies only if strides force it
+  Tensor flatten(int start_dim = 0, int end_dim = -1) const;
+  Tensor unflatten(int dim, const Shape& sizes) const;
+  Tensor transpose(int dim0, int dim1) const;
+  Tensor t() const;  ///< 2-D transpose
+  Tensor permute(const Dims& dims) const;
+  /// Elements [start, end) at `step` > 0; negative bounds count from the end and are clamped.
+  Tensor slice(int dim, std::int64_t start, std::int64_t end, std::int64_t step = 1) const;
+  Tensor select(int dim, std::int64_t index) const;
+  Tensor narrow(int dim, std::int64_t start, std::int64_t length) const;
+  Tensor squeeze() const;
+  Tensor squeeze(int dim) const;
+  Tensor unsqueeze(int dim) const;
+  Tensor expand(const Shape& shape) const;  ///< -1 keeps a dimension
+  Tensor operator[](std::int64_t index) const { return select(0, index); }
+
+  // Copies (records).
+  Tensor contiguous() const;  ///< itself when already row-major
+  Tensor clone() const;       ///< keeps a dense layout
+  Tensor to(Device device) const;
+  Tensor to(DType dtype) const;
+  Tensor to(Device device, DType dtype) const;
+
+  // Reductions (records). No dims: all of them.
+  Tensor sum(const Dims& dims = {}, bool keepdim = false) const;
+  Tensor mean(const Dims& dims = {}, bool keepdim = false) const;
+
+  // In place (records; writes bump the version counter). Return *this.
+  const Tensor& add_(const Tensor& other, double alpha = 1) const;
+  const Tensor& sub_(const Tensor& other) const;
+  const Tensor& mul_(const Tensor& other) const;
+  const Tensor& mul_(double value) const;
+  const Tensor& div_(const Tensor& other) const;
+  const Tensor& copy_(const Tensor& other) const;
+  const Tensor& fill_(double value) const;
+  const Tensor& zero_() const;
+
+  // Autograd (defined in autograd/).
+  bool requires_grad() const;
+  /// Throws InvalidArgument on a tensor that is not a leaf, Dtype on an integer one.
+  const Tensor& set_requires_grad(bool requires_grad = true) const;
+  bool is_leaf() const;
+  /// Undefined until a backward has reached this leaf.
+  const Tensor& grad() const;
+  void set_grad(const Tensor& grad) const;
+  /// A view of the same memory that the tape does not know.
+  Tensor detach() const;
+  /// Computes dL/dleaf into .grad() of every leaf, L being this one-element tensor (or with
+  /// `gradient` dL/dthis of the same shape).
+  void backward(const Tensor& gradient = {}, bool retain_graph = false) const;
+
+  TensorImpl* impl() const { return impl_.get(); }
+
+ private:
+  const TensorImpl& get() const {
+    if (!impl_) [[unlikely]] throw_undefined();
+    return *impl_;
+  }
+  [[noreturn]] static void throw_undefined();
+  void* checked_data(DType expected) const;
+
+  intrusive_ptr<TensorImpl> impl_;
+};
+
+/// As numpy prints an array: shape-aware brackets, `...` above 1000 elements, then dtype and device
+/// where they are not f32 and cpu.
+std::string to_string(const Tensor& x);
+std::ostream& operator<<(std::ostream& out, const Tensor& x);
+
+}  // namespace weft

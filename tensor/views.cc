@@ -1,0 +1,280 @@
+// Views: new shapes over the same storage.
+#include <algorithm>
+#include <optional>
+
+#include "weft/tensor/internal.h"
+#include "weft/tensor/ops.h"
+
+namespace weft::raw {
+
+using namespace internal;
+
+namespace {
+
+// `shape` with its -1, if any, replaced by what makes it hold `count` elements.
+Shape infer_size(const char* op, const Shape& shape, std::int64_t count, const Shape& of) {
+  int unknown = -1;
+  Shape known = shape;
+  for (int i = 0; i < shape.size(); ++i) {
+    if (shape[i] == -1) {
+      WEFT_CHECK(unknown < 0, Shape, op, "more than one -1 in ", shape);
+      unknown = i;
+      known[i] = 1;
+    } else {
+      WEFT_CHECK(shape[i] >= 0, Shape, op, "negative size in ", shape);
+    }
+  }
+  const std::int64_t rest = numel(known);
+  if (unknown >= 0) {
+    WEFT_CHECK(rest != 0, Shape, op, "-1 is ambiguous in ", shape, ": another size is 0");
+    WEFT_CHECK(count % rest == 0, Shape, op, "cannot split ", of, " (", count,
+               " elements) into ", shape, ": not a multiple of ", rest);
+    known[unknown] = count / rest;
+  } else {
+    WEFT_CHECK(rest == count, Shape, op, "got ", shape, " (", rest, " elements) for ", of, " (",
+               count, " elements)");
+  }
+  return known;
+}
+
+// Strides that show x's elements in `shape` without a copy, or nothing when there are none. Runs of
+// x's dimensions that lie in memory like one are cut anew; a new dimension must not straddle runs.
+std::optional<Strides> view_strides(const Tensor& x, const Shape& shape) {
+  if (x.numel() == 0) return contiguous_strides(shape);
+  Strides strides = Dims::filled(shape.size(), 1);
+  int at = shape.size() - 1;
+  std::int64_t base = x.dim() > 0 ? x.strides().back() : 1;  // stride of the run's last element
+  std::int64_t run = 1;  // elements of the run so far
+  std::int64_t cut = 1;  // elements of the new dimensions placed in it
+  for (int i = x.dim() - 1; i >= 0; --i) {
+    run *= x.shape()[i];
+    const bool run_ends =
+        i == 0 || (x.shape()[i - 1] != 1 && x.strides()[i - 1] != run * base);
+    if (!run_ends) continue;
+    while (at >= 0 && (cut < run || shape[at] == 1)) {
+      strides[at] = cut * base;
+      cut *= shape[at];
+      --at;
+    }
+    if (cut != run) return std::nullopt;
+    if (i > 0) {
+      base = x.strides()[i - 1];
+      run = cut = 1;
+    }
+  }
+  return at < 0 ? std::optional(strides) : std::nullopt;
+}
+
+std::int64_t clamp_bound(std::int64_t bound, std::int64_t size) {
+  return std::clamp<std::int64_t>(bound < 0 ? bound + size : bound, 0, size);
+}
+
+Tensor narrow_unchecked(const Tensor& x, int dim, std::int64_t start, std::int64_t length) {
+  Shape shape = x.shape();
+  shape[dim] = length;
+  return make_view(x, x.offset() + start * x.strides()[dim], shape, x.strides());
+}
+
+}  // namespace
+
+Tensor reshape(const Tensor& x, const Shape& shape) {
+  const Shape target = infer_size("reshape", shape, x.numel(), x.shape());
+  if (x.is_contiguous()) return make_view(x, x.offset(), target, contiguous_strides(target));
+  if (const auto strides = view_strides(x, target)) {
+    return make_view(x, x.offset(), target, *strides);
+  }
+  const Tensor copy = contiguous(x);
+  return make_view(copy, 0, target, contiguous_strides(target));
+}
+
+Tensor flatten(const Tensor& x, int start_dim, int end_dim) {
+  if (x.dim() == 0) return reshape(x, {1});
+  const int start = normalize_dim(start_dim, x.dim(), "flatten");
+  const int end = normalize_dim(end_dim, x.dim(), "flatten");
+  WEFT_CHECK(start <= end, Shape, "flatten", "start dimension ", start_dim,
+             " comes after end dimension ", end_dim, " of ", x.shape());
+  Shape shape;
+  for (int i = 0; i < x.dim(); ++i) {
+    if (i > start && i <= end) {
+      shape[start] *= x.shape()[i];
+    } else {
+      shape.push_back(x.shape()[i]);
+    }
+  }
+  return reshape(x, shape);
+}
+
+Tensor unflatten(const Tensor& x, int dim, const Shape& sizes) {
+  dim = normalize_dim(dim, x.dim(), "unflatten");
+  WEFT_CHECK(!sizes.empty(), Shape, "unflatten", "needs at least one size");
+  const Shape parts =
+      infer_size("unflatten", sizes, x.shape()[dim], Shape{x.shape()[dim]});
+  Shape shape = x.shape();
+  Strides strides = x.strides();
+  shape.erase(dim);
+  strides.erase(dim);
+  std::int64_t step = x.strides()[dim];
+  for (int i = parts.size() - 1; i >= 0; --i) {
+    shape.insert(dim, parts[i]);
+    strides.insert(dim, step);
+    step *= std::max<std::int64_t>(parts[i], 1);
+  }
+  return make_view(x, x.offset(), shape, strides);
+}
+
+Tensor transpose(const Tensor& x, int dim0, int dim1) {
+  dim0 = normalize_dim(dim0, x.dim(), "transpose");
+  dim1 = normalize_dim(dim1, x.dim(), "transpose");
+  Shape shape = x.shape();
+  Strides strides = x.strides();
+  std::swap(shape[dim0], shape[dim1]);
+  std::swap(strides[dim0], strides[dim1]);
+  return make_view(x, x.offset(), shape, strides);
+}
+
+Tensor permute(const Tensor& x, const Dims& dims) {
+  WEFT_CHECK(dims.size() == x.dim(), Shape, "permute", "got ", dims.size(), " dimensions ", dims,
+             " for ", x.shape());
+  Shape shape = x.shape();
+  Strides strides = x.strides();
+  unsigned seen = 0;
+  for (int i = 0; i < dims.size(); ++i) {
+    const int from = normalize_dim(static_cast<int>(dims[i]), x.dim(), "permute");
+    WEFT_CHECK(!(seen >> from & 1), Shape, "permute", "dimension ", from, " appears twice in ",
+               dims);
+    seen |= 1u << from;
+    shape[i] = x.shape()[from];
+    strides[i] = x.strides()[from];
+  }
+  return make_view(x, x.offset(), shape, strides);
+}
+
+Tensor slice(const Tensor& x, int dim, std::int64_t start, std::int64_t end, std::int64_t step) {
+  dim = normalize_dim(dim, x.dim(), "slice");
+  WEFT_CHECK(step > 0, InvalidArgument, "slice", "needs a step above 0, got ", step);
+  const std::int64_t size = x.shape()[dim];
+  const std::int64_t first = clamp_bound(start, size);
+  const std::int64_t last = std::max(clamp_bound(end, size), first);
+  Shape shape = x.shape();
+  Strides strides = x.strides();
+  shape[dim] = (last - first) / step + ((last - first) % step != 0);
+  strides[dim] *= step;
+  return make_view(x, x.offset() + first * x.strides()[dim], shape, strides);
+}
+
+Tensor select(const Tensor& x, int dim, std::int64_t index) {
+  dim = normalize_dim(dim, x.dim(), "select");
+  const std::int64_t size = x.shape()[dim];
+  WEFT_CHECK(index >= -size && index < size, Shape, "select", "index: got ", index,
+             ", dimension ", dim, " of ", x.shape(), " has ", size);
+  Shape shape = x.shape();
+  Strides strides = x.strides();
+  const std::int64_t offset = x.offset() + (index < 0 ? index + size : index) * strides[dim];
+  shape.erase(dim);
+  strides.erase(dim);
+  return make_view(x, offset, shape, strides);
+}
+
+Tensor narrow(const Tensor& x, int dim, std::int64_t start, std::int64_t length) {
+  dim = normalize_dim(dim, x.dim(), "narrow");
+  const std::int64_t size = x.shape()[dim];
+  const std::int64_t first = start < 0 ? start + size : start;
+  WEFT_CHECK(first >= 0 && length >= 0 && first <= size && length <= size - first, Shape, "narrow",
+             "got start ", start, ", length ", length, "; dimension ", dim, " of ", x.shape(),
+             " has ", size);
+  return narrow_unchecked(x, dim, first, length);
+}
+
+Tensor squeeze(const Tensor& x) {
+  Shape shape;
+  Strides strides;
+  for (int i = 0; i < x.dim(); ++i) {
+    if (x.shape()[i] == 1) continue;
+    shape.push_back(x.shape()[i]);
+    strides.push_back(x.strides()[i]);
+  }
+  return make_view(x, x.offset(), shape, strides);
+}
+
+Tensor squeeze(const Tensor& x, int dim) {
+  if (x.dim() == 0 && (dim == 0 || dim == -1)) return alias(x);
+  dim = normalize_dim(dim, x.dim(), "squeeze");
+  if (x.shape()[dim] != 1) return alias(x);
+  Shape shape = x.shape();
+  Strides strides = x.strides();
+  shape.erase(dim);
+  strides.erase(dim);
+  return make_view(x, x.offset(), shape, strides);
+}
+
+Tensor unsqueeze(const Tensor& x, int dim) {
+  dim = normalize_dim(dim, x.dim() + 1, "unsqueeze");
+  Shape shape = x.shape();
+  Strides strides = x.strides();
+  // The stride that keeps a row-major tensor recognisably row-major.
+  strides.insert(dim, dim < x.dim() ? shape[dim] * strides[dim] : 1);
+  shape.insert(dim, 1);
+  return make_view(x, x.offset(), shape, strides);
+}
+
+Tensor expand(const Tensor& x, const Shape& shape) {
+  const int added = shape.size() - x.dim();
+  WEFT_CHECK(added >= 0, Shape, "expand", "got ", shape, ", which has fewer dimensions than ",
+             x.shape());
+  Shape target = shape;
+  Strides strides = shape;
+  for (int i = 0; i < shape.size(); ++i) {
+    const std::int64_t own = i < added ? 1 : x.shape()[i - added];
+    if (shape[i] == -1 && i >= added) target[i] = own;
+    WEFT_CHECK(target[i] >= 0 && (own == target[i] || own == 1), Shape, "expand",
+               "cannot expand ", x.shape(), " to ", shape, " at dimension ", i);
+    strides[i] = i < added || own != target[i] ? 0 : x.strides()[i - added];
+  }
+  return make_view(x, x.offset(), target, strides);
+}
+
+std::vector<Tensor> chunk(const Tensor& x, int count, int dim) {
+  WEFT_CHECK(count > 0, InvalidArgument, "chunk", "needs a count above 0, got ", count);
+  dim = normalize_dim(dim, x.dim(), "chunk");
+  const std::int64_t size = x.shape()[dim];
+  // An empty dimension gives `count` empty pieces, as in PyTorch.
+  if (size == 0) return std::vector<Tensor>(count, alias(x));
+  return split(x, (size + count - 1) / count, dim);
+}
+
+std::vector<Tensor> split(const Tensor& x, std::int64_t size, int dim) {
+  dim = normalize_dim(dim, x.dim(), "split");
+  WEFT_CHECK(size > 0, InvalidArgument, "split", "needs a size above 0, got ", size);
+  const std::int64_t total = x.shape()[dim];
+  std::vector<Tensor> pieces;
+  pieces.reserve(std::max<std::int64_t>((total + size - 1) / size, 1));
+  std::int64_t start = 0;
+  do {
+    pieces.push_back(narrow_unchecked(x, dim, start, std::min(size, total - start)));
+    start += size;
+  } while (start < total);
+  return pieces;
+}
+
+std::vector<Tensor> split(const Tensor& x, const Dims& sizes, int dim) {
+  dim = normalize_dim(dim, x.dim(), "split");
+  std::int64_t total = 0;
+  for (std::int64_t size : sizes) {
+    WEFT_CHECK(size >= 0, Shape, "split", "negative size in ", sizes);
+    total += size;
+  }
+  WEFT_CHECK(total == x.shape()[dim], Shape, "split", "sizes ", sizes, " add up to ", total,
+             ", dimension ", dim, " of ", x.shape(), " has ", x.shape()[dim]);
+  std::vector<Tensor> pieces;
+  pieces.reserve(sizes.size());
+  std::int64_t start = 0;
+  for (std::int64_t size : sizes) {
+    pieces.push_back(narrow_unchecked(x, dim, start, size));
+    start += size;
+  }
+  return pieces;
+}
+
+Tensor alias(const Tensor& x) { return make_view(x, x.offset(), x.shape(), x.strides()); }
+
+}  // namespace weft::raw

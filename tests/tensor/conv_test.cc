@@ -1,0 +1,315 @@
+// Convolution, its transpose and max pooling, against loops over the definition.
+#include <cmath>
+#include <limits>
+
+#include "weft/tensor/ops.h"
+#include "weft/tests/core/expect_error.h"
+#include "weft/tests/device_param.h"
+#include "weft/tests/tensor/tensor_util.h"
+
+namespace weft {
+namespace {
+
+using testing::for_each_index;
+using testing::kFloating;
+using testing::layouts;
+using testing::make;
+using testing::near_values;
+using testing::position;
+using testing::some;
+using testing::values_of;
+using testing::with_gaps;
+
+class ConvTest : public testing::DeviceParam {};
+WEFT_FOR_EACH_DEVICE(ConvTest);
+
+// Calls f(x index, w index, y index) for every product that a convolution sums up.
+template <class F>
+void for_each_product(const Shape& x, const Shape& w, const Shape& y, const Conv2dParams& p, F f) {
+  const Shape& small = p.transposed ? x : y;  // the side that the window steps over
+  const Shape& large = p.transposed ? y : x;
+  const std::int64_t per_group = w[1];        // channels of the large side
+  const std::int64_t outer_per_group = w[0] / p.groups;
+  for_each_index(w, [&](const Dims& iw) {
+    const std::int64_t group = iw[0] / outer_per_group;
+    for (std::int64_t n = 0; n < x[0]; ++n) {
+      for (std::int64_t i = 0; i < small[2]; ++i) {
+        for (std::int64_t j = 0; j < small[3]; ++j) {
+          const std::int64_t h = i * p.stride[0] - p.padding[0] + iw[2] * p.dilation[0];
+          const std::int64_t v = j * p.stride[1] - p.padding[1] + iw[3] * p.dilation[1];
+          if (h < 0 || h >= large[2] || v < 0 || v >= large[3]) continue;
+          const Dims is = {n, iw[0], i, j};
+          const Dims il = {n, group * per_group + iw[1], h, v};
+          f(p.transposed ? is : il, iw, p.transposed ? il : is);
+        }
+      }
+    }
+  });
+}
+
+struct Case {
+  const char* name;
+  Shape x, w, y;
+  Conv2dParams params;
+};
+
+std::vector<Case> cases() {
+  const auto with = [](auto change) {
+    Conv2dParams p;
+    change(p);
+    return p;
+  };
+  return {
+      {"plain", {2, 3, 5, 6}, {4, 3, 3, 3}, {2, 4, 3, 4}, {}},
+      {"one_by_one", {2, 3, 4, 4}, {5, 3, 1, 1}, {2, 5, 4, 4}, {}},
+      {"one_channel", {2, 1, 6, 6}, {8, 1, 3, 3}, {2, 8, 4, 4}, {}},
+      {"one_pixel", {3, 4, 1, 1}, {2, 4, 1, 1}, {3, 2, 1, 1}, {}},
+      {"whole_window", {2, 3, 4, 4}, {2, 3, 4, 4}, {2, 2, 1, 1}, {}},
+      {"strided", {2, 3, 7, 8}, {4, 3, 3, 2}, {2, 4, 3, 4},
+       with([](auto& p) { p.stride = {2, 2}; })},
+      {"padded", {1, 2, 4, 5}, {3, 2, 3, 3}, {1, 3, 4, 7},
+       with([](auto& p) { p.padding = {1, 2}; })},
+      {"dilated", {1, 2, 7, 9}, {3, 2, 3, 2}, {1, 3, 3, 6},
+       with([](auto& p) { p.dilation = {2, 3}; })},
+      {"grouped", {2, 4, 5, 5}, {6, 2, 3, 3}, {2, 6, 3, 3}, with([](auto& p) { p.groups = 2; })},
+      {"depthwise", {2, 4, 5, 5}, {4, 1, 3, 3}, {2, 4, 5, 5}, with([](auto& p) {
+         p.groups = 4;
+         p.padding = {1, 1};
+       })},
+      {"transposed", {2, 3, 4, 5}, {3, 2, 3, 3}, {2, 2, 6, 7},
+       with([](auto& p) { p.transposed = true; })},
+      {"transposed_strided", {2, 3, 3, 4}, {3, 2, 3, 3}, {2, 2, 6, 8}, with([](auto& p) {
+         p.transposed = true;
+         p.stride = {2, 2};
+         p.padding = {1, 1};
+         p.output_padding = {1, 1};
+       })},
+      {"transposed_grouped", {1, 4, 3, 3}, {4, 3, 2, 2}, {1, 6, 5, 5}, with([](auto& p) {
+         p.transposed = true;
+         p.groups = 2;
+         p.dilation = {2, 2};
+       })},
+      {"transposed_to_one_channel", {2, 8, 4, 4}, {8, 1, 3, 3}, {2, 1, 6, 6},
+       with([](auto& p) { p.transposed = true; })},
+  };
+}
+
+TEST_P(ConvTest, Forward) {
+  for (const Case& c : cases()) {
+    for (DType dtype : kFloating) {
+      SCOPED_TRACE(std::string(c.name) + " " + to_string(dtype));
+      const Tensor base = some(c.x, dtype, -1, 1, 1), w = some(c.w, dtype, -1, 1, 2);
+      const Tensor bias = some({c.y[1]}, dtype, -1, 1, 3);
+      const std::vector<double> xs = values_of(base), ws = values_of(w), bs = values_of(bias);
+      std::vector<double> want(numel(c.y));
+      for_each_product(c.x, c.w, c.y, c.params, [&](const Dims& x, const Dims& k, const Dims& y) {
+        want[position(c.y, y)] += xs[position(c.x, x)] * ws[position(c.w, k)];
+      });
+      std::vector<double> biased = want;
+      for_each_index(c.y, [&](const Dims& at) { biased[position(c.y, at)] += bs[at[1]]; });
+      std::vector<Tensor> inputs = layouts(base);
+      inputs.push_back(raw::contiguous(base, MemoryFormat::nhwc));
+      for (const Tensor& x : inputs) {
+        const Tensor y = raw::conv2d(x, w, {}, c.params);
+        EXPECT_EQ(y.shape(), c.y);
+        EXPECT_TRUE(y.is_contiguous() || y.is_channels_last());
+        EXPECT_TRUE(near_values(y, want, testing::tolerance(dtype)));
+        EXPECT_TRUE(near_values(raw::conv2d(x, with_gaps(w), bias, c.params), biased,
+                                testing::tolerance(dtype)));
+      }
+    }
+  }
+}
+
+TEST_P(ConvTest, Backward) {
+  for (const Case& c : cases()) {
+    for (DType dtype : kFloating) {
+      SCOPED_TRACE(std::string(c.name) + " " + to_string(dtype));
+      const Tensor base = some(c.x, dtype, -1, 1, 1), w = some(c.w, dtype, -1, 1, 2);
+      const Tensor grad = some(c.y, dtype, -1, 1, 3);
+      const std::vector<double> xs = values_of(base), ws = values_of(w), gs = values_of(grad);
+      std::vector<double> dx(numel(c.x)), dw(numel(c.w)), db(c.y[1]);
+      for_each_product(c.x, c.w, c.y, c.params, [&](const Dims& x, const Dims& k, const Dims& y) {
+        dx[position(c.x, x)] += gs[position(c.y, y)] * ws[position(c.w, k)];
+        dw[position(c.w, k)] += gs[position(c.y, y)] * xs[position(c.x, x)];
+      });
+      for_each_index(c.y, [&](const Dims& at) { db[at[1]] += gs[position(c.y, at)]; });
+      std::vector<Tensor> inputs = layouts(base), grads = layouts(grad);
+      inputs.push_back(raw::contiguous(base, MemoryFormat::nhwc));
+      grads.push_back(raw::contiguous(grad, MemoryFormat::nhwc));
+      const double relative = 4 * testing::tolerance(dtype);
+      for (const Tensor& g : grads) {
+        const Tensor got = raw::conv2d_backward_data(g, with_gaps(w), c.x, c.params);
+        EXPECT_EQ(got.shape(), c.x);
+        EXPECT_TRUE(near_values(got, dx, relative));
+        for (const Tensor& x : inputs) {
+          const auto [gw, gb] = raw::conv2d_backward_weights(x, g, c.w, true, c.params);
+          EXPECT_EQ(gw.shape(), c.w);
+          EXPECT_TRUE(gw.is_contiguous());
+          EXPECT_TRUE(near_values(gw, dw, relative));
+          EXPECT_TRUE(near_values(gb, db, relative));
+          const auto without = raw::conv2d_backward_weights(x, g, c.w, false, c.params);
+          EXPECT_FALSE(without.second.defined());
+          EXPECT_TRUE(near_values(without.first, dw, relative));
+        }
+      }
+    }
+  }
+}
+
+TEST_P(ConvTest, OfNothing) {
+  const Tensor w = ones({4, 3, 3, 3}), bias = ones({4});
+  EXPECT_EQ(raw::conv2d(zeros({0, 3, 5, 5}), w, bias, {}).shape(), (Shape{0, 4, 3, 3}));
+  EXPECT_EQ(raw::conv2d_backward_data(zeros({0, 4, 3, 3}), w, {0, 3, 5, 5}, {}).shape(),
+            (Shape{0, 3, 5, 5}));
+  const auto [gw, gb] =
+      raw::conv2d_backward_weights(zeros({0, 3, 5, 5}), zeros({0, 4, 3, 3}), {4, 3, 3, 3}, true, {});
+  EXPECT_EQ(values_of(gw), std::vector<double>(108));
+  EXPECT_EQ(values_of(gb), std::vector<double>(4));
+  EXPECT_TENSOR(raw::conv2d(zeros({1, 0, 2, 2}), zeros({2, 0, 2, 2}), make({3, 4}, {2}), {}),
+                ({1, 2, 1, 1}), {3, 4});
+}
+
+TEST_P(ConvTest, Errors) {
+  const auto conv = [](const Shape& x, const Shape& w, Conv2dParams p = {}) {
+    return raw::conv2d(ones(x), ones(w), {}, p);
+  };
+  EXPECT_WEFT_ERROR(conv({8, 3, 32, 32}, {16, 16, 3, 3}), Shape,
+                    "[conv2d] input channels: got 3, weight expects 16 (x [8,3,32,32], w [16,16,3,3])");
+  EXPECT_WEFT_ERROR(conv({3, 32, 32}, {16, 3, 3, 3}), Shape,
+                    "[conv2d] input: got [3,32,32], expected [N,C,H,W]");
+  EXPECT_WEFT_ERROR(conv({1, 3, 2, 5}, {1, 3, 3, 3}), Shape,
+                    "[conv2d] window: 3 is larger than the input, 2 padded by 0 on both sides");
+  EXPECT_WEFT_ERROR(conv({1, 3, 5, 5}, {1, 3, 3}), Shape, "[conv2d] weight: got [1,3,3]");
+  EXPECT_WEFT_ERROR(conv({1, 3, 5, 5}, {1, 3, 0, 3}), Shape, "[conv2d] empty window");
+  Conv2dParams p;
+  p.groups = 2;
+  EXPECT_WEFT_ERROR(conv({1, 4, 5, 5}, {3, 2, 3, 3}, p), Shape,
+                    "[conv2d] output channels: 3 cannot be divided into 2 groups");
+  EXPECT_WEFT_ERROR(conv({1, 3, 5, 5}, {4, 2, 3, 3}, p), Shape, "weight expects 4 (x [1,3,5,5], w [4,2,3,3], groups 2)");
+  p = {};
+  p.stride = {0, 1};
+  EXPECT_WEFT_ERROR(conv({1, 3, 5, 5}, {1, 3, 3, 3}, p), InvalidArgument,
+                    "[conv2d] stride: got (0, 1), at least 1 is needed");
+  p = {};
+  p.padding = {0, -1};
+  EXPECT_WEFT_ERROR(conv({1, 3, 5, 5}, {1, 3, 3, 3}, p), InvalidArgument, "[conv2d] padding: got (0, -1)");
+  p = {};
+  p.output_padding = {1, 0};
+  EXPECT_WEFT_ERROR(conv({1, 3, 5, 5}, {1, 3, 3, 3}, p), InvalidArgument, "output_padding belongs to");
+  p.transposed = true;
+  EXPECT_WEFT_ERROR(conv({1, 3, 5, 5}, {3, 1, 3, 3}, p), InvalidArgument,
+                    "[conv_transpose2d] output_padding 1 must be smaller than stride 1");
+  p = {};
+  p.transposed = true;
+  EXPECT_WEFT_ERROR(conv({1, 3, 5, 5}, {4, 1, 3, 3}, p), Shape,
+                    "[conv_transpose2d] input channels: got 3, weight expects 4");
+  p.padding = {2, 2};
+  EXPECT_WEFT_ERROR(conv({1, 3, 1, 1}, {3, 1, 3, 3}, p), Shape, "the result would be empty");
+  EXPECT_WEFT_ERROR(raw::conv2d(ones({1, 1, 3, 3}), ones({2, 1, 3, 3}), ones({3}), {}), Shape,
+                    "[conv2d] bias: got [3], expected [2]");
+  EXPECT_WEFT_ERROR(raw::conv2d(ones({1, 1, 3, 3}), ones({2, 1, 3, 3}, DType::f64), {}, {}), Dtype,
+                    "[conv2d] dtype: x is f32, w is f64");
+  EXPECT_WEFT_ERROR(raw::conv2d(ones({1, 1, 3, 3}, DType::i64), ones({2, 1, 3, 3}, DType::i64), {}, {}),
+                    Dtype, "[conv2d] needs a floating dtype");
+  EXPECT_WEFT_ERROR(raw::conv2d_backward_data(ones({1, 2, 2, 2}), ones({2, 1, 3, 3}), {1, 1, 3, 3}, {}),
+                    Shape, "[conv2d] gradient: got [1,2,2,2], the output is [1,2,1,1]");
+}
+
+// --- Max pooling ----------------------------------------------------------------------------------
+
+struct PoolCase {
+  Shape x, y;
+  Pool2dParams params;
+};
+
+std::vector<PoolCase> pool_cases() {
+  return {
+      {{2, 3, 4, 6}, {2, 3, 2, 3}, {.kernel = {2, 2}, .stride = {2, 2}}},
+      {{1, 2, 5, 5}, {1, 2, 3, 3}, {.kernel = {3, 3}, .stride = {1, 1}}},
+      {{2, 1, 5, 7}, {2, 1, 3, 4}, {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}}},
+      {{1, 2, 5, 5}, {1, 2, 2, 2}, {.kernel = {2, 2}, .stride = {2, 2}}},
+      {{1, 2, 5, 5}, {1, 2, 3, 3}, {.kernel = {2, 2}, .stride = {2, 2}, .ceil_mode = true}},
+      {{1, 3, 7, 7}, {1, 3, 3, 3}, {.kernel = {3, 3}, .stride = {1, 1}, .dilation = {2, 2}}},
+      {{1, 3, 3, 3}, {1, 3, 1, 1}, {.kernel = {3, 3}, .stride = {1, 1}}},
+      // The third window would begin behind the input: it is dropped.
+      {{1, 1, 3, 3}, {1, 1, 2, 2},
+       {.kernel = {2, 2}, .stride = {2, 2}, .padding = {1, 1}, .ceil_mode = true}},
+      {{0, 3, 4, 4}, {0, 3, 2, 2}, {.kernel = {2, 2}, .stride = {2, 2}}},
+  };
+}
+
+TEST_P(ConvTest, MaxPool) {
+  for (const PoolCase& c : pool_cases()) {
+    const Pool2dParams& p = c.params;
+    for (DType dtype : kFloating) {
+      SCOPED_TRACE(to_string(c.x) + " " + to_string(dtype));
+      const Tensor base = some(c.x, dtype, -1, 1, 1), grad = some(c.y, dtype, -1, 1, 2);
+      const std::vector<double> xs = values_of(base), gs = values_of(grad);
+      std::vector<double> want, want_index, dx(numel(c.x));
+      for_each_index(c.y, [&](const Dims& at) {
+        double best = -std::numeric_limits<double>::infinity();
+        std::int64_t where = -1;
+        for (std::int64_t r = 0; r < p.kernel[0]; ++r) {
+          for (std::int64_t s = 0; s < p.kernel[1]; ++s) {
+            const std::int64_t h = at[2] * p.stride[0] - p.padding[0] + r * p.dilation[0];
+            const std::int64_t w = at[3] * p.stride[1] - p.padding[1] + s * p.dilation[1];
+            if (h < 0 || w < 0 || h >= c.x[2] || w >= c.x[3]) continue;
+            const double v = xs[position(c.x, {at[0], at[1], h, w})];
+            if (v > best) best = v, where = h * c.x[3] + w;
+          }
+        }
+        want.push_back(best);
+        want_index.push_back(static_cast<double>(where));
+        dx[position(c.x, {at[0], at[1], where / c.x[3], where % c.x[3]})] += gs[position(c.y, at)];
+      });
+      std::vector<Tensor> inputs = layouts(base), grads = layouts(grad);
+      inputs.push_back(raw::contiguous(base, MemoryFormat::nhwc));
+      grads.push_back(raw::contiguous(grad, MemoryFormat::nhwc));
+      for (const Tensor& x : inputs) {
+        const auto [y, index] = raw::max_pool2d(x, p);
+        EXPECT_EQ(y.shape(), c.y);
+        EXPECT_EQ(index.dtype(), DType::i32);
+        EXPECT_EQ(values_of(y), want);
+        EXPECT_EQ(values_of(index), want_index);
+        EXPECT_TRUE(y.is_channels_last() || !x.is_channels_last());
+        for (const Tensor& g : grads) {
+          EXPECT_TRUE(near_values(raw::max_pool2d_backward(g, index, c.x, p), dx,
+                                  testing::tolerance(dtype)));
+        }
+      }
+    }
+  }
+}
+
+TEST_P(ConvTest, MaxPoolTiesAndNaN) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const Pool2dParams p{.kernel = {2, 2}, .stride = {2, 2}};
+  const auto [y, index] = raw::max_pool2d(make({1, 1, 5, nan, 1, 1, 6, 2}, {1, 1, 2, 4}), p);
+  EXPECT_TRUE(near_values(y, {1, nan}, 0));
+  EXPECT_TENSOR(index, ({1, 1, 1, 2}), {0, 3});
+}
+
+TEST_P(ConvTest, MaxPoolErrors) {
+  const Pool2dParams p{.kernel = {2, 2}, .stride = {2, 2}};
+  EXPECT_WEFT_ERROR(raw::max_pool2d(ones({3, 4, 4}), p), Shape,
+                    "[max_pool2d] input: got [3,4,4], expected [N,C,H,W]");
+  EXPECT_WEFT_ERROR(raw::max_pool2d(ones({1, 1, 1, 4}), p), Shape,
+                    "[max_pool2d] window: 2 is larger than the input, 1 padded by 0");
+  EXPECT_WEFT_ERROR(raw::max_pool2d(ones({1, 1, 4, 4}, DType::i64), p), Dtype, "needs a floating dtype");
+  Pool2dParams bad = p;
+  bad.padding = {2, 0};
+  EXPECT_WEFT_ERROR(raw::max_pool2d(ones({1, 1, 4, 4}), bad), InvalidArgument,
+                    "[max_pool2d] padding 2 is more than half of the window, 2");
+  bad = p;
+  bad.stride = {0, 1};
+  EXPECT_WEFT_ERROR(raw::max_pool2d(ones({1, 1, 4, 4}), bad), InvalidArgument, "stride 0");
+  const auto [y, index] = raw::max_pool2d(ones({1, 1, 4, 4}), p);
+  EXPECT_WEFT_ERROR(raw::max_pool2d_backward(ones({1, 1, 3, 3}), index, {1, 1, 4, 4}, p), Shape,
+                    "[max_pool2d] gradient: got [1,1,3,3], the output is [1,1,2,2]");
+  EXPECT_WEFT_ERROR(raw::max_pool2d_backward(y, y, {1, 1, 4, 4}, p), InvalidArgument,
+                    "[max_pool2d] index: got f32 [1,1,2,2], expected i32 [1,1,2,2]");
+}
+
+}  // namespace
+}  // namespace weft

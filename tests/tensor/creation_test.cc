@@ -1,0 +1,136 @@
+#include "weft/tensor/creation.h"
+
+#include <array>
+#include <limits>
+
+#include "weft/tests/core/expect_error.h"
+#include "weft/tests/device_param.h"
+#include "weft/tests/tensor/tensor_util.h"
+
+namespace weft {
+namespace {
+
+using testing::kAllDTypes;
+
+class CreationTest : public testing::DeviceParam {};
+WEFT_FOR_EACH_DEVICE(CreationTest);
+
+TEST_P(CreationTest, FillsEveryDtype) {
+  for (DType dtype : kAllDTypes) {
+    EXPECT_EQ(zeros({2}, dtype).dtype(), dtype);
+    EXPECT_TENSOR(zeros({2, 2}, dtype), ({2, 2}), {0, 0, 0, 0});
+    EXPECT_TENSOR(ones({3}, dtype), ({3}), {1, 1, 1});
+    EXPECT_TENSOR(full({2}, 1, dtype), ({2}), {1, 1});
+    EXPECT_TENSOR(scalar(1, dtype), ({}), {1});
+    EXPECT_EQ(empty({2, 0}, dtype).numel(), 0);
+  }
+  EXPECT_TENSOR(full({2}, 2.5), ({2}), {2.5, 2.5});
+  EXPECT_TENSOR(full({2}, 7.9, DType::i32), ({2}), {7, 7});
+}
+
+TEST_P(CreationTest, DefaultsToTheThreadsDevice) {
+  EXPECT_EQ(zeros({1}).device(), device());
+  EXPECT_EQ(zeros({1}, Device()).device(), Device());
+  EXPECT_EQ(zeros({1}).dtype(), DType::f32);
+}
+
+TEST_P(CreationTest, LikeKeepsADenseLayout) {
+  const Tensor x = zeros({2, 3, 4, 5}, [] {
+    TensorOptions options(DType::f64);
+    options.channels_last = true;
+    return options;
+  }());
+  EXPECT_TRUE(x.is_channels_last());
+  EXPECT_FALSE(x.is_contiguous());
+  for (const Tensor& like : {empty_like(x), zeros_like(x), ones_like(x)}) {
+    EXPECT_EQ(like.strides(), x.strides());
+    EXPECT_EQ(like.dtype(), DType::f64);
+  }
+  EXPECT_TRUE(empty_like(testing::with_gaps(x)).is_contiguous());
+}
+
+TEST_P(CreationTest, Arange) {
+  EXPECT_TENSOR(arange(0, 5), ({5}), {0, 1, 2, 3, 4});
+  EXPECT_EQ(arange(0, 5).dtype(), DType::i64);
+  EXPECT_TENSOR(arange(1, 2, 0.25, DType::f32), ({4}), {1, 1.25, 1.5, 1.75});
+  EXPECT_TENSOR(arange(5, 0, -2), ({3}), {5, 3, 1});
+  EXPECT_TENSOR(arange(3, 3), ({0}), {});
+  EXPECT_WEFT_ERROR(arange(0, 5, 0), InvalidArgument, "[arange] needs finite bounds and a step other");
+  EXPECT_WEFT_ERROR(arange(0, 5, -1), InvalidArgument, "[arange] step -1 leads away from end");
+  EXPECT_WEFT_ERROR(arange(0, std::numeric_limits<double>::infinity()), InvalidArgument, "finite");
+}
+
+TEST_P(CreationTest, Eye) {
+  EXPECT_TENSOR(eye(3), ({3, 3}), {1, 0, 0, 0, 1, 0, 0, 0, 1});
+  EXPECT_TENSOR(eye(0), ({0, 0}), {});
+  EXPECT_TENSOR(eye(1, DType::boolean), ({1, 1}), {1});
+  EXPECT_WEFT_ERROR(eye(-1), Shape, "[eye] negative size -1");
+}
+
+TEST_P(CreationTest, FromSpanTakesTheDtypeFromT) {
+  EXPECT_EQ(from_vector<float>({1, 2}, {2}).dtype(), DType::f32);
+  EXPECT_EQ(from_vector<double>({1, 2}, {2}).dtype(), DType::f64);
+  EXPECT_EQ(from_vector<bf16>({bf16(1.f)}, {1}).dtype(), DType::bf16);
+  EXPECT_EQ(from_vector<std::int64_t>({1, 2}, {2}).dtype(), DType::i64);
+  EXPECT_EQ(from_vector<std::int32_t>({1, 2}, {2}).dtype(), DType::i32);
+  EXPECT_EQ(from_vector<std::uint8_t>({1, 2}, {2}).dtype(), DType::u8);
+  const std::array<bool, 2> truth = {true, false};
+  EXPECT_TENSOR(from_span(std::span<const bool>(truth), {2}), ({2}), {1, 0});
+  EXPECT_TENSOR(from_vector<float>({1, 2, 3, 4}, {2, 2}), ({2, 2}), {1, 2, 3, 4});
+  EXPECT_WEFT_ERROR(from_vector<float>({1, 2}, {3}), Shape,
+                    "[from_span] got 2 values for shape [3], which holds 3");
+}
+
+TEST_P(CreationTest, FromSpanChannelsLast) {
+  TensorOptions options;
+  options.channels_last = true;
+  const Tensor x = from_vector<float>({1, 2, 3, 4}, {1, 2, 1, 2}, options);
+  EXPECT_EQ(x.strides(), (Strides{4, 1, 4, 2}));
+  EXPECT_TENSOR(x, ({1, 2, 1, 2}), {1, 2, 3, 4});
+}
+
+TEST_P(CreationTest, TensorOfALine) {
+  EXPECT_TENSOR(tensor({1, 2.5, -3}), ({3}), {1, 2.5, -3});
+  EXPECT_EQ(tensor({1}).dtype(), DType::f32);
+  EXPECT_TENSOR(tensor({1, 2.5}, DType::i64), ({2}), {1, 2});
+  EXPECT_TENSOR(tensor({}), ({0}), {});
+}
+
+TEST_P(CreationTest, BadShapes) {
+  EXPECT_WEFT_ERROR(zeros({2, -1}), Shape, "[zeros] negative size in shape [2,-1]");
+  EXPECT_WEFT_ERROR(empty({std::int64_t{1} << 40, std::int64_t{1} << 40}), Shape,
+                    "does not fit in 64 bits");
+  EXPECT_WEFT_ERROR(empty({std::int64_t{1} << 61, 3}, DType::f64), OutOfMemory, "");
+  TensorOptions options;
+  options.channels_last = true;
+  EXPECT_WEFT_ERROR(empty({2, 3}, options), Shape, "expected four dimensions");
+}
+
+TEST(CreationOnHostTest, BorrowUsesTheMemory) {
+  std::vector<float> memory = {1, 2, 3, 4, 5, 6};
+  const Tensor x = borrow(std::span<float>(memory), {2, 3});
+  EXPECT_EQ(x.raw_data(), memory.data());
+  raw::add_(x, 1);
+  EXPECT_EQ(memory[5], 7);
+  memory[0] = 9;
+  EXPECT_TENSOR(raw::select(x, 1, 0), ({2}), {9, 5});
+  EXPECT_WEFT_ERROR(borrow(std::span<float>(memory), {7}), Shape, "[borrow] got 6 values");
+}
+
+TEST_P(CreationTest, AsStrided) {
+  const Tensor x = arange(0, 10, 1, DType::f32);
+  EXPECT_TENSOR(as_strided(x.storage(), DType::f32, {2, 3}, {3, 2}, 1), ({2, 3}),
+                {1, 3, 5, 4, 6, 8});
+  const auto held = static_cast<std::int64_t>(x.storage()->bytes() / 4);
+  EXPECT_WEFT_ERROR(as_strided(x.storage(), DType::f32, {2}, {held}), Shape,
+                    "reaches outside a storage");
+  EXPECT_WEFT_ERROR(as_strided(x.storage(), DType::f32, {2}, {1}, -1), Shape, "reaches outside");
+  EXPECT_WEFT_ERROR(as_strided(x.storage(), DType::f32, {2, 2}, {std::int64_t{1} << 62, 1}), Shape,
+                    "reaches outside");
+  EXPECT_WEFT_ERROR(as_strided(x.storage(), DType::f32, {2}, {1, 1}), Shape, "differ in length");
+  EXPECT_WEFT_ERROR(as_strided(x.storage(), DType::f32, {2}, {-1}, 5), InvalidArgument,
+                    "negative stride");
+}
+
+}  // namespace
+}  // namespace weft

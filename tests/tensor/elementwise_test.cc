@@ -1,0 +1,419 @@
+// Every element-wise operation in its lists, over dtypes, layouts and broadcasts, against the functor
+// applied to one element at a time.
+#include <cmath>
+#include <limits>
+
+#include "weft/kernels/elementwise.h"
+#include "weft/tensor/ops.h"
+#include "weft/tests/core/expect_error.h"
+#include "weft/tests/device_param.h"
+#include "weft/tests/tensor/tensor_util.h"
+
+namespace weft {
+namespace {
+
+using testing::for_each_index;
+using testing::kAllDTypes;
+using testing::kFloating;
+using testing::layouts;
+using testing::make;
+using testing::position;
+using testing::reversed_layout;
+using testing::some;
+using testing::values_of;
+using testing::with_gaps;
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+class ElementwiseTest : public testing::DeviceParam {};
+WEFT_FOR_EACH_DEVICE(ElementwiseTest);
+
+const Shape kShapes[] = {{}, {1}, {7}, {0}, {2, 3, 4}, {1, 5, 1}, {0, 3}, {33, 17}};
+
+bool keeps_integers(DType dtype, bool closed) { return !is_floating(dtype) && closed; }
+
+// What a whole-number result turns into when it is stored: u8 wraps, bool is != 0.
+double stored(DType dtype, std::int64_t value) {
+  switch (dtype) {
+    case DType::u8: return static_cast<std::uint8_t>(value);
+    case DType::i32: return static_cast<std::int32_t>(value);
+    case DType::boolean: return value != 0;
+    default: return static_cast<double>(value);
+  }
+}
+
+template <class Functor>
+std::vector<double> unary_reference(const Functor& f, const Tensor& x, bool closed) {
+  std::vector<double> want = values_of(x);
+  for (double& v : want) {
+    v = keeps_integers(x.dtype(), closed)
+            ? stored(x.dtype(), f.fwd(static_cast<std::int64_t>(v)))
+            : f.fwd(v);
+  }
+  return want;
+}
+
+struct UnaryCase {
+  const char* name;
+  Tensor (*run)(const Tensor&);
+  std::vector<double> (*reference)(const Tensor&, bool);
+  UnaryOp op;
+  bool closed;
+  double low, high;
+};
+
+const UnaryCase kUnary[] = {
+#define X(value, fn, functor_name, integers, low, high)                                 \
+  {#fn, [](const Tensor& x) { return raw::fn(x); },                                     \
+   [](const Tensor& x, bool closed) {                                                   \
+     return unary_reference(functor::functor_name{}, x, closed);                        \
+   },                                                                                   \
+   UnaryOp::value, integers, low, high},
+    WEFT_UNARY_OPS(X)
+#undef X
+};
+
+TEST_P(ElementwiseTest, UnaryOfEveryDtypeShapeAndLayout) {
+  for (const UnaryCase& c : kUnary) {
+    for (DType dtype : kAllDTypes) {
+      if (c.op == UnaryOp::neg && dtype == DType::boolean) continue;  // refused
+      for (const Shape& shape : kShapes) {
+        const double low = is_floating(dtype) ? c.low : (c.low > 0 ? 1 : -3);
+        for (const Tensor& x : layouts(some(shape, dtype, low, std::max(c.high, 3.0)))) {
+          SCOPED_TRACE(std::string(c.name) + " " + to_string(dtype) + " " + to_string(shape));
+          const Tensor y = c.run(x);
+          EXPECT_EQ(y.dtype(), is_floating(dtype) || c.closed ? dtype : DType::f32);
+          EXPECT_NEAR_TENSOR(y, shape, c.reference(x, c.closed));
+        }
+      }
+    }
+  }
+}
+
+TEST_P(ElementwiseTest, UnaryKeepsADenseLayout) {
+  const Tensor x = raw::contiguous(some({2, 3, 4, 5}), MemoryFormat::nhwc);
+  EXPECT_EQ(raw::exp(x).strides(), x.strides());
+  const Tensor turned = reversed_layout(some({2, 3, 4}));
+  EXPECT_EQ(raw::relu(turned).strides(), turned.strides());
+  EXPECT_TRUE(raw::relu(with_gaps(x)).is_contiguous());
+}
+
+TEST_P(ElementwiseTest, UnaryBackward) {
+  for (const UnaryCase& c : kUnary) {
+    for (DType dtype : {DType::f32, DType::f64}) {
+      for (const Shape& shape : kShapes) {
+        SCOPED_TRACE(std::string(c.name) + " " + to_string(shape));
+        const Tensor x = some(shape, dtype, c.low, c.high, 1);
+        const Tensor g = some(shape, dtype, -2, 2, 2);
+        const std::vector<double> xs = values_of(x), gs = values_of(g);
+        std::vector<double> want(xs.size());
+        Saves saves = Saves::nothing;
+        switch (c.op) {
+#define X(value, fn, functor_name, ...)                                                  \
+  case UnaryOp::value:                                                                   \
+    saves = functor::functor_name::saves;                                                \
+    for (std::size_t i = 0; i < xs.size(); ++i) {                                        \
+      const functor::functor_name f{};                                                   \
+      want[i] = f.bwd(gs[i], saves == Saves::y ? f.fwd(xs[i]) : xs[i]);                  \
+    }                                                                                    \
+    break;
+          WEFT_UNARY_OPS(X)
+#undef X
+          default: FAIL();
+        }
+        const Tensor saved = saves == Saves::nothing ? Tensor() : saves == Saves::x ? x : c.run(x);
+        EXPECT_NEAR_TENSOR(raw::unary_backward(c.op, g, saved), shape, want);
+        if (!saved.defined()) continue;
+        for (const Tensor& s : layouts(saved)) {
+          for (const Tensor& grad : layouts(g)) {
+            EXPECT_NEAR_TENSOR(raw::unary_backward(c.op, grad, s), shape, want);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(ElementwiseTest, UnaryBackwardErrors) {
+  const Tensor g = ones({2, 3});
+  EXPECT_WEFT_ERROR(raw::unary_backward(UnaryOp::exp, g, ones({3})), Shape,
+                    "[exp] gradient: got [2,3], saved tensor has [3]");
+  EXPECT_WEFT_ERROR(raw::unary_backward(UnaryOp::exp, g, ones({2, 3}, DType::f64)), Dtype,
+                    "[exp] dtype: gradient is f32, saved tensor is f64");
+  EXPECT_WEFT_ERROR(raw::unary_backward(UnaryOp::neg, ones({2}, DType::i64), {}), Dtype,
+                    "needs a floating dtype");
+}
+
+// --- Two operands ---------------------------------------------------------------------------------
+
+struct ShapePair {
+  Shape a, b;
+};
+const ShapePair kPairs[] = {{{2, 3}, {2, 3}}, {{2, 3}, {3}},    {{2, 1}, {1, 3}}, {{}, {2, 3}},
+                            {{2, 3}, {}},     {{}, {}},         {{1}, {1}},       {{0, 3}, {1, 3}},
+                            {{4, 1, 5}, {3, 1}}, {{1, 1}, {7}}, {{33, 17}, {17}}, {{2, 3, 4}, {2, 3, 4}}};
+
+template <class Functor>
+std::vector<double> binary_reference(const Functor& f, const Tensor& a, const Tensor& b,
+                                     const Shape& shape, DType dtype, bool closed) {
+  const std::vector<double> as = values_of(a), bs = values_of(b);
+  std::vector<double> want;
+  for_each_index(shape, [&](const Dims& at) {
+    const double x = as[position(a.shape(), at)], y = bs[position(b.shape(), at)];
+    want.push_back(keeps_integers(dtype, closed)
+                       ? stored(dtype, f.fwd(static_cast<std::int64_t>(x), static_cast<std::int64_t>(y)))
+                       : f.fwd(x, y));
+  });
+  return want;
+}
+
+struct BinaryCase {
+  const char* name;
+  Tensor (*run)(const Tensor&, const Tensor&);
+  std::vector<double> (*reference)(const Tensor&, const Tensor&, const Shape&, DType, bool);
+  BinaryOp op;
+  bool closed;
+  double low, high;
+};
+
+const BinaryCase kBinary[] = {
+#define X(value, fn, functor_name, integers, low, high)                                       \
+  {#fn, [](const Tensor& a, const Tensor& b) { return raw::fn(a, b); },                       \
+   [](const Tensor& a, const Tensor& b, const Shape& shape, DType dtype, bool closed) {       \
+     return binary_reference(functor::functor_name{}, a, b, shape, dtype, closed);            \
+   },                                                                                         \
+   BinaryOp::value, integers, low, high},
+    WEFT_BINARY_OPS(X)
+#undef X
+};
+
+TEST_P(ElementwiseTest, BinaryOfEveryDtypeBroadcastAndLayout) {
+  for (const BinaryCase& c : kBinary) {
+    for (DType dtype : kAllDTypes) {
+      if (c.op == BinaryOp::sub && dtype == DType::boolean) continue;  // refused
+      for (const ShapePair& shapes : kPairs) {
+        const double low = is_floating(dtype) ? c.low : (c.low > 0 ? 1 : -3);
+        const Shape shape = broadcast_shapes(shapes.a, shapes.b, "test");
+        for (const Tensor& a : layouts(some(shapes.a, dtype, low, 3, 1))) {
+          for (const Tensor& b : layouts(some(shapes.b, dtype, low, 3, 2))) {
+            SCOPED_TRACE(std::string(c.name) + " " + to_string(dtype) + " " +
+                         to_string(shapes.a) + " " + to_string(shapes.b));
+            const Tensor y = c.run(a, b);
+            EXPECT_EQ(y.dtype(), is_floating(dtype) || c.closed ? dtype : DType::f32);
+            EXPECT_NEAR_TENSOR(y, shape, c.reference(a, b, shape, dtype, c.closed));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(ElementwiseTest, BinaryPromotes) {
+  for (DType a : kAllDTypes) {
+    for (DType b : kAllDTypes) {
+      const Tensor y = raw::add(make({1, 0}, {2}, a), make({1, 1}, {2}, b));
+      EXPECT_EQ(y.dtype(), promote(a, b));
+      const bool truth = a == DType::boolean && b == DType::boolean;
+      EXPECT_TENSOR(y, ({2}), {truth ? 1.0 : 2.0, 1});
+      EXPECT_EQ(raw::div(ones({1}, a), ones({1}, b)).dtype(),
+                is_floating(promote(a, b)) ? promote(a, b) : DType::f32);
+    }
+  }
+}
+
+TEST_P(ElementwiseTest, BinaryKeepsADenseLayout) {
+  const Tensor x = raw::contiguous(some({2, 3, 4, 5}), MemoryFormat::nhwc);
+  EXPECT_EQ(raw::add(x, x).strides(), x.strides());
+  EXPECT_EQ(raw::add(x, ones({3, 1, 1})).strides(), x.strides());
+  EXPECT_EQ(raw::mul(ones({}), x).strides(), x.strides());
+  EXPECT_TRUE(raw::add(raw::contiguous(x), x).is_contiguous()) << "the first operand decides";
+}
+
+TEST_P(ElementwiseTest, BinaryBackward) {
+  for (const BinaryCase& c : kBinary) {
+    for (const ShapePair& shapes : kPairs) {
+      const Shape shape = broadcast_shapes(shapes.a, shapes.b, "test");
+      const Tensor a = some(shapes.a, DType::f64, c.low, c.high, 1);
+      const Tensor b = some(shapes.b, DType::f64, c.low, c.high, 2);
+      const Tensor g = some(shape, DType::f64, -2, 2, 3);
+      for (bool of_b : {false, true}) {
+        SCOPED_TRACE(std::string(c.name) + " " + to_string(shapes.a) + " " + to_string(shapes.b));
+        const std::vector<double> as = values_of(a), bs = values_of(b), gs = values_of(g);
+        const Shape& own = of_b ? shapes.b : shapes.a;
+        std::vector<double> want(numel(own));
+        for_each_index(shape, [&](const Dims& at) {
+          const double x = as[position(shapes.a, at)], y = bs[position(shapes.b, at)];
+          const double dy = gs[position(shape, at)];
+          double& sum = want[position(own, at)];
+          switch (c.op) {
+#define X(value, fn, functor_name, ...)                             \
+  case BinaryOp::value: {                                           \
+    const functor::functor_name f{};                                \
+    sum += of_b ? f.bwd_b(dy, x, y) : f.bwd_a(dy, x, y);            \
+    break;                                                          \
+  }
+            WEFT_BINARY_OPS(X)
+#undef X
+          }
+        });
+        EXPECT_NEAR_TENSOR(raw::binary_backward(c.op, of_b, g, a, b), own, want);
+        EXPECT_NEAR_TENSOR(
+            raw::binary_backward(c.op, of_b, reversed_layout(g), with_gaps(a), reversed_layout(b)),
+            own, want);
+      }
+    }
+  }
+}
+
+TEST_P(ElementwiseTest, BinaryBackwardGivesTheOperandsDtype) {
+  const Tensor a = ones({2}, DType::bf16), b = full({2}, 3, DType::f32), g = ones({2});
+  EXPECT_EQ(raw::binary_backward(BinaryOp::mul, false, g, a, b).dtype(), DType::bf16);
+  EXPECT_TENSOR(raw::binary_backward(BinaryOp::mul, false, g, a, b), ({2}), {3, 3});
+  EXPECT_EQ(raw::binary_backward(BinaryOp::add, false, g, a, b).dtype(), DType::bf16);
+  EXPECT_TENSOR(raw::binary_backward(BinaryOp::sub, true, g, Tensor(), b), ({2}), {-1, -1});
+  EXPECT_WEFT_ERROR(raw::binary_backward(BinaryOp::mul, true, g, Tensor(), b), InvalidArgument,
+                    "[mul] a is an undefined tensor");
+  EXPECT_WEFT_ERROR(raw::binary_backward(BinaryOp::mul, true, ones({3}), a, b), Shape,
+                    "[mul] gradient: got [3], the operation gave [2]");
+}
+
+TEST_P(ElementwiseTest, NaNWinsInExtremes) {
+  const Tensor a = make({1, kNaN, 2, kNaN}, {4}), b = make({kNaN, 1, 3, kNaN}, {4});
+  EXPECT_TRUE(testing::near_values(raw::maximum(a, b), {kNaN, kNaN, 3, kNaN}, 0));
+  EXPECT_TRUE(testing::near_values(raw::minimum(a, b), {kNaN, kNaN, 2, kNaN}, 0));
+  EXPECT_TRUE(testing::near_values(raw::relu(a), {1, kNaN, 2, kNaN}, 0));
+  EXPECT_TRUE(testing::near_values(raw::clamp(a, 0, 1), {1, kNaN, 1, kNaN}, 0));
+}
+
+TEST_P(ElementwiseTest, BinaryErrors) {
+  EXPECT_WEFT_ERROR(raw::add(ones({2, 3}), ones({4})), Shape,
+                    "[add] shapes [2,3] and [4] do not broadcast");
+  EXPECT_WEFT_ERROR(raw::sub(ones({1}, DType::boolean), ones({1}, DType::boolean)), Dtype,
+                    "[sub] not defined for bool");
+  EXPECT_WEFT_ERROR(raw::neg(ones({1}, DType::boolean)), Dtype, "[neg] not defined for bool");
+  EXPECT_TENSOR(raw::sub(ones({1}, DType::boolean), ones({1})), ({1}), {0});
+}
+
+// --- A tensor and a number ------------------------------------------------------------------------
+
+TEST_P(ElementwiseTest, ScalarsInEveryDtype) {
+  for (DType dtype : kAllDTypes) {
+    const Tensor x = make({0, 1}, {2}, dtype);
+    const DType whole = dtype == DType::boolean ? DType::i64 : dtype;
+    const DType real = is_floating(dtype) ? dtype : DType::f32;
+    EXPECT_TENSOR(raw::add(x, 2), ({2}), {2, 3});
+    EXPECT_EQ(raw::add(x, 2).dtype(), whole);
+    EXPECT_TENSOR(raw::add(x, 0.5), ({2}), {0.5, 1.5});
+    EXPECT_EQ(raw::add(x, 0.5).dtype(), real);
+    EXPECT_TENSOR(raw::mul(x, 3), ({2}), {0, 3});
+    EXPECT_TENSOR(raw::mul(x, 0.5), ({2}), {0, 0.5});
+    EXPECT_TENSOR(raw::sub(5, x), ({2}), {5, 4});
+    EXPECT_TENSOR(raw::sub(raw::add(x, 5), 2), ({2}), {3, 4});
+    EXPECT_TENSOR(raw::div(x, 4), ({2}), {0, 0.25});
+    EXPECT_EQ(raw::div(x, 4).dtype(), real);
+    EXPECT_TENSOR(raw::div(6, raw::add(x, 1)), ({2}), {6, 3});
+    EXPECT_TENSOR(raw::pow(raw::add(x, 2), 3), ({2}), {8, 27});
+    EXPECT_EQ(raw::pow(x, 3).dtype(), real);
+    EXPECT_TENSOR(raw::maximum(x, 1), ({2}), {1, 1});
+    EXPECT_TENSOR(raw::minimum(x, 0.5), ({2}), {0, 0.5});
+    EXPECT_EQ(raw::minimum(x, 0.5).dtype(), real);
+  }
+  EXPECT_EQ(raw::add(ones({1}, DType::i32), kInf).dtype(), DType::f32);
+  EXPECT_EQ(raw::mul(ones({1}, DType::bf16), 1e300).dtype(), DType::bf16);
+}
+
+TEST_P(ElementwiseTest, DivisionByANumberIsDivision) {
+  const Tensor x = some({1000}, DType::f32, 0.1, 9);
+  for (double b : {3.0, 4.0, 10.0, -0.125, 7e-30}) {
+    const Tensor y = raw::div(x, b);
+    EXPECT_EQ(values_of(y), values_of(raw::div(x, full({}, b)))) << b;
+  }
+  EXPECT_TRUE(testing::near_values(raw::div(make({1, 0, -1}, {3}), 0), {kInf, kNaN, -kInf}, 0));
+}
+
+TEST_P(ElementwiseTest, Clamp) {
+  for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::i64, DType::i32}) {
+    const Tensor x = make({-5, 0, 5}, {3}, dtype);
+    EXPECT_TENSOR(raw::clamp(x, -1, 2), ({3}), {-1, 0, 2});
+    EXPECT_TENSOR(raw::clamp(x, -kInf, 2), ({3}), {-5, 0, 2});
+    EXPECT_TENSOR(raw::clamp(x, -1, kInf), ({3}), {-1, 0, 5});
+    EXPECT_TENSOR(raw::clamp(x, -kInf, kInf), ({3}), {-5, 0, 5});
+    EXPECT_EQ(raw::clamp(x, -kInf, 2).dtype(), dtype);
+    EXPECT_TENSOR(raw::clamp(x, -0.5, 0.5), ({3}), {-0.5, 0, 0.5});
+  }
+  EXPECT_WEFT_ERROR(raw::clamp(ones({1}), 2, 1), InvalidArgument, "[clamp] low 2 is above high 1");
+}
+
+// --- Comparison, where ----------------------------------------------------------------------------
+
+TEST_P(ElementwiseTest, CompareEveryDtype) {
+  for (DType dtype : kAllDTypes) {
+    for (const ShapePair& shapes : kPairs) {
+      const Shape shape = broadcast_shapes(shapes.a, shapes.b, "test");
+      const Tensor base_a = some(shapes.a, dtype, 0, 3, 1), base_b = some(shapes.b, dtype, 0, 3, 2);
+      for (const Tensor& a : layouts(base_a)) {
+        for (const Tensor& b : layouts(base_b)) {
+          const std::vector<double> as = values_of(a), bs = values_of(b);
+          std::vector<double> want;
+#define X(value, fn, expression)                                                     \
+  want.clear();                                                                      \
+  for_each_index(shape, [&](const Dims& at) {                                        \
+    const double a = as[position(shapes.a, at)], b = bs[position(shapes.b, at)];     \
+    want.push_back(expression);                                                      \
+  });                                                                                \
+  EXPECT_EQ(raw::fn(a, b).dtype(), DType::boolean);                                  \
+  EXPECT_EQ(raw::fn(a, b).shape(), shape);                                           \
+  EXPECT_EQ(values_of(raw::fn(a, b)), want) << #fn << " " << to_string(dtype);
+          WEFT_COMPARE_OPS(X)
+#undef X
+        }
+      }
+    }
+  }
+}
+
+TEST_P(ElementwiseTest, CompareWithANumberMeansWhatItSays) {
+  const Tensor bytes = make({0, 255}, {2}, DType::u8);
+  EXPECT_TENSOR(raw::eq(bytes, -1), ({2}), {0, 0});
+  EXPECT_TENSOR(raw::gt(bytes, -1), ({2}), {1, 1});
+  EXPECT_TENSOR(raw::lt(bytes, 300), ({2}), {1, 1});
+  EXPECT_TENSOR(raw::ge(make({1, 2}, {2}, DType::i64), 1.5), ({2}), {0, 1});
+  EXPECT_TENSOR(raw::lt(make({1, 2}, {2}, DType::i64), kInf), ({2}), {1, 1});
+  EXPECT_TENSOR(raw::eq(make({0.1, 0.2}, {2}), 0.1), ({2}), {1, 0});
+  EXPECT_TENSOR(raw::eq(make({0, 1}, {2}, DType::boolean), 1), ({2}), {0, 1});
+  EXPECT_TENSOR(raw::eq(make({kNaN}, {1}), kNaN), ({1}), {0});
+  EXPECT_TENSOR(raw::ne(make({kNaN}, {1}), kNaN), ({1}), {1});
+  EXPECT_TENSOR(raw::logical_not(make({0, 2, -1}, {3})), ({3}), {1, 0, 0});
+  EXPECT_TENSOR(raw::lt(make({1}, {1}, DType::i32), ones({1}, DType::f64)), ({1}), {0});
+}
+
+TEST_P(ElementwiseTest, Where) {
+  for (DType dtype : kAllDTypes) {
+    const Tensor c = make({1, 0, 1}, {3}, DType::boolean);
+    const Tensor a = make({1, 0, 1, 0, 1, 1}, {2, 3}, dtype), b = make({0, 1}, {2, 1}, dtype);
+    for (const Tensor& x : layouts(a)) {
+      EXPECT_TENSOR(raw::where(c, x, b), ({2, 3}), {1, 0, 1, 0, 1, 1});
+    }
+    EXPECT_EQ(raw::where(c, a, b).dtype(), dtype);
+  }
+  EXPECT_EQ(raw::where(ones({1}, DType::boolean), ones({1}, DType::i32), ones({1})).dtype(),
+            DType::f32);
+  EXPECT_EQ(raw::where(ones({0}, DType::boolean), ones({0}), ones({1})).shape(), Shape{0});
+  EXPECT_WEFT_ERROR(raw::where(ones({1}), ones({1}), ones({1})), Dtype,
+                    "[where] condition: got f32, expected bool");
+  EXPECT_WEFT_ERROR(raw::where(ones({2}, DType::boolean), ones({3}), ones({1})), Shape, "[where]");
+}
+
+TEST_P(ElementwiseTest, SizesAroundTheVectorWidthAndTheGrain) {
+  for (std::int64_t n : {15, 16, 17, 63, 64, 65, 1000, 4097, 100000}) {
+    const Tensor a = some({n}, DType::f32, -3, 3, 1), b = some({n}, DType::f32, -3, 3, 2);
+    std::vector<double> want = values_of(a);
+    const std::vector<double> bs = values_of(b);
+    for (std::size_t i = 0; i < want.size(); ++i) want[i] = float(want[i]) * float(bs[i]);
+    EXPECT_EQ(values_of(raw::mul(a, b)), want) << n;
+  }
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,121 @@
+#include "weft/tensor/ops.h"
+#include "weft/tests/core/expect_error.h"
+#include "weft/tests/device_param.h"
+#include "weft/tests/tensor/tensor_util.h"
+
+namespace weft {
+namespace {
+
+using testing::kAllDTypes;
+using testing::kFloating;
+using testing::layouts;
+using testing::make;
+using testing::values_of;
+using testing::with_gaps;
+
+class IndexingTest : public testing::DeviceParam {
+ protected:
+  static Tensor index(const std::vector<double>& values, const Shape& shape) {
+    return make(values, shape, DType::i64);
+  }
+};
+WEFT_FOR_EACH_DEVICE(IndexingTest);
+
+TEST_P(IndexingTest, IndexSelect) {
+  for (DType dtype : kAllDTypes) {
+    const Tensor base = make({0, 1, 1, 1, 0, 0}, {2, 3}, dtype);
+    for (const Tensor& x : layouts(base)) {
+      for (const Tensor& at : {index({2, 0, 2, 1}, {4}), with_gaps(index({2, 0, 2, 1}, {4}))}) {
+        EXPECT_TENSOR(raw::index_select(x, 1, at), ({2, 4}), {1, 0, 1, 1, 0, 1, 0, 0});
+      }
+      EXPECT_TENSOR(raw::index_select(x, 0, index({1}, {1})), ({1, 3}), {1, 0, 0});
+      EXPECT_TENSOR(raw::index_select(x, -1, index({1}, {})), ({2, 1}), {1, 0});
+    }
+    EXPECT_EQ(raw::index_select(base, 0, index({0}, {1})).dtype(), dtype);
+  }
+  EXPECT_EQ(raw::index_select(ones({2, 3}), 0, index({}, {0})).shape(), (Shape{0, 3}));
+  EXPECT_EQ(raw::index_select(ones({2, 0}), 0, index({1}, {1})).shape(), (Shape{1, 0}));
+}
+
+TEST_P(IndexingTest, IndexSelectErrors) {
+  const Tensor x = ones({2, 3});
+  EXPECT_WEFT_ERROR(raw::index_select(x, 1, index({0, 3}, {2})), InvalidArgument, "[index_select]");
+  EXPECT_WEFT_ERROR(raw::index_select(x, 1, index({0, 3}, {2})), InvalidArgument, "3");
+  EXPECT_WEFT_ERROR(raw::index_select(x, 1, index({-1}, {1})), InvalidArgument, "-1");
+  EXPECT_WEFT_ERROR(raw::index_select(x, 2, index({0}, {1})), Shape, "[index_select] dimension: got 2");
+  EXPECT_WEFT_ERROR(raw::index_select(x, 0, ones({1})), Dtype,
+                    "[index_select] index: got f32, expected i64; convert it with to(dtype)");
+  EXPECT_WEFT_ERROR(raw::index_select(x, 0, index({0, 0}, {1, 2})), Shape,
+                    "[index_select] index: got [1,2], expected one dimension");
+}
+
+TEST_P(IndexingTest, IndexAdd) {
+  for (DType dtype : kFloating) {
+    for (const Tensor& y : layouts(make({1, 1, 1, 1, 1, 1}, {3, 2}, dtype))) {
+      raw::index_add_(y, 0, index({2, 0, 2}, {3}), make({1, 2, 3, 4, 5, 6}, {3, 2}, dtype));
+      EXPECT_TENSOR(y, ({3, 2}), {4, 5, 1, 1, 7, 9});
+    }
+  }
+  const Tensor y = make({1, 2}, {2});
+  EXPECT_WEFT_ERROR(raw::index_add_(y, 0, index({2}, {1}), ones({1})), InvalidArgument, "[index_add_]");
+  EXPECT_WEFT_ERROR(raw::index_add_(y, 0, index({0}, {1}), ones({2})), Shape,
+                    "[index_add_] x: got [2], expected [1] for 1 indices into dimension 0 of [2]");
+  EXPECT_WEFT_ERROR(raw::index_add_(y, 0, index({0}, {1}), ones({1}, DType::f64)), Dtype, "[index_add_]");
+  EXPECT_TENSOR(y, ({2}), {1, 2});
+  raw::index_add_(y, 0, index({1, 0}, {2}), y);
+  EXPECT_TENSOR(y, ({2}), {3, 3});
+  raw::index_add_(y, 0, index({}, {0}), zeros({0}));
+  EXPECT_TENSOR(y, ({2}), {3, 3});
+}
+
+TEST_P(IndexingTest, Gather) {
+  for (DType dtype : kAllDTypes) {
+    for (const Tensor& x : layouts(make({0, 1, 1, 1, 0, 0}, {2, 3}, dtype))) {
+      for (const Tensor& at : layouts(index({2, 0, 1, 0}, {2, 2}))) {
+        EXPECT_TENSOR(raw::gather(x, 1, at), ({2, 2}), {1, 0, 0, 1});
+      }
+      EXPECT_TENSOR(raw::gather(x, 0, index({1, 0, 1}, {1, 3})), ({1, 3}), {1, 1, 0});
+      EXPECT_TENSOR(raw::gather(x, -1, index({1}, {1, 1})), ({1, 1}), {1});
+    }
+  }
+  EXPECT_EQ(raw::gather(ones({2, 3}), 1, index({}, {2, 0})).shape(), (Shape{2, 0}));
+  const Tensor x = ones({2, 3});
+  EXPECT_WEFT_ERROR(raw::gather(x, 1, index({3}, {1, 1})), InvalidArgument, "[gather]");
+  EXPECT_WEFT_ERROR(raw::gather(x, 1, index({0, 0, 0}, {3, 1})), Shape,
+                    "[gather] index: got [3,1], which must not exceed [2,3] except in dimension 1");
+  EXPECT_WEFT_ERROR(raw::gather(x, 1, index({0}, {1})), Shape, "[gather] index: got [1]");
+  EXPECT_WEFT_ERROR(raw::gather(x, 1, ones({1, 1})), Dtype, "[gather] index: got f32");
+}
+
+TEST_P(IndexingTest, ScatterAdd) {
+  for (DType dtype : kFloating) {
+    for (const Tensor& y : layouts(zeros({2, 3}, dtype))) {
+      raw::scatter_add_(y, 1, index({2, 0, 1, 1}, {2, 2}), make({1, 2, 3, 4}, {2, 2}, dtype));
+      EXPECT_TENSOR(y, ({2, 3}), {2, 0, 1, 0, 7, 0});
+    }
+  }
+  const Tensor y = zeros({2, 3});
+  EXPECT_WEFT_ERROR(raw::scatter_add_(y, 1, index({3}, {1, 1}), ones({1, 1})), InvalidArgument,
+                    "[scatter_add_]");
+  EXPECT_WEFT_ERROR(raw::scatter_add_(y, 1, index({0}, {1, 1}), ones({1})), Shape,
+                    "[scatter_add_] x: got [1], index has [1,1]");
+  EXPECT_TENSOR(raw::sum(y), ({}), {0});
+}
+
+TEST_P(IndexingTest, OneHot) {
+  EXPECT_TENSOR(raw::one_hot(index({1, 0}, {2}), 3), ({2, 3}), {0, 1, 0, 1, 0, 0});
+  EXPECT_TENSOR(raw::one_hot(index({1, 2}, {2})), ({2, 3}), {0, 1, 0, 0, 0, 1});
+  EXPECT_TENSOR(raw::one_hot(index({1}, {}), 2), ({2}), {0, 1});
+  EXPECT_TENSOR(raw::one_hot(with_gaps(index({1, 0}, {1, 2})), 2), ({1, 2, 2}), {0, 1, 1, 0});
+  EXPECT_EQ(raw::one_hot(index({0}, {1})).dtype(), DType::i64);
+  EXPECT_EQ(raw::one_hot(index({}, {0}), 3).shape(), (Shape{0, 3}));
+  EXPECT_WEFT_ERROR(raw::one_hot(index({3}, {1}), 3), InvalidArgument, "[one_hot]");
+  EXPECT_WEFT_ERROR(raw::one_hot(index({-1}, {1})), InvalidArgument, "[one_hot]");
+  EXPECT_WEFT_ERROR(raw::one_hot(index({}, {0})), InvalidArgument,
+                    "[one_hot] cannot count the classes of an empty index [0]");
+  EXPECT_WEFT_ERROR(raw::one_hot(index({0}, {1}), -2), InvalidArgument, "[one_hot] classes: got -2");
+  EXPECT_WEFT_ERROR(raw::one_hot(ones({1}), 2), Dtype, "[one_hot] index: got f32");
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,172 @@
+#include "weft/tensor/ops.h"
+#include "weft/tests/core/expect_error.h"
+#include "weft/tests/device_param.h"
+#include "weft/tests/tensor/tensor_util.h"
+
+namespace weft {
+namespace {
+
+using testing::kAllDTypes;
+using testing::kFloating;
+using testing::layouts;
+using testing::make;
+using testing::some;
+using testing::values_of;
+using testing::with_gaps;
+
+class InPlaceTest : public testing::DeviceParam {};
+WEFT_FOR_EACH_DEVICE(InPlaceTest);
+
+TEST_P(InPlaceTest, UnaryEqualsTheFormThatReturns) {
+  for (DType dtype : kFloating) {
+    for (UnaryOp op : {UnaryOp::neg, UnaryOp::exp, UnaryOp::relu, UnaryOp::sigmoid}) {
+      for (const Tensor& y : layouts(some({3, 4, 2}, dtype))) {
+        const std::vector<double> want = values_of(raw::unary(op, y));
+        EXPECT_TRUE(raw::unary_(op, y).same(y));
+        EXPECT_EQ(values_of(y), want);
+      }
+    }
+  }
+  const Tensor whole = make({-2, 3}, {2}, DType::i32);
+  raw::unary_(UnaryOp::relu, whole);
+  EXPECT_TENSOR(whole, ({2}), {0, 3});
+  raw::unary_(UnaryOp::relu, zeros({0}));
+}
+
+TEST_P(InPlaceTest, BinaryEqualsTheFormThatReturns) {
+  for (DType dtype : kFloating) {
+    for (BinaryOp op : {BinaryOp::add, BinaryOp::sub, BinaryOp::mul, BinaryOp::div}) {
+      for (const Shape& other : {Shape{3, 4}, Shape{4}, Shape{}, Shape{3, 1}}) {
+        for (const Tensor& b : layouts(some(other, dtype, 1, 2, 2))) {
+          for (const Tensor& y : layouts(some({3, 4}, dtype))) {
+            const std::vector<double> want = values_of(raw::binary(op, y, b));
+            EXPECT_TRUE(raw::binary_(op, y, b).same(y));
+            EXPECT_EQ(values_of(y), want);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(InPlaceTest, MixedDtypesComputeInThePromotedOne) {
+  const Tensor y = make({1}, {1}, DType::bf16);
+  raw::binary_(BinaryOp::mul, y, make({1.001}, {1}));
+  EXPECT_EQ(y.dtype(), DType::bf16);
+  raw::binary_(BinaryOp::add, y, make({3}, {1}, DType::i64));
+  EXPECT_TENSOR(y, ({1}), {4});
+  const Tensor whole = make({1}, {1}, DType::i64);
+  raw::binary_(BinaryOp::add, whole, make({2}, {1}, DType::u8));
+  EXPECT_TENSOR(whole, ({1}), {3});
+}
+
+TEST_P(InPlaceTest, AddScaled) {
+  for (DType dtype : kFloating) {
+    for (const Tensor& y : layouts(make({1, 2, 3, 4}, {2, 2}, dtype))) {
+      raw::add_scaled_(y, 0.5, make({2, 4}, {2}, dtype));
+      EXPECT_TENSOR(y, ({2, 2}), {2, 4, 4, 6});
+    }
+  }
+  const Tensor whole = make({1, 2}, {2}, DType::i32);
+  raw::add_scaled_(whole, 3, whole);
+  EXPECT_TENSOR(whole, ({2}), {4, 8});
+  const Tensor y = ones({2}, DType::bf16);
+  raw::add_scaled_(y, 2, make({1, 2}, {2}));
+  EXPECT_TENSOR(y, ({2}), {3, 5});
+}
+
+TEST_P(InPlaceTest, Numbers) {
+  for (DType dtype : kAllDTypes) {
+    const Tensor y = make({0, 1}, {2}, dtype);
+    raw::fill_(y, 1);
+    EXPECT_TENSOR(y, ({2}), {1, 1});
+    raw::zero_(y);
+    EXPECT_TENSOR(y, ({2}), {0, 0});
+    if (dtype == DType::boolean) continue;
+    raw::add_(y, 3);
+    raw::mul_(y, 2);
+    EXPECT_TENSOR(y, ({2}), {6, 6});
+  }
+  for (const Tensor& y : layouts(ones({3, 2}))) {
+    raw::fill_(y, 2);
+    EXPECT_TENSOR(y, ({3, 2}), {2, 2, 2, 2, 2, 2});
+    raw::zero_(y);
+    EXPECT_TENSOR(y, ({3, 2}), {0, 0, 0, 0, 0, 0});
+  }
+}
+
+TEST_P(InPlaceTest, GapsStayUntouched) {
+  const Tensor whole = full({3, 5}, 9);
+  const Tensor part = raw::slice(raw::slice(whole, 0, 1, 2), 1, 1, 4, 2);
+  raw::zero_(part);
+  raw::add_(part, 1);
+  raw::copy_(part, make({7, 8}, {1, 2}));
+  raw::unary_(UnaryOp::neg, part);
+  EXPECT_TENSOR(whole, ({3, 5}), {9, 9, 9, 9, 9, 9, -7, 9, -8, 9, 9, 9, 9, 9, 9});
+}
+
+TEST_P(InPlaceTest, OverlappingOperandsAreReadBeforeTheyAreWritten) {
+  const Tensor x = make({1, 2, 3, 4}, {2, 2});
+  raw::binary_(BinaryOp::add, x, raw::transpose(x, 0, 1));
+  EXPECT_TENSOR(x, ({2, 2}), {2, 5, 5, 8});
+  const Tensor line = make({1, 2, 3, 4, 5}, {5});
+  raw::copy_(raw::slice(line, 0, 1, 5), raw::slice(line, 0, 0, 4));
+  EXPECT_TENSOR(line, ({5}), {1, 1, 2, 3, 4});
+  raw::add_scaled_(raw::slice(line, 0, 0, 4), 10, raw::slice(line, 0, 1, 5));
+  EXPECT_TENSOR(line, ({5}), {11, 21, 32, 43, 4});
+  raw::binary_(BinaryOp::mul, line, raw::select(line, 0, 4));
+  EXPECT_TENSOR(line, ({5}), {44, 84, 128, 172, 16});
+}
+
+TEST_P(InPlaceTest, CopyConvertsAndBroadcasts) {
+  for (DType from : kAllDTypes) {
+    for (DType to : kAllDTypes) {
+      for (const Tensor& y : layouts(zeros({2, 3}, to))) {
+        raw::copy_(y, make({1, 0, 1}, {3}, from));
+        EXPECT_TENSOR(y, ({2, 3}), {1, 0, 1, 1, 0, 1});
+      }
+    }
+  }
+  const Tensor y = zeros({3}, DType::i32);
+  raw::copy_(y, make({-1.75, 0.5, 3e4}, {3}));
+  EXPECT_TENSOR(y, ({3}), {-1, 0, 30000});
+  const Tensor truth = zeros({2}, DType::boolean);
+  raw::copy_(truth, make({0.25, 0}, {2}));
+  EXPECT_TENSOR(truth, ({2}), {1, 0});
+}
+
+TEST_P(InPlaceTest, ErrorsLeaveTheTensorAsItWas) {
+  const Tensor y = make({1, 2}, {2});
+  const Tensor whole = make({1, 2}, {2}, DType::i32);
+  const std::uint32_t version = y.storage()->version();
+  EXPECT_WEFT_ERROR(raw::binary_(BinaryOp::add, y, ones({2, 2})), Shape,
+                    "[add_] got [2,2], which does not broadcast to the written tensor's [2]");
+  EXPECT_WEFT_ERROR(raw::copy_(y, ones({3})), Shape,
+                    "[copy_] got [3], which does not broadcast to the written tensor's [2]");
+  EXPECT_WEFT_ERROR(raw::add_scaled_(y, 1, ones({3})), Shape, "[add_]");
+  EXPECT_WEFT_ERROR(raw::binary_(BinaryOp::add, whole, y), Dtype,
+                    "[add_] the result is f32, which cannot be written into a tensor of i32");
+  EXPECT_WEFT_ERROR(raw::binary_(BinaryOp::div, whole, whole), Dtype, "[div_] the result is f32");
+  EXPECT_WEFT_ERROR(raw::unary_(UnaryOp::exp, whole), Dtype, "[exp_] the result is f32");
+  EXPECT_WEFT_ERROR(raw::mul_(whole, 0.5), Dtype, "[mul_] a tensor of i32 cannot take the number 0.5");
+  EXPECT_WEFT_ERROR(raw::fill_(whole, 1e30), InvalidArgument, "[fill_] a tensor of i32 cannot hold");
+  EXPECT_TENSOR(y, ({2}), {1, 2});
+  EXPECT_TENSOR(whole, ({2}), {1, 2});
+  EXPECT_EQ(y.storage()->version(), version);
+}
+
+TEST_P(InPlaceTest, ExpandedTensorsAreNotWritten) {
+  const Tensor y = raw::expand(ones({1, 2}), {3, 2});
+  const char* text = "several elements of an expanded tensor share memory ([3,2], strides [0,1])";
+  EXPECT_WEFT_ERROR(raw::add_(y, 1), InvalidArgument, text);
+  EXPECT_WEFT_ERROR(raw::binary_(BinaryOp::add, y, y), InvalidArgument, text);
+  EXPECT_WEFT_ERROR(raw::add_scaled_(y, 1, y), InvalidArgument, text);
+  EXPECT_WEFT_ERROR(raw::copy_(y, ones({3, 2})), InvalidArgument, text);
+  EXPECT_WEFT_ERROR(raw::uniform_(y), InvalidArgument, text);
+  raw::fill_(y, 4);  // every element gets the same value: no harm
+  EXPECT_TENSOR(y, ({3, 2}), {4, 4, 4, 4, 4, 4});
+  raw::add_(raw::expand(ones({2}), {1, 2}), 1);
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,172 @@
+#include <cmath>
+#include <limits>
+
+#include "weft/tensor/ops.h"
+#include "weft/tests/core/expect_error.h"
+#include "weft/tests/device_param.h"
+#include "weft/tests/tensor/tensor_util.h"
+
+namespace weft {
+namespace {
+
+using testing::kFloating;
+using testing::layouts;
+using testing::make;
+using testing::near_values;
+using testing::some;
+using testing::values_of;
+using testing::with_gaps;
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+class LossTest : public testing::DeviceParam {
+ protected:
+  static Tensor classes(const std::vector<double>& values) {
+    return make(values, {static_cast<std::int64_t>(values.size())}, DType::i64);
+  }
+};
+WEFT_FOR_EACH_DEVICE(LossTest);
+
+TEST_P(LossTest, CrossEntropy) {
+  const std::vector<double> target = {2, 0, -100, 3, 3};
+  for (DType dtype : kFloating) {
+    const Tensor base = some({5, 4}, dtype, -2, 2);
+    const std::vector<double> x = values_of(base);
+    std::vector<double> log_probs(20);
+    for (int i = 0; i < 5; ++i) {
+      double sum = 0;
+      for (int c = 0; c < 4; ++c) sum += std::exp(x[i * 4 + c]);
+      for (int c = 0; c < 4; ++c) log_probs[i * 4 + c] = x[i * 4 + c] - std::log(sum);
+    }
+    for (double smoothing : {0.0, 0.1}) {
+      for (Reduction reduction : {Reduction::none, Reduction::mean, Reduction::sum}) {
+        const CrossEntropyParams params{.label_smoothing = smoothing, .reduction = reduction};
+        std::vector<double> rows(5), weights(5);
+        const std::vector<double> row_grads = {1, -0.5, 2, 0.25, 3};
+        double total = 0;
+        for (int i = 0; i < 5; ++i) {
+          if (target[i] < 0) continue;
+          double all = 0;
+          for (int c = 0; c < 4; ++c) all -= log_probs[i * 4 + c];
+          rows[i] = (1 - smoothing) * -log_probs[i * 4 + int(target[i])] + smoothing / 4 * all;
+          total += rows[i];
+          weights[i] = reduction == Reduction::none ? row_grads[i] : reduction == Reduction::sum ? 2 : 0.5;
+        }
+        std::vector<double> grads(20);
+        for (int i = 0; i < 5; ++i) {
+          for (int c = 0; c < 4; ++c) {
+            const double hot = (c == target[i] ? 1 - smoothing : 0) + smoothing / 4;
+            grads[i * 4 + c] = weights[i] * (std::exp(log_probs[i * 4 + c]) - hot);
+          }
+        }
+        for (const Tensor& logits : layouts(base)) {
+          for (const Tensor& t : {classes(target), with_gaps(classes(target))}) {
+            const auto result = raw::cross_entropy(logits, t, params);
+            EXPECT_TRUE(near_values(result.log_probs, log_probs, testing::tolerance(dtype)));
+            EXPECT_TENSOR(result.count, ({}), {4});
+            const Tensor grad = reduction == Reduction::none ? make(row_grads, {5}, dtype)
+                                                             : scalar(2, dtype);
+            if (reduction == Reduction::none) {
+              EXPECT_NEAR_TENSOR(result.loss, Shape{5}, rows);
+            } else {
+              const double want = reduction == Reduction::mean ? total / 4 : total;
+              EXPECT_NEAR_TENSOR(result.loss, Shape{}, std::vector<double>{want});
+            }
+            EXPECT_NEAR_TENSOR(raw::cross_entropy_backward(grad, result.log_probs, t, result.count, params),
+                               (Shape{5, 4}), grads);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(LossTest, CrossEntropyOfNothing) {
+  const auto ignored = raw::cross_entropy(ones({2, 3}), classes({-100, -100}), {});
+  EXPECT_TRUE(near_values(ignored.loss, {kNaN}, 0));
+  EXPECT_TENSOR(ignored.count, ({}), {0});
+  EXPECT_TRUE(near_values(raw::cross_entropy(zeros({0, 3}), classes({}), {}).loss, {kNaN}, 0));
+  const CrossEntropyParams sum{.reduction = Reduction::sum}, none{.reduction = Reduction::none};
+  EXPECT_TENSOR(raw::cross_entropy(zeros({0, 3}), classes({}), sum).loss, ({}), {0});
+  EXPECT_TENSOR(raw::cross_entropy(zeros({0, 3}), classes({}), none).loss, ({0}), {});
+  const auto empty = raw::cross_entropy(zeros({0, 3}), classes({}), sum);
+  EXPECT_EQ(raw::cross_entropy_backward(scalar(1), empty.log_probs, classes({}), empty.count, sum).shape(),
+            (Shape{0, 3}));
+  const CrossEntropyParams other{.ignore_index = 1};
+  EXPECT_TENSOR(raw::cross_entropy(ones({2, 3}), classes({1, 0}), other).count, ({}), {1});
+}
+
+TEST_P(LossTest, CrossEntropyErrors) {
+  const Tensor logits = ones({2, 3});
+  EXPECT_WEFT_ERROR(raw::cross_entropy(ones({3}), classes({0}), {}), Shape,
+                    "[cross_entropy] logits: got [3], expected [N,C]");
+  EXPECT_WEFT_ERROR(raw::cross_entropy(logits, classes({0}), {}), Shape,
+                    "[cross_entropy] target: got [1], expected [2] for logits [2,3]");
+  EXPECT_WEFT_ERROR(raw::cross_entropy(logits, ones({2}), {}), Dtype,
+                    "[cross_entropy] target: got f32, expected i64 class numbers");
+  EXPECT_WEFT_ERROR(raw::cross_entropy(ones({2, 3}, DType::i64), classes({0, 0}), {}), Dtype,
+                    "[cross_entropy] needs a floating dtype: logits is i64");
+  EXPECT_WEFT_ERROR(raw::cross_entropy(logits, classes({0, 0}), {.label_smoothing = 1.5}),
+                    InvalidArgument, "[cross_entropy] label_smoothing: got 1.5, expected 0 to 1");
+  EXPECT_WEFT_ERROR(raw::cross_entropy(ones({2, 0}), classes({0, 0}), {}), Shape, "have no classes");
+  if (!on_cpu()) return;
+  EXPECT_WEFT_ERROR(raw::cross_entropy(logits, classes({0, 3}), {}), InvalidArgument,
+                    "[cross_entropy] target 3 at position 1 is not in [0, 3)");
+  EXPECT_WEFT_ERROR(raw::cross_entropy(logits, classes({-1, 0}), {}), InvalidArgument, "target -1");
+}
+
+TEST_P(LossTest, Mse) {
+  for (DType dtype : kFloating) {
+    for (const Shape& shape : {Shape{}, Shape{1}, Shape{2, 3, 4}, Shape{300, 70}}) {
+      const Tensor a = some(shape, dtype, -2, 2, 1), b = some(shape, dtype, -2, 2, 2);
+      const std::vector<double> xs = values_of(a), ts = values_of(b);
+      const double n = static_cast<double>(xs.size());
+      double sum = 0;
+      std::vector<double> rows, grads;
+      for (std::size_t i = 0; i < xs.size(); ++i) {
+        rows.push_back((xs[i] - ts[i]) * (xs[i] - ts[i]));
+        grads.push_back(2 * (xs[i] - ts[i]));
+        sum += rows.back();
+      }
+      std::vector<double> mean_grads = grads;
+      for (double& v : mean_grads) v *= 3 / n;
+      std::vector<double> sum_grads = grads;
+      for (double& v : sum_grads) v *= 3;
+      for (const Tensor& x : layouts(a)) {
+        for (const Tensor& t : layouts(b)) {
+          EXPECT_NEAR_TENSOR(raw::mse_loss(x, t, Reduction::mean), Shape{}, std::vector<double>{sum / n});
+          EXPECT_TRUE(near_values(raw::mse_loss(x, t, Reduction::sum), {sum}, testing::tolerance(dtype)));
+          EXPECT_NEAR_TENSOR(raw::mse_loss(x, t, Reduction::none), shape, rows);
+          const Tensor three = scalar(3, dtype);
+          EXPECT_NEAR_TENSOR(raw::mse_loss_backward(three, x, t, Reduction::mean), shape, mean_grads);
+          EXPECT_NEAR_TENSOR(raw::mse_loss_backward(three, x, t, Reduction::sum), shape, sum_grads);
+          EXPECT_NEAR_TENSOR(
+              raw::mse_loss_backward(full(shape, 3, dtype), x, t, Reduction::none), shape, sum_grads);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(LossTest, MseKeepsTheLayoutOfX) {
+  const Tensor x = raw::contiguous(some({2, 3, 4, 5}), MemoryFormat::nhwc);
+  EXPECT_EQ(raw::mse_loss_backward(scalar(1), x, zeros({2, 3, 4, 5}), Reduction::mean).strides(),
+            x.strides());
+}
+
+TEST_P(LossTest, MseOfNothingAndErrors) {
+  EXPECT_TRUE(near_values(raw::mse_loss(zeros({0}), zeros({0}), Reduction::mean), {kNaN}, 0));
+  EXPECT_TENSOR(raw::mse_loss(zeros({0}), zeros({0}), Reduction::sum), ({}), {0});
+  EXPECT_EQ(raw::mse_loss_backward(scalar(1), zeros({0}), zeros({0}), Reduction::mean).numel(), 0);
+  EXPECT_WEFT_ERROR(raw::mse_loss(ones({2}), ones({2, 1}), Reduction::mean), Shape,
+                    "[mse_loss] target: got [2,1], x is [2]");
+  EXPECT_WEFT_ERROR(raw::mse_loss(ones({2}), ones({2}, DType::f64), Reduction::mean), Dtype,
+                    "[mse_loss] dtype: x is f32, target is f64");
+  EXPECT_WEFT_ERROR(raw::mse_loss(ones({2}, DType::i64), ones({2}, DType::i64), Reduction::mean),
+                    Dtype, "needs a floating dtype");
+  EXPECT_WEFT_ERROR(raw::mse_loss_backward(ones({2}), ones({2}), ones({2}), Reduction::mean), Shape,
+                    "[mse_loss] gradient: got [2], the loss is a scalar");
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,122 @@
+#include <cmath>
+
+#include "weft/core/rng.h"
+#include "weft/tests/core/expect_error.h"
+#include "weft/tests/device_param.h"
+#include "weft/tests/tensor/goldens/random_goldens.h"
+#include "weft/tests/tensor/tensor_util.h"
+
+namespace weft {
+namespace {
+
+using testing::kAllDTypes;
+using testing::near_values;
+using testing::reversed_layout;
+using testing::values_of;
+using testing::with_gaps;
+
+constexpr double kNormalBound = 2e-6;  // by which PyTorch differs from itself (rng.h)
+
+TEST(RandomOnHostTest, EqualsPyTorch) {
+  manual_seed(7);
+  EXPECT_EQ(values_of(rand({2, 3}, Device())), testing::kRand23);
+  EXPECT_EQ(values_of(uniform({5}, -2, 3, {DType::f64, Device()})), testing::kUniform5F64);
+  const Tensor x = zeros({19}, Device());
+  raw::uniform_(x, -0.25, 0.25);
+  EXPECT_EQ(values_of(x), testing::kUniform19);
+  EXPECT_TRUE(near_values(randn({20}, Device()), testing::kRandn20, kNormalBound));
+  EXPECT_TRUE(near_values(randn({5}, Device()), testing::kRandn5, kNormalBound));
+  const Tensor y = zeros({17}, {DType::f64, Device()});
+  raw::normal_(y, 1, 0.5);
+  EXPECT_TRUE(near_values(y, testing::kNormal17F64, kNormalBound));
+  EXPECT_EQ(values_of(rand({4}, Device())), testing::kRand4After);
+  EXPECT_EQ(values_of(randperm(11, {DType::i64, Device()})), testing::kRandperm11);
+  EXPECT_EQ(values_of(rand({2}, Device())), testing::kRand2Last);
+}
+
+class RandomTest : public testing::DeviceParam {};
+WEFT_FOR_EACH_DEVICE(RandomTest);
+
+TEST_P(RandomTest, ASeedRepeats) {
+  for (DType dtype : testing::kFloating) {
+    manual_seed(3);
+    const Tensor a = rand({40}, dtype), b = randn({40}, dtype);
+    manual_seed(3);
+    EXPECT_EQ(values_of(rand({40}, dtype)), values_of(a));
+    EXPECT_EQ(values_of(randn({40}, dtype)), values_of(b));
+    EXPECT_NE(values_of(rand({40}, dtype)), values_of(a));
+  }
+}
+
+TEST_P(RandomTest, TheLayoutDoesNotMatter) {
+  const auto drawn = [](const Tensor& x, auto draw) {
+    manual_seed(3);
+    draw(x);
+    return values_of(x);
+  };
+  const auto uniform = [](const Tensor& x) { raw::uniform_(x, -1, 1); };
+  const auto normal = [](const Tensor& x) { raw::normal_(x); };
+  const auto bernoulli = [](const Tensor& x) { raw::bernoulli_(x, 0.5); };
+  const Tensor x = zeros({3, 4, 2});
+  for (const Tensor& y : {reversed_layout(x), with_gaps(x)}) {
+    EXPECT_EQ(drawn(y, uniform), drawn(x, uniform));
+    EXPECT_EQ(drawn(y, normal), drawn(x, normal));
+    EXPECT_EQ(drawn(y, bernoulli), drawn(x, bernoulli));
+  }
+}
+
+TEST_P(RandomTest, Bf16IsTheRoundedF32Draw) {
+  manual_seed(3);
+  const Tensor want = raw::to(rand({33}), DType::bf16);
+  manual_seed(3);
+  EXPECT_EQ(values_of(rand({33}, DType::bf16)), values_of(want));
+}
+
+TEST_P(RandomTest, AGivenGeneratorIsUsed) {
+  Generator a(5), b(5);
+  manual_seed(1);
+  const Tensor x = rand({20}, {}, &a);
+  manual_seed(2);
+  EXPECT_EQ(values_of(rand({20}, {}, &b)), values_of(x));
+  EXPECT_EQ(values_of(randperm(20, DType::i32, &a)), values_of(randperm(20, DType::i64, &b)));
+}
+
+TEST_P(RandomTest, Moments) {
+  manual_seed(11);
+  const Tensor u = uniform({100000}, 2, 4, DType::f64), n = randn({100000}, DType::f64);
+  EXPECT_NEAR(raw::mean(u).item<double>(), 3, 0.01);
+  EXPECT_NEAR(raw::var(u).item<double>(), 1.0 / 3, 0.01);
+  EXPECT_GE(raw::min(u).item<double>(), 2);
+  EXPECT_LT(raw::max(u).item<double>(), 4);
+  EXPECT_NEAR(raw::mean(n).item<double>(), 0, 0.02);
+  EXPECT_NEAR(raw::var(n).item<double>(), 1, 0.02);
+  EXPECT_NEAR(raw::mean(bernoulli({100000}, 0.3)).item<double>(), 0.3, 0.01);
+}
+
+TEST_P(RandomTest, BernoulliOfEveryDtype) {
+  for (DType dtype : kAllDTypes) {
+    EXPECT_TENSOR(bernoulli({3}, 1, dtype), ({3}), {1, 1, 1});
+    EXPECT_TENSOR(bernoulli({3}, 0, dtype), ({3}), {0, 0, 0});
+  }
+}
+
+TEST_P(RandomTest, Nothing) {
+  EXPECT_EQ(rand({0, 3}).shape(), (Shape{0, 3}));
+  EXPECT_EQ(randn({0}).numel(), 0);
+  EXPECT_EQ(randperm(0).numel(), 0);
+  EXPECT_TENSOR(randperm(1), ({1}), {0});
+}
+
+TEST_P(RandomTest, Errors) {
+  EXPECT_WEFT_ERROR(raw::uniform_(ones({2}, DType::i64)), Dtype, "[uniform_] needs a floating dtype");
+  EXPECT_WEFT_ERROR(raw::uniform_(ones({2}), 2, 1), InvalidArgument, "[uniform_] needs from <= to");
+  EXPECT_WEFT_ERROR(raw::normal_(ones({2}), 0, -1), InvalidArgument, "[normal_] needs std >= 0, got -1");
+  EXPECT_WEFT_ERROR(raw::normal_(ones({2}), 0, std::nan("")), InvalidArgument, "[normal_]");
+  EXPECT_WEFT_ERROR(raw::bernoulli_(ones({2}), 1.5), InvalidArgument,
+                    "[bernoulli_] needs a probability in [0, 1], got 1.5");
+  EXPECT_WEFT_ERROR(rand({2}, DType::i64), Dtype, "[rand] needs a floating dtype");
+  EXPECT_WEFT_ERROR(randperm(-1), InvalidArgument, "[randperm] negative length -1");
+}
+
+}  // namespace
+}  // namespace weft

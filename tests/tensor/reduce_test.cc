@@ -1,0 +1,205 @@
+#include <cmath>
+#include <limits>
+
+#include "weft/tensor/ops.h"
+#include "weft/tests/core/expect_error.h"
+#include "weft/tests/device_param.h"
+#include "weft/tests/tensor/tensor_util.h"
+
+namespace weft {
+namespace {
+
+using testing::for_each_index;
+using testing::kAllDTypes;
+using testing::kFloating;
+using testing::layouts;
+using testing::make;
+using testing::near_values;
+using testing::position;
+using testing::some;
+using testing::values_of;
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+class ReduceTest : public testing::DeviceParam {};
+WEFT_FOR_EACH_DEVICE(ReduceTest);
+
+struct Case {
+  const char* name;
+  ReduceOp op;
+  double start;
+  double (*step)(double so_far, double value);
+};
+const Case kCases[] = {
+    {"sum", ReduceOp::sum, 0, [](double a, double v) { return a + v; }},
+    {"mean", ReduceOp::mean, 0, [](double a, double v) { return a + v; }},
+    {"prod", ReduceOp::prod, 1, [](double a, double v) { return a * v; }},
+    {"max", ReduceOp::max, -kInf, [](double a, double v) { return std::max(a, v); }},
+    {"min", ReduceOp::min, kInf, [](double a, double v) { return std::min(a, v); }},
+    {"all", ReduceOp::all, 1, [](double a, double v) { return double(a != 0 && v != 0); }},
+    {"any", ReduceOp::any, 0, [](double a, double v) { return double(a != 0 || v != 0); }},
+};
+
+bool in(const Dims& dims, int i, int ndim) {
+  if (dims.empty()) return true;
+  for (std::int64_t d : dims) {
+    if ((d < 0 ? d + ndim : d) == i) return true;
+  }
+  return false;
+}
+
+TEST_P(ReduceTest, EveryOpDtypeLayoutAndSetOfDims) {
+  const std::pair<Shape, std::vector<Dims>> plans[] = {
+      {{}, {{}, {0}, {-1}}},
+      {{5}, {{}, {0}, {-1}}},
+      {{1}, {{}, {0}}},
+      {{2, 3, 4}, {{}, {0}, {1}, {2}, {-1, 0}, {0, 1}, {1, 2}, {2, 1, 0}}},
+      {{2, 3, 4, 5}, {{0, 2, 3}, {1}, {1, 3}}},
+      {{1, 7, 1}, {{0}, {1}, {0, 2}}},
+      {{300, 70}, {{}, {0}, {1}}},
+  };
+  for (const Case& c : kCases) {
+    for (DType dtype : kAllDTypes) {
+      if (c.op == ReduceOp::mean && !is_floating(dtype)) continue;  // refused
+      for (const auto& [shape, sets] : plans) {
+        // Factors near one, so that products stay in range.
+        const bool product = c.op == ReduceOp::prod;
+        const Tensor base = some(shape, dtype, product ? 0.98 : -2, product ? 1.02 : 3);
+        for (const Tensor& x : layouts(base)) {
+          for (const Dims& dims : sets) {
+            SCOPED_TRACE(std::string(c.name) + " " + to_string(dtype) + " " + to_string(shape) +
+                         " over " + to_string(dims));
+            Shape kept = shape, dropped;
+            for (int i = 0; i < shape.size(); ++i) {
+              if (in(dims, i, shape.size())) kept[i] = 1;
+              else dropped.push_back(shape[i]);
+            }
+            std::vector<double> want(numel(kept), c.start);
+            const std::vector<double> xs = values_of(x);
+            for_each_index(shape, [&](const Dims& at) {
+              double& y = want[position(kept, at)];
+              y = c.step(y, xs[position(shape, at)]);
+            });
+            const double count = double(x.numel()) / double(want.size());
+            if (c.op == ReduceOp::mean) for (double& v : want) v /= count;
+            const Tensor y = raw::reduce(c.op, x, dims, false);
+            // Sums of many terms: the terms' own size sets the bound, not the sum's.
+            const double relative = testing::tolerance(y.dtype()) * std::sqrt(count) * 3;
+            EXPECT_EQ(y.shape(), dropped);
+            EXPECT_TRUE(near_values(y, want, relative));
+            const Tensor k = raw::reduce(c.op, x, dims, true);
+            EXPECT_EQ(k.shape(), kept);
+            EXPECT_TRUE(near_values(k, want, relative));
+            const bool truth = c.op == ReduceOp::all || c.op == ReduceOp::any;
+            const bool whole = (c.op == ReduceOp::sum || product) && !is_floating(dtype);
+            EXPECT_EQ(y.dtype(), truth ? DType::boolean : whole ? DType::i64 : dtype);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(ReduceTest, NamedForms) {
+  const Tensor x = make({1, 2, 3, 4}, {2, 2});
+  EXPECT_TENSOR(raw::sum(x), ({}), {10});
+  EXPECT_TENSOR(raw::mean(x, {0}), ({2}), {2, 3});
+  EXPECT_TENSOR(raw::prod(x, {1}, true), ({2, 1}), {2, 12});
+  EXPECT_TENSOR(raw::max(x, {1}), ({2}), {2, 4});
+  EXPECT_TENSOR(raw::min(x, {0}), ({2}), {1, 2});
+  EXPECT_TENSOR(raw::all(x), ({}), {1});
+  EXPECT_TENSOR(raw::any(raw::gt(x, 3), {0}), ({2}), {0, 1});
+}
+
+TEST_P(ReduceTest, OfNothing) {
+  EXPECT_TENSOR(raw::sum(zeros({0})), ({}), {0});
+  EXPECT_TENSOR(raw::sum(zeros({2, 0}), {1}), ({2}), {0, 0});
+  EXPECT_TENSOR(raw::sum(zeros({2, 0}), {0}), ({0}), {});
+  EXPECT_TENSOR(raw::prod(zeros({0})), ({}), {1});
+  EXPECT_TENSOR(raw::all(zeros({0})), ({}), {1});
+  EXPECT_TENSOR(raw::any(zeros({0})), ({}), {0});
+  EXPECT_TRUE(near_values(raw::mean(zeros({0})), {kNaN}, 0));
+  EXPECT_TRUE(near_values(raw::var(zeros({0})), {kNaN}, 0));
+  EXPECT_TENSOR(raw::norm(zeros({0})), ({}), {0});
+  EXPECT_TENSOR(raw::max(zeros({0, 2}), {1}), ({0}), {});
+  EXPECT_WEFT_ERROR(raw::max(zeros({0})), Shape, "[max] no elements to choose from in [0]");
+  EXPECT_WEFT_ERROR(raw::min(zeros({2, 0}), {1}), Shape, "[min] no elements to choose from in [2,0]");
+  EXPECT_WEFT_ERROR(raw::argmax(zeros({2, 0}), 1), Shape,
+                    "[argmax] no elements to choose from: dimension 1 of [2,0] is empty");
+  EXPECT_EQ(raw::argmax(zeros({0, 2}), 1).shape(), Shape{0});
+}
+
+TEST_P(ReduceTest, Errors) {
+  EXPECT_WEFT_ERROR(raw::sum(ones({2, 3}), {2}), Shape, "[sum] dimension: got 2, expected -2 to 1");
+  EXPECT_WEFT_ERROR(raw::sum(ones({2, 3}), {1, -1}), Shape, "[sum] dimension 1 appears twice in [1,-1]");
+  EXPECT_WEFT_ERROR(raw::mean(ones({2}, DType::i64)), Dtype,
+                    "[mean] needs a floating dtype: x is i64; convert it with to(dtype)");
+  EXPECT_WEFT_ERROR(raw::var(ones({2}, DType::i64)), Dtype, "[var] needs a floating dtype");
+  EXPECT_WEFT_ERROR(raw::norm(ones({2}, DType::u8)), Dtype, "[norm] needs a floating dtype");
+  EXPECT_WEFT_ERROR(raw::argmax(ones({2}), 1), Shape, "[argmax] dimension: got 1");
+}
+
+TEST_P(ReduceTest, Var) {
+  for (DType dtype : kFloating) {
+    for (const Tensor& x : layouts(make({1, 2, 3, 4, 2, 2}, {3, 2}, dtype))) {
+      EXPECT_NEAR_TENSOR(raw::var(x), Shape{}, (std::vector<double>{16.0 / 15}));
+      EXPECT_NEAR_TENSOR(raw::var(x, {0}, 0), Shape{2}, (std::vector<double>{2.0 / 3, 8.0 / 9}));
+      EXPECT_NEAR_TENSOR(raw::var(x, {1}, 1, true), (Shape{3, 1}), (std::vector<double>{0.5, 0.5, 0}));
+      EXPECT_EQ(raw::var(x).dtype(), dtype);
+    }
+  }
+  EXPECT_TRUE(near_values(raw::var(ones({1})), {kNaN}, 0));
+  EXPECT_NEAR(raw::var(raw::add(make({0, 1}, {2}), 1e4)).item<double>(), 0.5, 1e-3);
+}
+
+TEST_P(ReduceTest, Norm) {
+  for (DType dtype : kFloating) {
+    for (const Tensor& x : layouts(make({3, 4, 0, -5}, {2, 2}, dtype))) {
+      EXPECT_NEAR_TENSOR(raw::norm(x), Shape{}, (std::vector<double>{std::sqrt(50.0)}));
+      EXPECT_NEAR_TENSOR(raw::norm(x, {1}), Shape{2}, (std::vector<double>{5, 5}));
+    }
+  }
+}
+
+TEST_P(ReduceTest, ArgReduce) {
+  for (DType dtype : kAllDTypes) {
+    if (dtype == DType::boolean) continue;
+    for (const Tensor& x : layouts(make({1, 3, 3, 5, 0, 5}, {2, 3}, dtype))) {
+      EXPECT_TENSOR(raw::argmax(x, 1), ({2}), {1, 0});
+      EXPECT_TENSOR(raw::argmax(x, 0), ({3}), {1, 0, 1});
+      EXPECT_TENSOR(raw::argmin(x, -1, true), ({2, 1}), {0, 1});
+      EXPECT_EQ(raw::argmin(x, 0).dtype(), DType::i64);
+    }
+  }
+  EXPECT_TENSOR(raw::argmax(make({1, kNaN, 5, kNaN}, {4}), 0), ({}), {1});
+  EXPECT_TENSOR(raw::argmin(make({1, kNaN, 5, kNaN}, {4}), 0), ({}), {1});
+  EXPECT_TENSOR(raw::argmax(scalar(3), 0), ({}), {0});
+  EXPECT_TENSOR(raw::argmax(make({0, 1, 1}, {3}, DType::boolean), 0), ({}), {1});
+}
+
+TEST_P(ReduceTest, NaNAndInfinity) {
+  EXPECT_TRUE(near_values(raw::max(make({1, kNaN, 3}, {3})), {kNaN}, 0));
+  EXPECT_TRUE(near_values(raw::min(make({1, kNaN, 3}, {3})), {kNaN}, 0));
+  EXPECT_TRUE(near_values(raw::sum(make({kInf, 1}, {2})), {kInf}, 0));
+  EXPECT_TENSOR(raw::all(make({kNaN, 1}, {2})), ({}), {1});
+}
+
+TEST_P(ReduceTest, SumTo) {
+  const Tensor x = make({1, 2, 3, 4, 5, 6}, {2, 3});
+  EXPECT_TENSOR(raw::sum_to(x, {3}), ({3}), {5, 7, 9});
+  EXPECT_TENSOR(raw::sum_to(x, {2, 1}), ({2, 1}), {6, 15});
+  EXPECT_TENSOR(raw::sum_to(x, {1, 1}), ({1, 1}), {21});
+  EXPECT_TENSOR(raw::sum_to(x, {}), ({}), {21});
+  EXPECT_TRUE(raw::sum_to(x, {2, 3}).same(x));
+  EXPECT_TENSOR(raw::sum_to(ones({1, 1, 3}), {3}), ({3}), {1, 1, 1});
+  EXPECT_TENSOR(raw::sum_to(zeros({0, 3}), {1, 3}), ({1, 3}), {0, 0, 0});
+  const Tensor nhwc = raw::contiguous(some({2, 3, 4, 5}), MemoryFormat::nhwc);
+  EXPECT_EQ(raw::sum_to(nhwc, {3, 1, 1}).shape(), (Shape{3, 1, 1}));
+  EXPECT_TRUE(near_values(raw::sum_to(nhwc, {3, 1, 1}), values_of(raw::sum(nhwc, {0, 2, 3})), 1e-5));
+  EXPECT_WEFT_ERROR(raw::sum_to(x, {2}), Shape, "[sum_to] [2,3] is no broadcast of [2]");
+  EXPECT_WEFT_ERROR(raw::sum_to(x, {1, 2, 3}), Shape, "[sum_to]");
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,78 @@
+// Running the tape: backward, grad, hooks, and who owns gradient memory.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "weft/core/thread_state.h"
+#include "weft/tensor/tensor.h"
+
+namespace weft {
+
+/// No operation records while it lives (in this thread and the workers it starts).
+class NoGrad {
+  Scoped<bool> scope_{&ThreadState::grad_enabled, false};
+};
+class EnableGrad {
+  Scoped<bool> scope_{&ThreadState::grad_enabled, true};
+};
+
+namespace autograd {
+
+/// Accumulates dL/dleaf into .grad() of every leaf that the outputs depend on, with
+/// L = sum_i <outputs[i], grads[i]>. An undefined grads[i] stands for 1 (one-element output).
+/// Re-entrant: a rule or hook may run a backward of its own. Nodes of another device run on that
+/// device's worker thread. Saved tensors are freed unless retain_graph.
+/// Throws InvalidArgument when an output does not require a gradient, or when the tape was already
+/// freed (the message says what to do), or when a saved tensor was changed in place since.
+void backward(std::span<const Tensor> outputs, std::span<const Tensor> grads = {},
+              bool retain_graph = false);
+
+/// dL/dinputs without touching any .grad(); an input L does not depend on gives an undefined tensor
+/// with allow_unused, else InvalidArgument naming its position.
+std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
+                         std::span<const Tensor> grads = {}, bool retain_graph = false,
+                         bool allow_unused = false);
+
+/// Takes a hook off again; dropping the handle does not.
+class HookHandle {
+ public:
+  HookHandle() = default;
+  explicit HookHandle(std::function<void()> remove) : remove_(std::move(remove)) {}
+  void remove() {
+    if (remove_) std::exchange(remove_, nullptr)();
+  }
+
+ private:
+  std::function<void()> remove_;
+};
+
+/// hook(leaf) runs once per backward, when the last contribution of that backward is in leaf.grad(),
+/// on the thread that runs the leaf's device.
+HookHandle add_leaf_hook(const Tensor& leaf, std::function<void(const Tensor& leaf)> hook);
+
+/// hook(grad) sees, and may replace (return a defined tensor), dL/dx of any tensor during backward.
+HookHandle add_grad_hook(const Tensor& x, std::function<Tensor(const Tensor& grad)> hook);
+
+/// Runs once when the outermost backward in progress on this thread ends (also when it fails).
+/// Callable only from inside a backward, else InvalidArgument.
+void at_backward_end(std::function<void()> callback);
+
+/// From now on leaf.grad() lives in `memory` (a bucket view, a fixed address; shape and dtype of
+/// leaf): the first contribution after zero_grad overwrites it, later ones add, and zero_grad
+/// never frees it. An undefined tensor gives the storage back.
+void set_grad_storage(const Tensor& leaf, const Tensor& memory);
+
+/// Forgets the gradient: .grad() becomes undefined, or, with owner-supplied storage, its content
+/// counts as zero and the next contribution overwrites it.
+void zero_grad(const Tensor& leaf);
+
+/// The leaves that require a gradient and that `outputs` depend on, each once: how unused parameters
+/// are found before a backward.
+std::vector<Tensor> reachable_leaves(std::span<const Tensor> outputs);
+
+}  // namespace autograd
+
+}  // namespace weft

@@ -1,0 +1,151 @@
+// One backward over the tape, from discovery to the last leaf. Private to autograd/.
+//
+// Discovery numbers what the outputs depend on (tasks: nodes and leaves) and counts how many
+// gradients each still waits for. A task whose count is 0 runs; its rule's results go along its
+// links. Nothing is written into the graph itself, so that backwards may nest and overlap.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "weft/autograd/graph.h"
+#include "weft/core/runtime.h"
+#include "weft/core/thread_state.h"
+
+namespace weft::autograd {
+
+struct Task {
+  RefCounted* target = nullptr;  // a Node, or a leaf's TensorImpl
+  std::uint64_t sequence = 0;
+  std::int32_t first_link = 0;
+  std::int32_t first_buffer = 0;
+  std::int32_t pending = 0;  // gradients still to come
+  std::int16_t part = 0;     // index of its device
+  bool leaf = false;
+  bool wanted = true;     // grad(): an input is reached from here
+  bool runs = true;       // its rule has wanted results
+  bool captured = false;  // grad(): it is an input
+
+  Node& node() const { return *static_cast<Node*>(target); }
+  TensorImpl* impl() const { return static_cast<TensorImpl*>(target); }
+};
+
+/// What some outputs depend on.
+class Discovery {
+ public:
+  /// The task of a node or leaf, a new one at its first mention.
+  std::int32_t task_of(RefCounted* target, bool leaf);
+  std::int32_t task_of(const Edge& edge) { return task_of(edge.target(), edge.is_leaf()); }
+  /// The task found before, or -1.
+  std::int32_t find(const RefCounted* target) const;
+  /// Follows all edges from the tasks mentioned so far.
+  void follow();
+  void clear();
+
+  std::vector<Task> tasks;
+  std::vector<Link> links;  // of all tasks, in the order of their edges
+  std::int32_t buffers = 0;
+
+ private:
+  std::size_t slot_of(const RefCounted* target) const;
+  void grow();
+
+  std::vector<std::int32_t> table_;  // open addressing; task + 1, 0: free
+};
+
+/// Callbacks of the outermost backward; workers of nested ones add to it too.
+struct Session {
+  std::mutex mutex;
+  std::vector<std::function<void()>> at_end;
+};
+
+/// The reusable state of a backward: a steady step allocates nothing here.
+class Run {
+ public:
+  /// backward() with `inputs` null, else grad().
+  void execute(const char* op, std::span<const Tensor> outputs, std::span<const Tensor> grads,
+               const std::span<const Tensor>* inputs, bool allow_unused, bool retain_graph);
+  /// dL/dinputs of a grad().
+  std::vector<Tensor> take_results() { return std::move(results_); }
+  void clear();
+
+  Discovery found;
+
+ private:
+  friend class PartJob;
+  struct Capture {
+    std::int32_t task;
+    std::int32_t output;
+    std::int32_t result;
+  };
+  // The tasks of one device, when there are several.
+  struct Part {
+    Device device;
+    Stream stream;
+    std::vector<std::int32_t> ready;
+    std::condition_variable wake;
+  };
+
+  void seed(const char* op, std::span<const Tensor> outputs, std::span<const Tensor> grads);
+  void capture(std::span<const Tensor> inputs, bool allow_unused);
+  void prune();
+  void refuse_freed() const;
+  bool split_by_device();
+  void run_here();
+  void run_on_workers();
+  void work(Part& part);
+
+  void run_task(std::int32_t index);
+  void run_leaf(const Task& task, Tensor& grad);
+  void deliver(std::int32_t link, Tensor grad);
+  void gather(const Task& task, std::int32_t index);
+  void push_ready(std::vector<std::int32_t>& ready, std::int32_t task) const;
+  std::int32_t pop_ready(std::vector<std::int32_t>& ready) const;
+
+  bool retain_ = false;
+  bool capturing_ = false;
+  bool parallel_ = false;
+  std::int32_t root_tasks_ = 0;
+  std::vector<intrusive_ptr<RefCounted>> roots_;  // what keeps the graph alive
+  std::vector<Tensor> buffers_;                   // summed gradients, by task and output
+  std::vector<std::int32_t> ready_;               // heap: what was recorded last comes first
+  std::vector<Capture> captures_;
+  std::vector<Tensor> results_;
+  std::vector<std::int32_t> order_, counts_;  // prune()
+
+  // Several devices. A contribution waits in its link's slot and is added by the thread of its
+  // target, in an order that does not depend on timing.
+  std::vector<std::unique_ptr<Part>> parts_;
+  int part_count_ = 0;
+  std::vector<Tensor> contributions_;            // by link
+  std::vector<std::int32_t> incoming_;           // links, grouped by target task
+  std::vector<std::int32_t> first_incoming_;     // by task
+  std::mutex mutex_;
+  std::condition_variable finished_;
+  std::int64_t remaining_ = 0;
+  int running_ = 0;
+  std::exception_ptr error_;
+  ThreadState state_;
+  Session* session_ = nullptr;
+};
+
+/// A Run for the length of a scope, from those this thread used before.
+class RunLease {
+ public:
+  RunLease();
+  ~RunLease();
+  RunLease(const RunLease&) = delete;
+  RunLease& operator=(const RunLease&) = delete;
+  Run* operator->() const { return run_.get(); }
+
+ private:
+  std::unique_ptr<Run> run_;
+};
+
+}  // namespace weft::autograd

@@ -1,0 +1,121 @@
+#include "weft/autograd/function.h"
+
+#include <utility>
+
+#include "weft/core/error.h"
+#include "weft/tensor/creation.h"
+#include "weft/tensor/ops.h"
+
+namespace weft::autograd {
+
+void Context::save_for_backward(std::span<const Tensor> tensors) {
+  WEFT_CHECK(!node_->finished_ && node_->to_save_.empty(), InvalidArgument, node_->op(),
+             "save_for_backward is called once, in forward");
+  node_->to_save_.assign(tensors.begin(), tensors.end());
+}
+
+Tensor Context::saved(int i) const {
+  if (node_->freed()) node_->throw_freed();
+  WEFT_CHECK(i >= 0 && i < saved_count(), InvalidArgument, node_->op(), "saved(", i, "): ",
+             saved_count(), " tensors were saved");
+  if (!node_->finished_) return node_->to_save_[i];
+  const SavedTensor& saved = node_->saved_[i];
+  // An undefined tensor may be saved: an optional operand that was not given.
+  return saved.defined() ? saved.get(*node_) : Tensor();
+}
+
+int Context::saved_count() const {
+  return static_cast<int>(node_->finished_ ? node_->saved_.size() : node_->to_save_.size());
+}
+
+bool Context::needs_input_grad(int input) const {
+  WEFT_CHECK(input >= 0 && input < static_cast<int>(node_->input_places_.size()), InvalidArgument,
+             node_->op(), "needs_input_grad(", input, "): there are ",
+             node_->input_places_.size(), " tensor inputs");
+  if (node_->running_) return node_->running_->wants(input);
+  return node_->records_ && node_->needs(input);
+}
+
+FunctionNode::FunctionNode(const char* name, Backward backward, std::span<const Tensor> inputs)
+    : Node(name), backward_(backward), records_(recording_any(inputs)),
+      inputs_(inputs.begin(), inputs.end()) {
+  context_.node_ = this;
+  input_places_.reserve(inputs.size());
+  for (const Tensor& x : inputs) {
+    input_places_.push_back(place_of(x));
+    if (records_) add_input(x);
+  }
+}
+
+void FunctionNode::finish(std::span<Tensor> outputs) {
+  const auto inputs = std::exchange(inputs_, {});
+  const auto to_save = std::exchange(to_save_, {});
+  finished_ = true;
+  if (!records_) return;
+  set_outputs(static_cast<int>(outputs.size()));
+  saved_.reserve(to_save.size());
+  for (const Tensor& x : to_save) saved_.push_back(x.defined() ? save(x) : SavedTensor());
+  output_places_.reserve(outputs.size());
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    Tensor& y = outputs[i];
+    output_places_.push_back(place_of(y));
+    if (!y.defined() || !is_floating(y.dtype())) continue;
+    // A result that is an input, or the result of something else, keeps that history to itself.
+    if (meta_of(y)) y = raw::alias(y);
+    for (const Tensor& x : inputs) {
+      if (y.same(x)) y = raw::alias(y);
+    }
+    attach(y, intrusive_ptr<Node>(this), static_cast<int>(i));
+    for (const Tensor& x : inputs) {
+      if (x.defined()) mark_view(y, x);
+    }
+  }
+}
+
+void FunctionNode::apply(Gradients& grads) {
+  Pool<Tensor> of_outputs;
+  of_outputs.reserve(output_places_.size());
+  for (int i = 0; i < grads.outputs(); ++i) {
+    const Place& place = output_places_[i];
+    of_outputs.push_back(grads.y(i).defined() ? grads.y(i)
+                                              : zeros(place.shape, {place.dtype, place.device}));
+  }
+  struct Running {
+    explicit Running(const Gradients*& slot, const Gradients* now)
+        : slot_(slot), before_(std::exchange(slot, now)) {}
+    ~Running() { slot_ = before_; }
+    const Gradients*& slot_;
+    const Gradients* before_;
+  } const running(running_, &grads);
+
+  std::vector<Tensor> results = backward_(context_, of_outputs);
+  WEFT_CHECK(results.size() == input_places_.size(), InvalidArgument, op(), "backward returned ",
+             results.size(), " gradients for ", input_places_.size(), " tensor inputs");
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const int input = static_cast<int>(i);
+    if (!results[i].defined() || !grads.wants(input)) continue;
+    const Place& place = input_places_[i];
+    WEFT_CHECK(results[i].shape() == place.shape, Shape, op(), "backward's gradient ", i, ": got ",
+               results[i].shape(), ", the input is ", place.shape);
+    WEFT_CHECK(results[i].dtype() == place.dtype, Dtype, op(), "backward's gradient ", i, ": got ",
+               results[i].dtype(), ", the input is ", place.dtype);
+    WEFT_CHECK(results[i].device() == place.device, Device, op(), "backward's gradient ", i,
+               " is on ", results[i].device(), ", the input on ", place.device);
+    grads.set(input, std::move(results[i]));
+  }
+}
+
+namespace detail {
+
+std::string function_name(std::string_view pretty) {
+  const auto start = pretty.find("T = ") + 4;
+  std::string_view name = pretty.substr(start, pretty.find_first_of(";]", start) - start);
+  if (const auto scope = name.rfind("::"); scope != std::string_view::npos) {
+    name = name.substr(scope + 2);
+  }
+  return std::string(name);
+}
+
+}  // namespace detail
+
+}  // namespace weft::autograd

@@ -1,0 +1,143 @@
+// Operations of one's own, with a rule of one's own.
+//
+//   struct MyExp : autograd::Function<MyExp> {
+//     static Tensor forward(autograd::Context& ctx, const Tensor& x) {
+//       Tensor y = exp(x);
+//       ctx.save_for_backward({y});
+//       return y;
+//     }
+//     static std::vector<Tensor> backward(autograd::Context& ctx, std::span<const Tensor> grads) {
+//       return {grads[0] * ctx.saved(0)};
+//     }
+//   };
+//   Tensor y = MyExp::apply(x);
+#pragma once
+
+#include <any>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "weft/autograd/graph.h"
+
+namespace weft::autograd {
+
+class FunctionNode;
+
+/// What forward hands to backward.
+class Context {
+ public:
+  /// Keeps inputs or results for backward; they are watched for in-place changes and freed with the
+  /// tape. Once, in forward.
+  void save_for_backward(std::span<const Tensor> tensors);
+  void save_for_backward(std::initializer_list<Tensor> tensors) {
+    save_for_backward(std::span(tensors.begin(), tensors.size()));
+  }
+  /// The i-th of them, without history. Throws InvalidArgument when it was freed or changed.
+  Tensor saved(int i) const;
+  int saved_count() const;
+  /// In forward and backward: whether dL/d(tensor input) will be used; backward may return an
+  /// undefined tensor where it will not.
+  bool needs_input_grad(int input) const;
+
+  std::any data;  ///< whatever else backward needs
+
+ private:
+  friend class FunctionNode;
+  FunctionNode* node_ = nullptr;
+};
+
+/// The recorded call of a Function.
+class FunctionNode final : public Node {
+ public:
+  using Backward = std::vector<Tensor> (*)(Context&, std::span<const Tensor>);
+
+  FunctionNode(const char* name, Backward backward, std::span<const Tensor> inputs);
+
+  Context& context() { return context_; }
+  /// Puts the results on the tape, if an input is on it.
+  void finish(std::span<Tensor> outputs);
+  void apply(Gradients& grads) override;
+
+ private:
+  friend class Context;
+  struct Place {
+    Shape shape;
+    DType dtype = DType::f32;
+    Device device;
+  };
+  template <class T>
+  using Pool = std::vector<T, PoolAllocator<T>>;
+
+  static Place place_of(const Tensor& x) {
+    return x.defined() ? Place{x.shape(), x.dtype(), x.device()} : Place{};
+  }
+  void release_saved() override { saved_.clear(); }
+
+  Backward backward_;
+  Context context_;
+  bool records_;
+  bool finished_ = false;
+  Pool<Tensor> inputs_;   // until finish(): a result may be one of them
+  Pool<Tensor> to_save_;  // until finish()
+  Pool<SavedTensor> saved_;
+  Pool<Place> input_places_, output_places_;
+  const Gradients* running_ = nullptr;  // while backward is in progress
+};
+
+namespace detail {
+
+using TensorList = std::vector<Tensor, PoolAllocator<Tensor>>;
+
+template <class Arg>
+void collect(TensorList& inputs, const Arg& arg) {
+  if constexpr (std::is_base_of_v<Tensor, Arg>) {
+    inputs.push_back(arg);
+  } else if constexpr (std::is_convertible_v<const Arg&, std::span<const Tensor>>) {
+    const std::span<const Tensor> list = arg;
+    inputs.insert(inputs.end(), list.begin(), list.end());
+  }
+}
+
+/// "MyExp" of "... [with T = my::MyExp; ...]".
+std::string function_name(std::string_view pretty);
+
+template <class T>
+const char* name_of_function() {
+  static const std::string& name = *new std::string(function_name(__PRETTY_FUNCTION__));
+  return name.c_str();
+}
+
+}  // namespace detail
+
+/// Derived defines, as static functions,
+///   Tensor (or std::vector<Tensor>) forward(Context&, args...)
+///   std::vector<Tensor> backward(Context&, std::span<const Tensor> grads)
+/// Every Tensor among args, also within a vector or span of tensors, is an input; backward gets
+/// dL/d(result) for each result (zeros where nothing came) and returns dL/d(input) for each input in
+/// order, undefined for zero. Both run without recording; to record inside backward, as recomputation
+/// does, use EnableGrad. Other arguments are passed on as they are.
+template <class Derived>
+struct Function {
+  template <class... Args>
+  static auto apply(Args&&... args) {
+    detail::TensorList inputs;
+    (detail::collect(inputs, args), ...);
+    const auto node = make_intrusive<FunctionNode>(detail::name_of_function<Derived>(),
+                                                   &Derived::backward, inputs);
+    auto result = [&] {
+      const Scoped no_grad(&ThreadState::grad_enabled, false);
+      return Derived::forward(node->context(), std::forward<Args>(args)...);
+    }();
+    if constexpr (std::is_base_of_v<Tensor, decltype(result)>) {
+      node->finish({&result, 1});
+    } else {
+      node->finish(result);
+    }
+    return result;
+  }
+};
+
+}  // namespace weft::autograd

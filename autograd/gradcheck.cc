@@ -1,0 +1,161 @@
+#include "weft/autograd/gradcheck.h"
+
+#include <cmath>
+
+#include "weft/autograd/autograd.h"
+#include "weft/core/error.h"
+#include "weft/tensor/creation.h"
+#include "weft/tensor/ops.h"
+
+namespace weft::autograd {
+
+namespace {
+
+using Values = std::vector<double>;
+using Function = std::function<std::vector<Tensor>(std::span<const Tensor>)>;
+
+std::vector<Values> evaluate(const Function& f, std::span<const Tensor> inputs) {
+  const NoGrad no_grad;
+  std::vector<Values> results;
+  for (const Tensor& y : f(inputs)) results.push_back(y.to_vector<double>());
+  return results;
+}
+
+void write(const Tensor& x, const Values& values) {
+  raw::copy_(x, raw::to(from_vector(values, x.shape()), x.device()));
+}
+
+// Gives an input its values back, whatever happens.
+class Restore {
+ public:
+  explicit Restore(const Tensor& x) : x_(x), values_(x.to_vector<double>()) {}
+  ~Restore() { write(x_, values_); }
+  Restore(const Restore&) = delete;
+  Restore& operator=(const Restore&) = delete;
+  const Values& values() const { return values_; }
+
+ private:
+  const Tensor& x_;
+  const Values values_;
+};
+
+// d(output o, element i)/d(input, element j), numeric[o][i][j].
+std::vector<std::vector<Values>> numeric_jacobian(const Function& f,
+                                                  std::span<const Tensor> inputs,
+                                                  const Tensor& input, double eps) {
+  const Restore restore(input);
+  std::vector<std::vector<Values>> jacobian;
+  for (std::size_t j = 0; j < restore.values().size(); ++j) {
+    Values values = restore.values();
+    values[j] = restore.values()[j] + eps;
+    write(input, values);
+    const auto above = evaluate(f, inputs);
+    values[j] = restore.values()[j] - eps;
+    write(input, values);
+    const auto below = evaluate(f, inputs);
+    jacobian.resize(above.size());
+    for (std::size_t o = 0; o < above.size(); ++o) {
+      jacobian[o].resize(above[o].size());
+      for (std::size_t i = 0; i < above[o].size(); ++i) {
+        jacobian[o][i].push_back((above[o][i] - below[o][i]) / (2 * eps));
+      }
+    }
+  }
+  return jacobian;
+}
+
+bool close(double a, double b, const GradcheckOptions& options) {
+  return std::abs(a - b) <= options.atol + options.rtol * std::abs(b);
+}
+
+// The same values, strides in reverse order and with gaps.
+Tensor oddly_laid_out(const Tensor& x) {
+  Shape shape = x.shape();
+  Dims reversed;
+  for (int i = x.dim() - 1; i >= 0; --i) reversed.push_back(shape[i]);
+  reversed.push_back(2);
+  Tensor y = raw::select(zeros(reversed, {x.dtype(), x.device()}), x.dim(), 1);
+  Dims order;
+  for (int i = x.dim() - 1; i >= 0; --i) order.push_back(i);
+  y = raw::permute(y, order);
+  raw::copy_(y, x);
+  return y;
+}
+
+}  // namespace
+
+void gradcheck(const std::string& name, const Function& f, std::span<const Tensor> inputs,
+               const GradcheckOptions& options) {
+  std::vector<Tensor> leaves;
+  std::vector<std::size_t> positions;
+  for (std::size_t k = 0; k < inputs.size(); ++k) {
+    if (!inputs[k].defined() || !inputs[k].requires_grad()) continue;
+    WEFT_CHECK(inputs[k].dtype() == DType::f64, Dtype, name, "gradcheck: input ", k, " is ",
+               inputs[k].dtype(), "; finite differences need f64");
+    WEFT_CHECK(inputs[k].is_leaf(), InvalidArgument, name, "gradcheck: input ", k, " is no leaf");
+    leaves.push_back(inputs[k]);
+    positions.push_back(k);
+  }
+  WEFT_CHECK(!leaves.empty(), InvalidArgument, name, "gradcheck: no input requires a gradient");
+
+  const std::vector<Tensor> outputs = f(inputs);
+  for (std::size_t k = 0; k < leaves.size(); ++k) {
+    const auto numeric = numeric_jacobian(f, inputs, leaves[k], options.eps);
+    const std::int64_t n = leaves[k].numel();
+    for (std::size_t o = 0; o < outputs.size(); ++o) {
+      const Tensor& y = outputs[o];
+      WEFT_CHECK(y.numel() == 0 || !is_floating(y.dtype()) || y.requires_grad(), InvalidArgument,
+                 name, "gradcheck: output ", o, " does not require a gradient");
+      if (!y.requires_grad() || n == 0) continue;
+      // The graph of one call serves all rows: writing to the leaves would count as a change of
+      // saved tensors, so the function is called again after the numeric part.
+      const std::vector<Tensor> again = f(inputs);
+      for (std::int64_t i = 0; i < y.numel(); ++i) {
+        Values one_hot(y.numel(), 0);
+        one_hot[i] = 1;
+        const Tensor v = raw::to(from_vector(one_hot, y.shape()), y.device());
+        const Tensor g = grad({&again[o], 1}, {&leaves[k], 1}, {&v, 1}, true, true)[0];
+        const Values analytic = g.defined() ? g.to_vector<double>() : Values(n, 0);
+        WEFT_CHECK(!g.defined() || g.shape() == leaves[k].shape(), Shape, name,
+                   "gradcheck: the gradient of input ", positions[k], " is ", g.shape(),
+                   ", the input ", leaves[k].shape());
+        for (std::int64_t j = 0; j < n; ++j) {
+          WEFT_CHECK(close(analytic[j], numeric[o][i][j], options), InvalidArgument, name,
+                     "gradcheck: d(output ", o, ", element ", i, ")/d(input ", positions[k],
+                     ", element ", j, "): backward gives ", analytic[j], ", differences give ",
+                     numeric[o][i][j]);
+        }
+      }
+    }
+  }
+
+  const std::vector<Tensor> again = f(inputs);
+  for (std::size_t o = 0; o < again.size(); ++o) {
+    const Tensor& y = again[o];
+    if (!y.requires_grad() || y.dim() == kMaxDims) continue;
+    Values values;
+    for (std::int64_t i = 0; i < y.numel(); ++i) values.push_back(std::cos(1.0 + 3.0 * i));
+    const Tensor plain = raw::to(from_vector(values, y.shape()), y.device());
+    const Tensor odd = oddly_laid_out(plain);
+    const auto expected = grad({&y, 1}, leaves, {&plain, 1}, true, true);
+    const auto got = grad({&y, 1}, leaves, {&odd, 1}, true, true);
+    for (std::size_t k = 0; k < leaves.size(); ++k) {
+      if (!expected[k].defined()) continue;
+      const Values a = got[k].to_vector<double>();
+      const Values b = expected[k].to_vector<double>();
+      for (std::size_t j = 0; j < a.size(); ++j) {
+        WEFT_CHECK(std::abs(a[j] - b[j]) <= 1e-12 * (1 + std::abs(b[j])), InvalidArgument, name,
+                   "gradcheck: dL/d(input ", positions[k], ", element ", j, ") is ", b[j],
+                   ", but ", a[j], " when dL/d(output ", o, ") comes in other strides");
+      }
+    }
+  }
+}
+
+void gradcheck(const std::string& name, const std::function<Tensor(std::span<const Tensor>)>& f,
+               std::initializer_list<Tensor> inputs, const GradcheckOptions& options) {
+  gradcheck(name, [&f](std::span<const Tensor> x) { return std::vector<Tensor>{f(x)}; },
+            std::span<const Tensor>(inputs.begin(), inputs.size()), options);
+}
+
+}  // namespace weft::autograd

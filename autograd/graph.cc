@@ -1,0 +1,193 @@
+#include "weft/autograd/graph.h"
+
+#include <atomic>
+#include <cstring>
+#include <string>
+
+#include "weft/core/error.h"
+#include "weft/tensor/ops.h"
+
+namespace weft::autograd {
+
+namespace {
+
+// Module paths outlive the calls they name: a trie whose nodes stay for good. Its links can be put
+// into ThreadState::path as they are. Reading takes no lock.
+struct InternedPath {
+  PathNode link;
+  std::string name;
+  std::atomic<InternedPath*> first_child{nullptr};
+  InternedPath* next_sibling = nullptr;
+};
+
+InternedPath* find_child(const InternedPath& parent, const char* name) {
+  InternedPath* child = parent.first_child.load(std::memory_order_acquire);
+  while (child && std::strcmp(child->name.c_str(), name) != 0) child = child->next_sibling;
+  return child;
+}
+
+InternedPath& intern(const PathNode* path) {
+  static InternedPath& root = *new InternedPath;
+  if (!path) return root;
+  InternedPath& parent = intern(path->parent);
+  if (!path->name) return parent;
+  if (InternedPath* child = find_child(parent, path->name)) return *child;
+
+  static std::mutex& mutex = *new std::mutex;
+  std::lock_guard lock(mutex);
+  if (InternedPath* child = find_child(parent, path->name)) return *child;
+  auto* child = new InternedPath;
+  child->name = path->name;
+  child->link = {child->name.c_str(), parent.link.name ? &parent.link : nullptr};
+  child->next_sibling = parent.first_child.load(std::memory_order_relaxed);
+  parent.first_child.store(child, std::memory_order_release);
+  return *child;
+}
+
+const PathNode* interned_path() {
+  const PathNode* path = thread_state().path;
+  if (!path) return nullptr;
+  const InternedPath& found = intern(path);
+  return found.link.name ? &found.link : nullptr;
+}
+
+constinit thread_local std::uint64_t last_sequence = 0;
+
+// The list of nodes to delete of the outermost ~Node in progress on this thread.
+constinit thread_local intrusive_ptr<Node>* release_list = nullptr;
+
+}  // namespace
+
+Edge::Edge(const Tensor& x) {
+  const Meta* meta = meta_of(x);
+  if (!meta || !meta->requires_grad) return;
+  if (meta->base) [[unlikely]] {
+    const Meta* base = meta_of(meta->base.get());
+    WEFT_CHECK(base && base->producer.get() == meta->base_producer, Unsupported,
+               meta->producer ? meta->producer->op() : "view",
+               "this view was taken before its base was changed in place, and does not know of the "
+               "change; take the view again, after it (view ", x.shape(), ")");
+  }
+  if (meta->producer) {
+    target_ = meta->producer;
+    output_ = meta->output;
+  } else {
+    target_ = intrusive_ptr<TensorImpl>(x.impl());
+    is_leaf_ = true;
+  }
+}
+
+SavedTensor::SavedTensor(const Tensor& x)
+    : tensor_(raw::alias(x)), version_(x.storage()->version()) {}
+
+void SavedTensor::refuse(const Node& node) const {
+  if (!tensor_.defined()) node.throw_freed();
+  WEFT_THROW(InvalidArgument, node.op(), "a tensor saved for the backward of ", node.op(), " (",
+             tensor_.shape(), ") was changed in place afterwards: it is at version ",
+             tensor_.storage()->version(), ", expected ", version_,
+             "; change a clone instead, or write after backward");
+}
+
+Node::Node(const char* op, int outputs)
+    : op_(op), path_(interned_path()), sequence_(++last_sequence), outputs_(outputs) {}
+
+Node::~Node() {
+  intrusive_ptr<Node> local;
+  const bool outermost = !release_list;
+  if (outermost) release_list = &local;
+  for (Edge* edge = edges_; edge != edges_ + edge_count_; ++edge) {
+    const bool is_node = !edge->empty() && !edge->is_leaf();
+    intrusive_ptr<RefCounted> target = edge->release();
+    // A node that only this edge holds waits for its turn; anything else just loses a reference.
+    if (!is_node || target->use_count() > 1) continue;
+    intrusive_ptr<Node> node(static_cast<Node*>(target.get()));
+    node->next_released_ = std::move(*release_list);
+    *release_list = std::move(node);
+  }
+  if (edges_ != inline_edges_.data()) {
+    for (Edge* edge = edges_; edge != edges_ + edge_count_; ++edge) edge->~Edge();
+    pool_free(edges_, edge_capacity_ * sizeof(Edge));
+  }
+  if (!outermost) return;
+  while (local) {
+    intrusive_ptr<Node> node = std::move(local);
+    local = std::move(node->next_released_);
+  }
+  release_list = nullptr;
+}
+
+void Node::push(Edge edge) {
+  if (edge_count_ == edge_capacity_) {
+    const int capacity = 2 * edge_capacity_;
+    auto* grown = static_cast<Edge*>(pool_allocate(capacity * sizeof(Edge)));
+    for (int i = 0; i < capacity; ++i) {
+      ::new (grown + i) Edge(i < edge_count_ ? std::move(edges_[i]) : Edge());
+    }
+    if (edges_ != inline_edges_.data()) {
+      for (int i = 0; i < edge_capacity_; ++i) edges_[i].~Edge();
+      pool_free(edges_, edge_capacity_ * sizeof(Edge));
+    }
+    edges_ = grown;
+    edge_capacity_ = capacity;
+  }
+  edges_[edge_count_++] = std::move(edge);
+}
+
+void Node::throw_freed() const {
+  WEFT_THROW(InvalidArgument, op_,
+             "an earlier backward freed what this part of the tape had saved; pass "
+             "retain_graph=true to that backward, or run the forward again");
+}
+
+const std::shared_ptr<OutputHooks>& Node::ensure_hooks() {
+  if (!hooks_) hooks_ = std::make_shared<OutputHooks>();
+  return hooks_;
+}
+
+Meta& ensure_meta(const Tensor& x) {
+  x.shape();  // throws when undefined
+  auto& slot = x.impl()->autograd;
+  if (!slot) slot.reset(new Meta);
+  return static_cast<Meta&>(*slot);
+}
+
+LeafState& ensure_leaf_state(const Tensor& x) {
+  Meta& meta = ensure_meta(x);
+  if (!meta.leaf) meta.leaf.reset(new LeafState);
+  return *meta.leaf;
+}
+
+bool recording_any(std::span<const Tensor> operands) {
+  if (!thread_state().grad_enabled) return false;
+  for (const Tensor& x : operands) {
+    if (requires_grad(x)) return true;
+  }
+  return false;
+}
+
+void attach(const Tensor& y, intrusive_ptr<Node> node, int output) {
+  node->device_ = y.device();
+  auto& slot = y.impl()->autograd;
+  if (!slot) slot.reset(new Meta);
+  Meta& meta = static_cast<Meta&>(*slot);
+  meta.requires_grad = true;
+  meta.output = output;
+  meta.producer = std::move(node);
+}
+
+void mark_view(const Tensor& y, const Tensor& x) {
+  if (!(y.storage() == x.storage())) return;
+  Meta& view = *meta_of(y);
+  const Meta* of = meta_of(x);
+  view.base = of && of->base ? of->base : intrusive_ptr<TensorImpl>(x.impl());
+  const Meta* base = meta_of(view.base.get());
+  view.base_producer = base ? base->producer.get() : nullptr;
+}
+
+Tensor Operand::reduce(Tensor grad) const {
+  if (!(grad.shape() == shape_)) grad = raw::sum_to(grad, shape_);
+  if (grad.dtype() != dtype_) grad = raw::to(grad, dtype_);
+  return grad;
+}
+
+}  // namespace weft::autograd

@@ -1,0 +1,298 @@
+// The tape: what a recorded operation leaves behind, and what autograd hangs on a tensor.
+//
+//   y = mul(a, b)      y.impl()->autograd: Meta{producer -> MulNode}
+//                      MulNode: edges to a's and b's producers (or the leaves a, b themselves),
+//                               saved tensors, the rule apply()
+// Edges own what they point to, so an output keeps its whole history alive and nothing else does.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "weft/core/pool.h"
+#include "weft/core/thread_state.h"
+#include "weft/tensor/tensor.h"
+
+namespace weft::autograd {
+
+class Node;
+
+/// Where the gradient of one operand goes: to an output of another node, or to a leaf. Empty when
+/// the operand needs none.
+class Edge {
+ public:
+  Edge() = default;
+  /// Throws Unsupported when x is a view whose base got another history since it was taken.
+  explicit Edge(const Tensor& x);
+
+  bool empty() const { return !target_; }
+  bool is_leaf() const { return is_leaf_; }
+  RefCounted* target() const { return target_.get(); }
+  int output() const { return output_; }
+  /// Hands the target over; the edge is empty then.
+  intrusive_ptr<RefCounted> release() { return std::move(target_); }
+
+ private:
+  intrusive_ptr<RefCounted> target_;  // a Node, or the leaf's TensorImpl
+  std::int32_t output_ = 0;
+  bool is_leaf_ = false;
+};
+
+/// Functions in the order of their addition; calls, additions and removals may overlap.
+template <class F>
+class HookList {
+ public:
+  std::uint64_t add(F f) {
+    std::lock_guard lock(mutex_);
+    entries_.push_back({++last_id_, std::make_shared<F>(std::move(f))});
+    return last_id_;
+  }
+  void remove(std::uint64_t id) {
+    std::lock_guard lock(mutex_);
+    std::erase_if(entries_, [id](const Entry& e) { return e.id == id; });
+  }
+  /// call(f) for each; one that was removed meanwhile is left out.
+  template <class Call>
+  void for_each(Call&& call) {
+    std::uint64_t done = 0;
+    while (const std::shared_ptr<F> f = next(done)) call(*f);
+  }
+
+ private:
+  struct Entry {
+    std::uint64_t id;
+    std::shared_ptr<F> f;
+  };
+
+  std::shared_ptr<F> next(std::uint64_t& done) {
+    std::lock_guard lock(mutex_);
+    for (const Entry& e : entries_) {
+      if (e.id <= done) continue;
+      done = e.id;
+      return e.f;
+    }
+    return nullptr;
+  }
+
+  std::mutex mutex_;
+  std::uint64_t last_id_ = 0;
+  std::vector<Entry> entries_;  // ascending ids
+};
+
+struct OutputHook {
+  int output;
+  std::function<Tensor(const Tensor&)> hook;
+};
+using OutputHooks = HookList<OutputHook>;
+
+/// Where a link of the running backward leads; task -1: nobody wants that gradient.
+struct Link {
+  std::int32_t task = -1;
+  std::int32_t output = 0;
+};
+
+/// What a rule is given and what it fills in.
+class Gradients {
+ public:
+  Gradients(std::span<Tensor> of_outputs, std::span<Tensor> of_inputs, std::span<const Link> links)
+      : of_outputs_(of_outputs), of_inputs_(of_inputs), links_(links) {}
+
+  /// dL/d(output); undefined, meaning zero, only in nodes of several outputs.
+  const Tensor& y(int output = 0) const { return of_outputs_[output]; }
+  int outputs() const { return static_cast<int>(of_outputs_.size()); }
+  int inputs() const { return static_cast<int>(of_inputs_.size()); }
+  bool wants(int input) const { return links_[input].task >= 0; }
+  /// dL/d(input); what is left undefined counts as zero.
+  void set(int input, Tensor grad) { of_inputs_[input] = std::move(grad); }
+
+ private:
+  std::span<Tensor> of_outputs_;
+  std::span<Tensor> of_inputs_;
+  std::span<const Link> links_;
+};
+
+/// A tensor a rule needs. Holds the memory, not the tensor: no history, so no cycle through the
+/// node's own output, and a later change of the handle's metadata does no harm.
+class SavedTensor {
+ public:
+  SavedTensor() = default;
+
+  bool defined() const { return tensor_.defined(); }
+  void reset() { tensor_ = Tensor(); }
+  /// Throws InvalidArgument when a backward freed it, or when it was changed in place since.
+  const Tensor& get(const Node& node) const {
+    if (!tensor_.defined() || tensor_.storage()->version() != version_) [[unlikely]] refuse(node);
+    return tensor_;
+  }
+
+ private:
+  friend class Node;
+  explicit SavedTensor(const Tensor& x);
+  [[noreturn]] void refuse(const Node& node) const;
+
+  Tensor tensor_;
+  std::uint32_t version_ = 0;
+};
+
+/// A recorded operation. A subclass adds saved tensors and the rule.
+class Node : public RefCounted, public Pooled {
+ public:
+  /// Releases the history without recursion, however long it is.
+  ~Node() override;
+
+  /// The rule: gradients of the wanted inputs from those of the outputs. Gradients are off, and the
+  /// thread's module path is that of the recording.
+  virtual void apply(Gradients& grads) = 0;
+
+  const char* op() const { return op_; }
+  const PathNode* path() const { return path_; }
+  Device device() const { return device_; }
+  int outputs() const { return outputs_; }
+  std::span<const Edge> edges() const { return {edges_, static_cast<std::size_t>(edge_count_)}; }
+  /// Grows with every node of a thread: what was recorded last runs first.
+  std::uint64_t sequence() const { return sequence_; }
+  /// The saved tensors are gone: the rule cannot run again.
+  bool freed() const { return freed_; }
+  void free_saved() {
+    if (!saves_) return;
+    release_saved();
+    freed_ = true;
+  }
+  [[noreturn]] void throw_freed() const;
+
+  /// Null while nobody added a hook.
+  OutputHooks* hooks() const { return hooks_.get(); }
+  const std::shared_ptr<OutputHooks>& ensure_hooks();
+
+ protected:
+  /// `op` is a literal or lives as long as the process.
+  explicit Node(const char* op, int outputs = 1);
+
+  /// In the order of the rule's inputs.
+  void add_input(const Tensor& x) { push(Edge(x)); }
+  /// Whether an input added before needs a gradient: what to save depends on it.
+  bool needs(int input) const { return !edges_[input].empty(); }
+  SavedTensor save(const Tensor& x) {
+    saves_ = true;
+    return SavedTensor(x);
+  }
+  virtual void release_saved() {}
+  /// For nodes that learn it after their making.
+  void set_outputs(int outputs) { outputs_ = outputs; }
+
+ private:
+  friend void attach(const Tensor& y, intrusive_ptr<Node> node, int output);
+  static constexpr int kInlineEdges = 4;
+  void push(Edge edge);
+
+  const char* op_;
+  const PathNode* path_;  // interned; null outside any module
+  std::uint64_t sequence_;
+  Device device_;
+  std::int32_t outputs_;
+  std::int32_t edge_count_ = 0;
+  std::int32_t edge_capacity_ = kInlineEdges;
+  bool saves_ = false;
+  bool freed_ = false;
+  Edge* edges_ = inline_edges_.data();
+  std::array<Edge, kInlineEdges> inline_edges_;
+  std::shared_ptr<OutputHooks> hooks_;
+  intrusive_ptr<Node> next_released_;  // links nodes whose turn to be deleted comes
+};
+
+using LeafHook = std::function<void(const Tensor& leaf)>;
+
+/// The gradient of a leaf and who owns its memory.
+class LeafState : public Pooled {
+ public:
+  const Tensor& grad();
+  void set_grad(const Tensor& leaf, const Tensor& grad);
+  void set_storage(const Tensor& leaf, const Tensor& memory);
+  void zero();
+  /// Adds a contribution. Backwards of several threads may meet here.
+  void accumulate(const Tensor& leaf, Tensor grad);
+
+  const std::shared_ptr<HookList<LeafHook>>& ensure_leaf_hooks();
+  const std::shared_ptr<OutputHooks>& ensure_grad_hooks();
+  HookList<LeafHook>* leaf_hooks() const { return leaf_hooks_.get(); }
+  OutputHooks* grad_hooks() const { return grad_hooks_.get(); }
+
+ private:
+  // What supplied memory holds: bytes that mean zero, real zeros, or a gradient.
+  enum class Content : std::uint8_t { forgotten, zeros, gradient };
+
+  std::mutex mutex_;
+  Tensor grad_;  // the supplied memory, where there is one
+  bool supplied_ = false;
+  Content content_ = Content::forgotten;
+  std::shared_ptr<HookList<LeafHook>> leaf_hooks_;
+  std::shared_ptr<OutputHooks> grad_hooks_;
+};
+
+class Meta final : public AutogradMeta {
+ public:
+  bool requires_grad = false;
+  std::int32_t output = 0;
+  intrusive_ptr<Node> producer;  // null: a leaf
+  std::unique_ptr<LeafState> leaf;
+  /// Of a view: the tensor whose memory it shows, and that tensor's producer when it was taken.
+  intrusive_ptr<TensorImpl> base;
+  const Node* base_producer = nullptr;
+};
+
+inline Meta* meta_of(const TensorImpl* impl) {
+  return impl ? static_cast<Meta*>(impl->autograd.get()) : nullptr;
+}
+inline Meta* meta_of(const Tensor& x) { return meta_of(x.impl()); }
+Meta& ensure_meta(const Tensor& x);
+LeafState& ensure_leaf_state(const Tensor& x);
+
+inline bool requires_grad(const Tensor& x) {
+  const Meta* meta = meta_of(x);
+  return meta && meta->requires_grad;
+}
+
+/// Whether an operation on these operands goes on the tape.
+template <class... Operands>
+bool recording(const Operands&... operands) {
+  return thread_state().grad_enabled && (requires_grad(operands) || ...);
+}
+bool recording_any(std::span<const Tensor> operands);
+
+/// Makes y the node's output; y's earlier history, if any, lives on in the node's edges.
+void attach(const Tensor& y, intrusive_ptr<Node> node, int output = 0);
+/// Remembers that y shows x's memory, if it does: writes through it would bypass x's history.
+void mark_view(const Tensor& y, const Tensor& x);
+
+/// Records y = Rule(args...)'s operation.
+template <class Rule, class... Args>
+Tensor record(Tensor y, Args&&... args) {
+  attach(y, make_intrusive<Rule>(std::forward<Args>(args)...));
+  return y;
+}
+
+/// Shape and dtype of an operand, to bring its gradient back from broadcasting and promotion.
+class Operand {
+ public:
+  explicit Operand(const Tensor& x) : shape_(x.shape()), dtype_(x.dtype()) {}
+  const Shape& shape() const { return shape_; }
+  DType dtype() const { return dtype_; }
+  Tensor fit(Tensor grad) const {
+    if (grad.dtype() == dtype_ && grad.shape() == shape_) [[likely]] return grad;
+    return reduce(std::move(grad));
+  }
+
+ private:
+  Tensor reduce(Tensor grad) const;
+
+  Shape shape_;
+  DType dtype_;
+};
+
+}  // namespace weft::autograd

@@ -1,0 +1,195 @@
+// Gradients of leaves: accumulation, owner-supplied memory, hooks, and the Tensor methods on them.
+#include "weft/autograd/autograd.h"
+#include "weft/autograd/graph.h"
+#include "weft/core/error.h"
+#include "weft/tensor/creation.h"
+#include "weft/tensor/ops.h"
+
+namespace weft {
+
+namespace autograd {
+
+namespace {
+
+// The stride of a dimension of length 1 is never taken.
+bool same_strides(const Tensor& a, const Tensor& b) {
+  if (!(a.shape() == b.shape())) return false;
+  for (int i = 0; i < a.dim(); ++i) {
+    if (a.shape()[i] > 1 && a.strides()[i] != b.strides()[i]) return false;
+  }
+  return true;
+}
+
+// Whether grad's memory may become .grad() itself: nobody else can see it.
+bool can_steal(const Tensor& leaf, const Tensor& grad) {
+  return grad.impl()->use_count() == 1 && grad.storage()->use_count() == 1 &&
+         grad.storage()->owned() && !grad.impl()->autograd && grad.is_dense() &&
+         (same_strides(leaf, grad) || !leaf.is_dense());
+}
+
+void check_like(const char* op, const char* what, const Tensor& leaf, const Tensor& x) {
+  WEFT_CHECK(x.shape() == leaf.shape(), Shape, op, what, ": got ", x.shape(), ", the tensor is ",
+             leaf.shape());
+  WEFT_CHECK(x.dtype() == leaf.dtype(), Dtype, op, what, ": got ", x.dtype(), ", the tensor is ",
+             leaf.dtype());
+  WEFT_CHECK(x.device() == leaf.device(), Device, op, what, " is on ", x.device(),
+             ", the tensor on ", leaf.device());
+}
+
+}  // namespace
+
+const Tensor& LeafState::grad() {
+  if (supplied_ && content_ == Content::forgotten) {
+    std::lock_guard lock(mutex_);
+    raw::zero_(grad_);
+    content_ = Content::zeros;
+  }
+  return grad_;
+}
+
+void LeafState::set_grad(const Tensor& leaf, const Tensor& grad) {
+  if (!grad.defined()) return zero();
+  check_like("set_grad", "gradient", leaf, grad);
+  std::lock_guard lock(mutex_);
+  if (supplied_) {
+    raw::copy_(grad_, grad);
+    content_ = Content::gradient;
+  } else {
+    grad_ = meta_of(grad) ? raw::alias(grad) : grad;
+  }
+}
+
+void LeafState::set_storage(const Tensor& leaf, const Tensor& memory) {
+  if (memory.defined()) check_like("set_grad_storage", "memory", leaf, memory);
+  std::lock_guard lock(mutex_);
+  const bool holds = supplied_ ? content_ == Content::gradient : grad_.defined();
+  if (!memory.defined()) {
+    if (!supplied_) return;
+    grad_ = holds ? raw::clone(grad_) : Tensor();
+    supplied_ = false;
+    return;
+  }
+  if (holds) raw::copy_(memory, grad_);
+  grad_ = raw::alias(memory);
+  supplied_ = true;
+  content_ = holds ? Content::gradient : Content::forgotten;
+}
+
+void LeafState::zero() {
+  std::lock_guard lock(mutex_);
+  if (supplied_) {
+    content_ = Content::forgotten;
+  } else {
+    grad_ = Tensor();
+  }
+}
+
+void LeafState::accumulate(const Tensor& leaf, Tensor grad) {
+  std::lock_guard lock(mutex_);
+  if (supplied_ && content_ != Content::gradient) {
+    raw::copy_(grad_, grad);
+    content_ = Content::gradient;
+  } else if (grad_.defined()) {
+    raw::add_scaled_(grad_, 1, grad);
+  } else if (can_steal(leaf, grad)) {
+    grad_ = std::move(grad);
+  } else {
+    Tensor own = empty_like(leaf);
+    raw::copy_(own, grad);
+    grad_ = std::move(own);
+  }
+}
+
+const std::shared_ptr<HookList<LeafHook>>& LeafState::ensure_leaf_hooks() {
+  if (!leaf_hooks_) leaf_hooks_ = std::make_shared<HookList<LeafHook>>();
+  return leaf_hooks_;
+}
+
+const std::shared_ptr<OutputHooks>& LeafState::ensure_grad_hooks() {
+  if (!grad_hooks_) grad_hooks_ = std::make_shared<OutputHooks>();
+  return grad_hooks_;
+}
+
+namespace {
+
+template <class List>
+HookHandle removable(const std::shared_ptr<List>& list, std::uint64_t id) {
+  return HookHandle([weak = std::weak_ptr(list), id] {
+    if (const auto alive = weak.lock()) alive->remove(id);
+  });
+}
+
+}  // namespace
+
+HookHandle add_leaf_hook(const Tensor& leaf, std::function<void(const Tensor& leaf)> hook) {
+  WEFT_CHECK(leaf.requires_grad() && leaf.is_leaf(), InvalidArgument, "add_leaf_hook",
+             "needs a leaf that requires a gradient; for any other tensor there is add_grad_hook");
+  const auto& list = ensure_leaf_state(leaf).ensure_leaf_hooks();
+  return removable(list, list->add(std::move(hook)));
+}
+
+HookHandle add_grad_hook(const Tensor& x, std::function<Tensor(const Tensor& grad)> hook) {
+  WEFT_CHECK(x.requires_grad(), InvalidArgument, "add_grad_hook",
+             "needs a tensor that requires a gradient");
+  const Meta& meta = *meta_of(x);
+  const auto& list = meta.producer ? meta.producer->ensure_hooks()
+                                   : ensure_leaf_state(x).ensure_grad_hooks();
+  return removable(list, list->add({meta.output, std::move(hook)}));
+}
+
+void set_grad_storage(const Tensor& leaf, const Tensor& memory) {
+  WEFT_CHECK(leaf.is_leaf(), InvalidArgument, "set_grad_storage",
+             "only leaves have a gradient to store; this tensor is the result of an operation");
+  ensure_leaf_state(leaf).set_storage(leaf, memory);
+}
+
+void zero_grad(const Tensor& leaf) {
+  leaf.shape();  // throws when undefined
+  if (const Meta* meta = meta_of(leaf); meta && meta->leaf) meta->leaf->zero();
+}
+
+}  // namespace autograd
+
+bool Tensor::requires_grad() const {
+  get();
+  return autograd::requires_grad(*this);
+}
+
+const Tensor& Tensor::set_requires_grad(bool requires_grad) const {
+  WEFT_CHECK(is_leaf(), InvalidArgument, "set_requires_grad",
+             "only a leaf can be told; this tensor is the result of an operation (detach() gives a "
+             "leaf)");
+  WEFT_CHECK(!requires_grad || is_floating(dtype()), Dtype, "set_requires_grad",
+             "only floating tensors have gradients, this one is ", dtype());
+  if (!requires_grad && !autograd::meta_of(*this)) return *this;
+  autograd::ensure_meta(*this).requires_grad = requires_grad;
+  autograd::ensure_leaf_state(*this);
+  return *this;
+}
+
+bool Tensor::is_leaf() const {
+  get();
+  const autograd::Meta* meta = autograd::meta_of(*this);
+  return !meta || !meta->producer;
+}
+
+const Tensor& Tensor::grad() const {
+  get();
+  static const Tensor none;
+  const autograd::Meta* meta = autograd::meta_of(*this);
+  return meta && meta->leaf ? meta->leaf->grad() : none;
+}
+
+void Tensor::set_grad(const Tensor& grad) const {
+  WEFT_CHECK(is_leaf(), InvalidArgument, "set_grad",
+             "only leaves have a gradient; this tensor is the result of an operation");
+  autograd::ensure_leaf_state(*this).set_grad(*this, grad);
+}
+
+Tensor Tensor::detach() const { return raw::alias(*this); }
+
+void Tensor::backward(const Tensor& gradient, bool retain_graph) const {
+  autograd::backward({this, 1}, {&gradient, 1}, retain_graph);
+}
+
+}  // namespace weft

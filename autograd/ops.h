@@ -1,0 +1,90 @@
+// The operations users call: those of weft::raw (tensor/ops.h has the shapes and errors), recorded
+// on the tape when gradients are enabled and an operand requires one.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "weft/tensor/creation.h"
+#include "weft/tensor/ops.h"
+#include "weft/tensor/tensor.h"
+
+namespace weft {
+
+#define X(value, name, ...) Tensor name(const Tensor& x);
+WEFT_UNARY_OPS(X)
+#undef X
+/// In place when nobody else holds x and the tape does not need it: relu(conv(x)) needs no new
+/// memory.
+Tensor relu(Tensor&& x);
+
+#define X(value, name, ...)                       \
+  Tensor name(const Tensor& a, const Tensor& b);  \
+  Tensor name(const Tensor& a, double b);
+WEFT_BINARY_OPS(X)
+#undef X
+Tensor sub(double a, const Tensor& b);
+Tensor div(double a, const Tensor& b);
+
+inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
+inline Tensor operator+(const Tensor& a, double b) { return add(a, b); }
+inline Tensor operator+(double a, const Tensor& b) { return add(b, a); }
+inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
+inline Tensor operator-(const Tensor& a, double b) { return sub(a, b); }
+inline Tensor operator-(double a, const Tensor& b) { return sub(a, b); }
+inline Tensor operator-(const Tensor& x) { return neg(x); }
+inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
+inline Tensor operator*(const Tensor& a, double b) { return mul(a, b); }
+inline Tensor operator*(double a, const Tensor& b) { return mul(b, a); }
+inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
+inline Tensor operator/(const Tensor& a, double b) { return div(a, b); }
+inline Tensor operator/(double a, const Tensor& b) { return div(a, b); }
+inline const Tensor& operator+=(const Tensor& a, const Tensor& b) { return a.add_(b); }
+inline const Tensor& operator-=(const Tensor& a, const Tensor& b) { return a.sub_(b); }
+inline const Tensor& operator*=(const Tensor& a, const Tensor& b) { return a.mul_(b); }
+inline const Tensor& operator/=(const Tensor& a, const Tensor& b) { return a.div_(b); }
+
+// Not differentiable: boolean and integer results never require a gradient.
+#define X(value, name, ...) using raw::name;
+WEFT_COMPARE_OPS(X)
+#undef X
+using raw::all;
+using raw::any;
+using raw::argmax;
+using raw::argmin;
+using raw::logical_not;
+using raw::one_hot;
+
+Tensor clamp(const Tensor& x, double low, double high);
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
+std::vector<Tensor> chunk(const Tensor& x, int count, int dim = 0);
+std::vector<Tensor> split(const Tensor& x, std::int64_t size, int dim = 0);
+std::vector<Tensor> split(const Tensor& x, const Dims& sizes, int dim);
+Tensor cat(std::span<const Tensor> parts, int dim = 0);
+Tensor cat(std::initializer_list<Tensor> parts, int dim = 0);
+Tensor stack(std::span<const Tensor> parts, int dim = 0);
+Tensor stack(std::initializer_list<Tensor> parts, int dim = 0);
+Tensor sum(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+Tensor mean(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+Tensor prod(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+/// The gradient goes in equal parts to all positions that hold the extreme (PyTorch's amax, amin).
+Tensor max(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+Tensor min(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+Tensor var(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
+Tensor norm(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+Tensor index_select(const Tensor& x, int dim, const Tensor& index);
+Tensor gather(const Tensor& x, int dim, const Tensor& index);
+
+Tensor matmul(const Tensor& a, const Tensor& b);
+Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias = {});
+Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias = {},
+              const Conv2dParams& params = {});
+/// params.transposed is set here.
+Tensor conv_transpose2d(const Tensor& x, const Tensor& w, const Tensor& bias = {},
+                        Conv2dParams params = {});
+Tensor max_pool2d(const Tensor& x, const Pool2dParams& params);
+/// logits [N,C] or [N,C,d1,...], target i64 [N] or [N,d1,...].
+Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyParams& params = {});
+Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean);
+
+}  // namespace weft

@@ -1,0 +1,226 @@
+// Element-wise operations, generated from the lists in kernels/elementwise.h.
+#include <limits>
+
+#include "weft/autograd/graph.h"
+#include "weft/autograd/ops.h"
+
+namespace weft {
+
+using autograd::Gradients;
+using autograd::Node;
+using autograd::Operand;
+using autograd::record;
+using autograd::recording;
+using autograd::SavedTensor;
+
+namespace {
+
+Saves saves_of(UnaryOp op) {
+  switch (op) {
+#define X(value, name, functor_name, ...) \
+  case UnaryOp::value: return functor::functor_name::saves;
+    WEFT_UNARY_OPS(X)
+#undef X
+#define X(value, functor_name, ...) \
+  case UnaryOp::value: return functor::functor_name::saves;
+    WEFT_SCALAR_OPS(X)
+#undef X
+  }
+  return Saves::nothing;
+}
+
+class UnaryNode final : public Node {
+ public:
+  UnaryNode(const char* name, UnaryOp op, UnaryParams params, const Tensor& x, const Tensor& y)
+      : Node(name), op_(op), params_(params) {
+    add_input(x);
+    const Saves saves = saves_of(op);
+    if (saves != Saves::nothing) saved_ = save(saves == Saves::x ? x : y);
+  }
+
+  void apply(Gradients& grads) override {
+    if (!grads.wants(0)) return;
+    if (op_ == UnaryOp::add_scalar) return grads.set(0, grads.y());
+    static const Tensor none;
+    const bool saves = saves_of(op_) != Saves::nothing;
+    grads.set(0, raw::unary_backward(op_, grads.y(), saves ? saved_.get(*this) : none, params_));
+  }
+
+ private:
+  void release_saved() override { saved_.reset(); }
+
+  UnaryOp op_;
+  UnaryParams params_;
+  SavedTensor saved_;
+};
+
+Tensor record_unary(const char* name, UnaryOp op, const Tensor& x, Tensor y,
+                    UnaryParams params = {}) {
+  if (!recording(x)) return y;
+  return record<UnaryNode>(y, name, op, params, x, y);
+}
+
+// add, sub: the gradient itself.
+class SumNode final : public Node {
+ public:
+  SumNode(const char* name, BinaryOp op, const Tensor& a, const Tensor& b)
+      : Node(name), op_(op), a_(a), b_(b) {
+    add_input(a);
+    add_input(b);
+  }
+
+  void apply(Gradients& grads) override {
+    if (grads.wants(0)) grads.set(0, a_.fit(grads.y()));
+    if (!grads.wants(1)) return;
+    const Tensor grad = b_.fit(grads.y());
+    grads.set(1, op_ == BinaryOp::sub ? raw::neg(grad) : grad);
+  }
+
+ private:
+  BinaryOp op_;
+  Operand a_, b_;
+};
+
+class BinaryNode final : public Node {
+ public:
+  BinaryNode(const char* name, BinaryOp op, const Tensor& a, const Tensor& b)
+      : Node(name), op_(op), a_info_(a), b_info_(b) {
+    add_input(a);
+    add_input(b);
+    // d(ab)/da = b and d(a/b)/da = 1/b do not look at a; d(ab)/db = a not at b.
+    const bool linear_in_a = op == BinaryOp::mul || op == BinaryOp::div;
+    if (needs(1) || !linear_in_a) a_ = save(a);
+    if (needs(0) || op != BinaryOp::mul) b_ = save(b);
+  }
+
+  void apply(Gradients& grads) override {
+    if (grads.wants(0)) grads.set(0, a_info_.fit(of_a(grads.y())));
+    if (grads.wants(1)) grads.set(1, b_info_.fit(of_b(grads.y())));
+  }
+
+ private:
+  Tensor of_a(const Tensor& grad) const {
+    if (op_ == BinaryOp::mul) return raw::mul(grad, b_.get(*this));
+    if (op_ == BinaryOp::div) return raw::div(grad, b_.get(*this));
+    return raw::binary_backward(op_, false, grad, a_.get(*this), b_.get(*this));
+  }
+  Tensor of_b(const Tensor& grad) const {
+    if (op_ == BinaryOp::mul) return raw::mul(grad, a_.get(*this));
+    return raw::binary_backward(op_, true, grad, a_.get(*this), b_.get(*this));
+  }
+  void release_saved() override {
+    a_.reset();
+    b_.reset();
+  }
+
+  BinaryOp op_;
+  Operand a_info_, b_info_;
+  SavedTensor a_, b_;
+};
+
+template <class Functor>
+Tensor record_binary(const char* name, BinaryOp op, const Tensor& a, const Tensor& b, Tensor y) {
+  if (!recording(a, b)) return y;
+  using Rule = std::conditional_t<Functor::passes_grad, SumNode, BinaryNode>;
+  return record<Rule>(std::move(y), name, op, a, b);
+}
+
+Tensor scalar_like(double value, const Tensor& x) { return scalar(value, {x.dtype(), x.device()}); }
+
+}  // namespace
+
+#define X(value, name, ...) \
+  Tensor name(const Tensor& x) { return record_unary(#name, UnaryOp::value, x, raw::name(x)); }
+WEFT_UNARY_OPS(X)
+#undef X
+
+#define X(value, name, functor_name, ...)                                             \
+  Tensor name(const Tensor& a, const Tensor& b) {                                     \
+    return record_binary<functor::functor_name>(#name, BinaryOp::value, a, b, raw::name(a, b)); \
+  }
+WEFT_BINARY_OPS(X)
+#undef X
+
+Tensor add(const Tensor& a, double b) {
+  return record_unary("add", UnaryOp::add_scalar, a, raw::add(a, b), {.a = b});
+}
+Tensor sub(const Tensor& a, double b) {
+  return record_unary("sub", UnaryOp::add_scalar, a, raw::sub(a, b), {.a = -b});
+}
+Tensor sub(double a, const Tensor& b) {
+  return record_unary("sub", UnaryOp::rsub_scalar, b, raw::sub(a, b), {.a = a});
+}
+Tensor mul(const Tensor& a, double b) {
+  return record_unary("mul", UnaryOp::mul_scalar, a, raw::mul(a, b), {.a = b});
+}
+Tensor div(const Tensor& a, double b) {
+  return record_unary("div", UnaryOp::mul_scalar, a, raw::div(a, b), {.a = 1 / b});
+}
+Tensor div(double a, const Tensor& b) {
+  return record_unary("div", UnaryOp::rdiv_scalar, b, raw::div(a, b), {.a = a});
+}
+Tensor pow(const Tensor& a, double b) {
+  return record_unary("pow", UnaryOp::pow_scalar, a, raw::pow(a, b), {.a = b});
+}
+// As with a tensor, half of the gradient at a tie.
+Tensor maximum(const Tensor& a, double b) {
+  return recording(a) ? maximum(a, scalar_like(b, a)) : raw::maximum(a, b);
+}
+Tensor minimum(const Tensor& a, double b) {
+  return recording(a) ? minimum(a, scalar_like(b, a)) : raw::minimum(a, b);
+}
+
+Tensor clamp(const Tensor& x, double low, double high) {
+  return record_unary("clamp", UnaryOp::clamp, x, raw::clamp(x, low, high), {.a = low, .b = high});
+}
+
+Tensor relu(Tensor&& x) {
+  const autograd::Meta* meta = autograd::meta_of(x);
+  // What the tape still needs of x shares its storage: a saved tensor, or the base of a view.
+  const bool unused_elsewhere =
+      x.defined() && x.impl()->use_count() == 1 && x.storage()->use_count() == 1 &&
+      x.storage()->owned() && is_floating(x.dtype()) && !(x.requires_grad() && x.is_leaf()) &&
+      !(meta && (meta->leaf || meta->base));
+  if (!unused_elsewhere) return relu(static_cast<const Tensor&>(x));
+  raw::unary_(UnaryOp::relu, x);
+  if (recording(x)) {
+    record<UnaryNode>(x, "relu", UnaryOp::relu, UnaryParams(), x, x);
+  } else {
+    x.impl()->autograd.reset();  // under NoGrad the result has no history
+  }
+  return std::move(x);
+}
+
+namespace {
+
+class WhereNode final : public Node {
+ public:
+  WhereNode(const Tensor& condition, const Tensor& a, const Tensor& b)
+      : Node("where"), a_(a), b_(b) {
+    add_input(a);
+    add_input(b);
+    condition_ = save(condition);
+  }
+
+  void apply(Gradients& grads) override {
+    const Tensor zero = scalar_like(0, grads.y());
+    const Tensor& condition = condition_.get(*this);
+    if (grads.wants(0)) grads.set(0, a_.fit(raw::where(condition, grads.y(), zero)));
+    if (grads.wants(1)) grads.set(1, b_.fit(raw::where(condition, zero, grads.y())));
+  }
+
+ private:
+  void release_saved() override { condition_.reset(); }
+
+  Operand a_, b_;
+  SavedTensor condition_;
+};
+
+}  // namespace
+
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
+  Tensor y = raw::where(condition, a, b);
+  return recording(a, b) ? record<WhereNode>(std::move(y), condition, a, b) : y;
+}
+
+}  // namespace weft

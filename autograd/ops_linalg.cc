@@ -1,0 +1,94 @@
+// Matrix products.
+#include "weft/autograd/graph.h"
+#include "weft/autograd/ops.h"
+
+namespace weft {
+
+using autograd::Gradients;
+using autograd::Node;
+using autograd::Operand;
+using autograd::record;
+using autograd::recording;
+using autograd::SavedTensor;
+
+namespace {
+
+Tensor transposed(const Tensor& x) { return raw::transpose(x, -2, -1); }
+
+// [..,K] as one matrix [rows,K].
+Tensor rows(const Tensor& x) {
+  return x.dim() == 2 ? x : raw::reshape(x, {numel(x.shape()) / std::max<std::int64_t>(x.shape(-1), 1), x.shape(-1)});
+}
+
+class MatmulNode final : public Node {
+ public:
+  MatmulNode(const Tensor& a, const Tensor& b) : Node("matmul"), a_info_(a), b_info_(b) {
+    add_input(a);
+    add_input(b);
+    if (needs(1)) a_ = save(a);
+    if (needs(0)) b_ = save(b);
+  }
+  void apply(Gradients& grads) override {
+    const Tensor& grad = grads.y();
+    if (grads.wants(0)) {
+      grads.set(0, a_info_.fit(raw::matmul(grad, transposed(b_.get(*this)))));
+    }
+    if (!grads.wants(1)) return;
+    const Tensor& a = a_.get(*this);
+    // One matrix b for a whole batch: the batch is summed inside a single product.
+    const bool shared = b_info_.shape().size() == 2 && a.dim() == grad.dim();
+    grads.set(1, b_info_.fit(shared ? raw::matmul(transposed(rows(a)), rows(grad))
+                                    : raw::matmul(transposed(a), grad)));
+  }
+
+ private:
+  void release_saved() override {
+    a_.reset();
+    b_.reset();
+  }
+  Operand a_info_, b_info_;
+  SavedTensor a_, b_;
+};
+
+// x [..,in], w [out,in], bias [out] -> [..,out]
+class LinearNode final : public Node {
+ public:
+  LinearNode(const Tensor& x, const Tensor& w, const Tensor& bias)
+      : Node("linear"), x_shape_(x.shape()) {
+    add_input(x);
+    add_input(w);
+    if (bias.defined()) add_input(bias);
+    if (needs(1)) x_ = save(x);
+    if (needs(0)) w_ = save(w);
+  }
+  void apply(Gradients& grads) override {
+    const Tensor grad = rows(grads.y());
+    if (grads.wants(0)) {
+      grads.set(0, raw::reshape(raw::matmul(grad, w_.get(*this)), x_shape_));
+    }
+    if (grads.wants(1)) grads.set(1, raw::matmul(transposed(grad), rows(x_.get(*this))));
+    if (grads.inputs() > 2 && grads.wants(2)) grads.set(2, raw::sum(grad, {0}));
+  }
+
+ private:
+  void release_saved() override {
+    x_.reset();
+    w_.reset();
+  }
+  Shape x_shape_;
+  SavedTensor x_, w_;
+};
+
+}  // namespace
+
+Tensor matmul(const Tensor& a, const Tensor& b) {
+  Tensor y = raw::matmul(a, b);
+  return recording(a, b) ? record<MatmulNode>(std::move(y), a, b) : y;
+}
+
+Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias) {
+  Tensor y = raw::linear(x, w, bias);
+  return recording(x, w, bias) ? record<LinearNode>(std::move(y), x, w, bias) : y;
+}
+
+}  // namespace weft

@@ -1,0 +1,74 @@
+#include "weft/nn/conv.h"
+
+#include "weft/core/error.h"
+#include "weft/nn/init.h"
+
+namespace weft::nn {
+
+namespace {
+
+void check(const char* op, std::int64_t in, std::int64_t out, Pair kernel, const ConvOptions& o) {
+  WEFT_CHECK(in > 0 && out > 0 && kernel.h > 0 && kernel.w > 0, InvalidArgument, op,
+             "channels and kernel must be positive, got in ", in, ", out ", out, ", kernel ",
+             kernel.h, "x", kernel.w);
+  WEFT_CHECK(o.groups > 0 && in % o.groups == 0 && out % o.groups == 0, InvalidArgument, op,
+             "groups ", o.groups, " must divide in ", in, " and out ", out);
+  WEFT_CHECK(o.stride.h > 0 && o.stride.w > 0 && o.dilation.h > 0 && o.dilation.w > 0 &&
+                 o.padding.h >= 0 && o.padding.w >= 0,
+             InvalidArgument, op, "stride and dilation must be positive, padding not negative");
+}
+
+Conv2dParams to_params(const ConvOptions& o) {
+  Conv2dParams params;
+  params.stride = o.stride;
+  params.padding = o.padding;
+  params.dilation = o.dilation;
+  params.groups = o.groups;
+  params.output_padding = o.output_padding;
+  return params;
+}
+
+std::string describe(std::int64_t in, std::int64_t out, Pair kernel, const ConvOptions& o) {
+  const auto pair = [](Pair p) { return weft::detail::concat("(", p.h, ", ", p.w, ")"); };
+  std::string text = weft::detail::concat(in, ", ", out, ", kernel_size=", pair(kernel),
+                                          ", stride=", pair(o.stride));
+  if (!(o.padding == Pair(0))) text += ", padding=" + pair(o.padding);
+  if (!(o.dilation == Pair(1))) text += ", dilation=" + pair(o.dilation);
+  if (!(o.output_padding == Pair(0))) text += ", output_padding=" + pair(o.output_padding);
+  if (o.groups != 1) text += ", groups=" + std::to_string(o.groups);
+  if (!o.bias) text += ", bias=False";
+  return text;
+}
+
+}  // namespace
+
+Conv2d::Conv2d(std::int64_t in, std::int64_t out, Pair kernel, const ConvOptions& options)
+    : params_(to_params(options)) {
+  check("Conv2d", in, out, kernel, options);
+  WEFT_CHECK(options.output_padding == Pair(0), InvalidArgument, "Conv2d",
+             "output_padding belongs to ConvTranspose2d");
+  weight = parameter("weight", empty({out, in / options.groups, kernel.h, kernel.w}));
+  if (options.bias) bias = parameter("bias", empty({out}));
+  init::default_weight_and_bias(weight, bias);
+  set_description(describe(in, out, kernel, options));
+}
+
+ConvTranspose2d::ConvTranspose2d(std::int64_t in, std::int64_t out, Pair kernel,
+                                 const ConvOptions& options)
+    : params_(to_params(options)) {
+  check("ConvTranspose2d", in, out, kernel, options);
+  const auto fits = [](std::int64_t extra, std::int64_t stride, std::int64_t dilation) {
+    return extra >= 0 && (extra < stride || extra < dilation);
+  };
+  WEFT_CHECK((options.output_padding == Pair(0)) ||
+                 (fits(options.output_padding.h, options.stride.h, options.dilation.h) &&
+                  fits(options.output_padding.w, options.stride.w, options.dilation.w)),
+             InvalidArgument, "ConvTranspose2d",
+             "output_padding must be smaller than stride or dilation");
+  weight = parameter("weight", empty({in, out / options.groups, kernel.h, kernel.w}));
+  if (options.bias) bias = parameter("bias", empty({out}));
+  init::default_weight_and_bias(weight, bias);
+  set_description(describe(in, out, kernel, options));
+}
+
+}  // namespace weft::nn

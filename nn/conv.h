@@ -1,0 +1,57 @@
+// Convolution layers over images.
+#pragma once
+
+#include <array>
+
+#include "weft/nn/module.h"
+
+namespace weft::nn {
+
+/// (height, width); one number stands for both.
+struct Pair {
+  std::int64_t h = 0, w = 0;
+  Pair(std::int64_t both) : h(both), w(both) {}
+  Pair(int both) : h(both), w(both) {}
+  Pair(std::int64_t height, std::int64_t width) : h(height), w(width) {}
+  operator std::array<std::int64_t, 2>() const { return {h, w}; }
+  friend bool operator==(const Pair&, const Pair&) = default;
+};
+
+/// PyTorch's defaults. output_padding belongs to ConvTranspose2d alone.
+struct ConvOptions {
+  Pair stride = 1;
+  Pair padding = 0;
+  Pair dilation = 1;
+  std::int64_t groups = 1;
+  bool bias = true;
+  Pair output_padding = 0;
+};
+
+/// Cross-correlation. x [N,in,H,W] -> [N,out,Ho,Wo], Ho = (H + 2 p - d (k-1) - 1) / s + 1.
+/// weight [out,in/groups,kh,kw], bias [out]. Throws Shape for another number of channels or a kernel
+/// larger than the padded image.
+class Conv2d : public Module<Conv2d> {
+ public:
+  Conv2d(std::int64_t in, std::int64_t out, Pair kernel, const ConvOptions& options = {});
+  Tensor forward(const Tensor& x) { return conv2d(x, weight, bias, params_); }
+
+  Parameter weight, bias;
+
+ private:
+  Conv2dParams params_;
+};
+
+/// The gradient of Conv2d as a layer. x [N,in,H,W] -> [N,out,Ho,Wo],
+/// Ho = (H-1) s - 2 p + d (k-1) + output_padding + 1. weight [in,out/groups,kh,kw], bias [out].
+class ConvTranspose2d : public Module<ConvTranspose2d> {
+ public:
+  ConvTranspose2d(std::int64_t in, std::int64_t out, Pair kernel, const ConvOptions& options = {});
+  Tensor forward(const Tensor& x) { return conv_transpose2d(x, weight, bias, params_); }
+
+  Parameter weight, bias;
+
+ private:
+  Conv2dParams params_;
+};
+
+}  // namespace weft::nn

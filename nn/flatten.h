@@ -1,0 +1,33 @@
+// Layers that change the shape alone.
+#pragma once
+
+#include "weft/nn/module.h"
+
+namespace weft::nn {
+
+/// Joins dimensions start..end (inclusive): [N,C,H,W] -> [N,C*H*W] by default.
+class Flatten : public Module<Flatten> {
+ public:
+  explicit Flatten(int start_dim = 1, int end_dim = -1) : start_dim_(start_dim), end_dim_(end_dim) {
+    set_description(weft::detail::concat("start_dim=", start_dim, ", end_dim=", end_dim));
+  }
+  Tensor forward(const Tensor& x) { return x.flatten(start_dim_, end_dim_); }
+
+ private:
+  int start_dim_, end_dim_;
+};
+
+/// Splits dimension `dim` into `sizes` (one may be -1): Unflatten(1, {64, 24, 24}).
+class Unflatten : public Module<Unflatten> {
+ public:
+  Unflatten(int dim, const Shape& sizes) : dim_(dim), sizes_(sizes) {
+    set_description(weft::detail::concat("dim=", dim, ", unflattened_size=", sizes));
+  }
+  Tensor forward(const Tensor& x) { return x.unflatten(dim_, sizes_); }
+
+ private:
+  int dim_;
+  Shape sizes_;
+};
+
+}  // namespace weft::nn

@@ -1,0 +1,18 @@
+// Fully connected layer.
+#pragma once
+
+#include "weft/nn/module.h"
+
+namespace weft::nn {
+
+/// y = x weight^T + bias. x [..,in] -> [..,out]; weight [out,in], bias [out] or none.
+/// Starts as PyTorch's: both U(+-1/sqrt(in)). Throws Shape when x's last dimension is not `in`.
+class Linear : public Module<Linear> {
+ public:
+  Linear(std::int64_t in, std::int64_t out, bool with_bias = true);
+  Tensor forward(const Tensor& x) { return linear(x, weight, bias); }
+
+  Parameter weight, bias;
+};
+
+}  // namespace weft::nn

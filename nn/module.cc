@@ -1,0 +1,347 @@
+#include "weft/nn/module.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "weft/autograd/autograd.h"
+#include "weft/core/error.h"
+
+namespace weft::nn {
+
+namespace detail {
+
+struct ModuleNode {
+  struct Entry {
+    std::string name;
+    Tensor tensor;
+    bool is_buffer;
+  };
+
+  std::string name;
+  std::string type_name;
+  std::string description;
+  bool training = true;
+  std::vector<Entry> tensors;
+  std::vector<std::shared_ptr<ModuleNode>> children;
+
+  bool has(const std::string& wanted) const {
+    return std::any_of(tensors.begin(), tensors.end(),
+                       [&](const Entry& e) { return e.name == wanted; }) ||
+           std::any_of(children.begin(), children.end(),
+                       [&](const auto& c) { return c->name == wanted; });
+  }
+
+  template <class F>
+  void visit(const std::string& prefix, F&& f, bool recurse = true) {
+    for (Entry& entry : tensors) f(prefix + entry.name, entry);
+    if (!recurse) return;
+    for (const auto& c : children) c->visit(prefix + c->name + ".", f);
+  }
+
+  void post_order(const std::shared_ptr<ModuleNode>& self,
+                  const std::function<void(ModuleBase&)>& f) {
+    for (const auto& c : children) c->post_order(c, f);
+    ModuleBase handle(self);
+    f(handle);
+  }
+
+  std::int64_t own_parameter_count() const {
+    std::int64_t count = 0;
+    for (const Entry& e : tensors)
+      if (!e.is_buffer) count += e.tensor.numel();
+    return count;
+  }
+};
+
+namespace {
+
+// Gives the tensor another value of any shape, dtype or device while every handle on it, its place
+// as a leaf and its hooks stay.
+void set_data(const Tensor& tensor, const Tensor& value) {
+  TensorImpl& to = *tensor.impl();
+  const TensorImpl& from = *value.impl();
+  to.storage = from.storage;
+  to.offset = from.offset;
+  to.shape = from.shape;
+  to.strides = from.strides;
+  to.dtype = from.dtype;
+}
+
+thread_local CloneScope::Impl* current_clone = nullptr;
+
+}  // namespace
+
+struct CloneScope::Impl {
+  std::unordered_map<const ModuleNode*, std::shared_ptr<ModuleNode>> nodes;
+  std::unordered_map<const TensorImpl*, Tensor> tensors;
+  std::unordered_map<const void*, std::string> not_copied;  // original -> name
+  Impl* outer = nullptr;
+
+  std::shared_ptr<ModuleNode> copy(const std::shared_ptr<ModuleNode>& node,
+                                   const std::string& prefix) {
+    if (auto found = nodes.find(node.get()); found != nodes.end()) return found->second;
+    auto fresh = std::make_shared<ModuleNode>(*node);
+    for (auto& entry : fresh->tensors) {
+      Tensor& mine = tensors[entry.tensor.impl()];
+      if (!mine.defined()) {
+        mine = raw::clone(entry.tensor);
+        if (entry.tensor.requires_grad()) mine.set_requires_grad();
+        not_copied[entry.tensor.impl()] = prefix + entry.name;
+      }
+      entry.tensor = mine;
+    }
+    for (auto& c : fresh->children) c = copy(c, prefix + c->name + ".");
+    nodes[node.get()] = fresh;
+    not_copied[node.get()] = prefix.empty() ? "the module" : prefix.substr(0, prefix.size() - 1);
+    return fresh;
+  }
+};
+
+CloneScope::CloneScope(const std::shared_ptr<ModuleNode>& root) : impl_(std::make_unique<Impl>()) {
+  impl_->copy(root, "");
+  impl_->outer = std::exchange(current_clone, impl_.get());
+}
+
+CloneScope::~CloneScope() { current_clone = impl_->outer; }
+
+void CloneScope::check_complete() const {
+  if (impl_->not_copied.empty()) return;
+  std::vector<std::string> names;
+  for (const auto& [original, name] : impl_->not_copied) names.push_back(name);
+  std::sort(names.begin(), names.end());
+  WEFT_THROW(InvalidArgument, "clone", names.front(),
+             " is still shared with the original: hold parameters as nn::Parameter and modules as "
+             "members, nn::Sequential or std::vector, not as Tensor or behind a shared pointer");
+}
+
+bool cloning() { return current_clone != nullptr; }
+
+std::string short_type_name(std::string_view pretty) {
+  // "... type_name_of() [with T = weft::nn::Conv2d; ...]" (gcc), "... [T = weft::nn::Conv2d]" (clang)
+  const auto start = pretty.find("T = ") + 4;
+  std::string_view name = pretty.substr(start, pretty.find_first_of(";]", start) - start);
+  if (const auto arguments = name.find('<'); arguments != std::string_view::npos)
+    name = name.substr(0, arguments);
+  if (const auto scope = name.rfind("::"); scope != std::string_view::npos)
+    name = name.substr(scope + 2);
+  return std::string(name);
+}
+
+}  // namespace detail
+
+using detail::ModuleNode;
+
+Parameter::Parameter(const Parameter& other) : Tensor(other) {
+  if (!detail::current_clone || !other.defined()) return;
+  const auto found = detail::current_clone->tensors.find(other.impl());
+  if (found == detail::current_clone->tensors.end()) return;
+  static_cast<Tensor&>(*this) = found->second;
+  detail::current_clone->not_copied.erase(other.impl());
+}
+
+Parameter& Parameter::operator=(const Parameter& other) {
+  Parameter copy(other);
+  return *this = std::move(copy);
+}
+
+ModuleBase::ModuleBase(std::string type_name) : node_(std::make_shared<ModuleNode>()) {
+  node_->type_name = std::move(type_name);
+}
+
+ModuleBase::ModuleBase(const ModuleBase& other) : node_(other.node_) {
+  if (!detail::current_clone) return;
+  const auto found = detail::current_clone->nodes.find(other.node_.get());
+  if (found == detail::current_clone->nodes.end()) return;
+  node_ = found->second;
+  detail::current_clone->not_copied.erase(other.node_.get());
+}
+
+ModuleBase& ModuleBase::operator=(const ModuleBase& other) {
+  ModuleBase copy(other);
+  return *this = std::move(copy);
+}
+
+const std::string& ModuleBase::name() const { return node_->name; }
+const std::string& ModuleBase::type_name() const { return node_->type_name; }
+
+const char* ModuleBase::path_name() const {
+  return node_->name.empty() ? nullptr : node_->name.c_str();
+}
+
+namespace {
+
+NamedTensors collect(ModuleNode& node, bool buffers, bool recurse) {
+  NamedTensors result;
+  std::unordered_set<const TensorImpl*> seen;
+  node.visit("", [&](const std::string& name, ModuleNode::Entry& entry) {
+    if (entry.is_buffer == buffers && seen.insert(entry.tensor.impl()).second)
+      result.emplace_back(name, entry.tensor);
+  }, recurse);
+  return result;
+}
+
+template <class F>
+void for_each_tensor(ModuleNode& node, F&& f) {
+  std::unordered_set<const TensorImpl*> seen;
+  node.visit("", [&](const std::string&, ModuleNode::Entry& entry) {
+    if (seen.insert(entry.tensor.impl()).second) f(entry);
+  });
+}
+
+void check_name(const ModuleNode& node, const std::string& name) {
+  WEFT_CHECK(!name.empty() && name.find('.') == std::string::npos, InvalidArgument, "module",
+             "a name must be non-empty and without dots, got '", name, "'");
+  WEFT_CHECK(!node.has(name), InvalidArgument, "module", node.type_name, " already has a '", name,
+             "'");
+}
+
+}  // namespace
+
+Parameter ModuleBase::parameter(const std::string& name, Tensor value) {
+  check_name(*node_, name);
+  value.set_requires_grad();
+  node_->tensors.push_back({name, value, false});
+  return Parameter(std::move(value));
+}
+
+Parameter ModuleBase::buffer(const std::string& name, Tensor value) {
+  check_name(*node_, name);
+  node_->tensors.push_back({name, value, true});
+  return Parameter(std::move(value));
+}
+
+void ModuleBase::add_child(const std::string& name, ModuleBase& module) {
+  check_name(*node_, name);
+  module.node_->name = name;
+  node_->children.push_back(module.node_);
+}
+
+void ModuleBase::set_description(std::string text) { node_->description = std::move(text); }
+
+NamedTensors ModuleBase::named_parameters(bool recurse) const {
+  return collect(*node_, false, recurse);
+}
+NamedTensors ModuleBase::named_buffers(bool recurse) const { return collect(*node_, true, recurse); }
+
+std::vector<Tensor> ModuleBase::parameters() const {
+  std::vector<Tensor> result;
+  for (auto& [name, tensor] : named_parameters()) result.push_back(std::move(tensor));
+  return result;
+}
+
+std::int64_t ModuleBase::parameter_count() const {
+  std::int64_t count = 0;
+  for (const auto& [name, tensor] : named_parameters()) count += tensor.numel();
+  return count;
+}
+
+bool ModuleBase::is_training() const { return node_->training; }
+
+void ModuleBase::train(bool training) {
+  apply([&](ModuleBase& m) { m.node_->training = training; });
+}
+
+void ModuleBase::to(Device device) {
+  for_each_tensor(*node_, [&](ModuleNode::Entry& e) {
+    const Tensor grad = e.is_buffer ? Tensor() : e.tensor.grad();
+    detail::set_data(e.tensor, raw::to(e.tensor, device));
+    if (grad.defined()) e.tensor.set_grad(raw::to(grad, device));
+  });
+}
+
+void ModuleBase::to(DType dtype) {
+  for_each_tensor(*node_, [&](ModuleNode::Entry& e) {
+    if (!is_floating(e.tensor.dtype())) return;
+    const Tensor grad = e.is_buffer ? Tensor() : e.tensor.grad();
+    detail::set_data(e.tensor, raw::to(e.tensor, dtype));
+    if (grad.defined()) e.tensor.set_grad(raw::to(grad, dtype));
+  });
+}
+
+void ModuleBase::requires_grad(bool requires_grad) {
+  for (const auto& [name, tensor] : named_parameters()) tensor.set_requires_grad(requires_grad);
+}
+
+void ModuleBase::zero_grad() {
+  for (const auto& [name, tensor] : named_parameters()) autograd::zero_grad(tensor);
+}
+
+void ModuleBase::apply(const std::function<void(ModuleBase&)>& f) { node_->post_order(node_, f); }
+
+NamedTensors ModuleBase::state_dict() const {
+  NamedTensors result;
+  node_->visit("", [&](const std::string& name, ModuleNode::Entry& entry) {
+    result.emplace_back(name, raw::alias(entry.tensor));
+  });
+  return result;
+}
+
+LoadResult ModuleBase::load_state_dict(const NamedTensors& values, bool strict) {
+  std::unordered_map<std::string, Tensor> by_name;
+  for (const auto& [name, tensor] : values) {
+    WEFT_CHECK(by_name.emplace(name, tensor).second, InvalidArgument, "load_state_dict", "'", name,
+               "' is given twice");
+  }
+  LoadResult result;
+  std::string wrong_shapes;
+  std::vector<std::pair<Tensor, Tensor>> copies;
+  for (const auto& [name, mine] : state_dict()) {
+    const auto found = by_name.find(name);
+    if (found == by_name.end()) {
+      result.missing.push_back(name);
+      continue;
+    }
+    if (found->second.shape() == mine.shape()) {
+      copies.emplace_back(mine, found->second);
+    } else {
+      wrong_shapes += "\n  " + name + ": " + weft::to_string(found->second.shape()) +
+                      ", the model has " + weft::to_string(mine.shape());
+    }
+    by_name.erase(found);
+  }
+  for (const auto& [name, tensor] : values)
+    if (by_name.count(name)) result.unexpected.push_back(name);
+
+  std::string problems;
+  const auto list = [&](const char* title, const std::vector<std::string>& names) {
+    if (names.empty()) return;
+    problems += std::string("\n") + title + ":";
+    for (const std::string& n : names) problems += " " + n;
+  };
+  if (strict) {
+    list("missing", result.missing);
+    list("unexpected", result.unexpected);
+  }
+  if (!wrong_shapes.empty()) problems += "\nother shapes:" + wrong_shapes;
+  WEFT_CHECK(problems.empty(), InvalidArgument, "load_state_dict",
+             "these values are of another model than ", type_name(), ":", problems);
+  for (const auto& [mine, value] : copies) raw::copy_(mine, value);
+  return result;
+}
+
+namespace {
+
+std::string with_commas(std::int64_t n) {
+  std::string text = std::to_string(n);
+  for (int at = static_cast<int>(text.size()) - 3; at > 0; at -= 3) text.insert(at, ",");
+  return text;
+}
+
+std::string describe(const ModuleNode& node, const std::string& indent) {
+  const std::int64_t own = node.own_parameter_count();
+  const std::string count = own ? "  # " + with_commas(own) + " parameters" : "";
+  if (node.children.empty()) return node.type_name + "(" + node.description + ")" + count;
+  std::string text = node.type_name + "(" + count + "\n";
+  for (const auto& c : node.children)
+    text += indent + "  (" + c->name + "): " + describe(*c, indent + "  ") + "\n";
+  return text + indent + ")";
+}
+
+}  // namespace
+
+std::string ModuleBase::to_string() const {
+  return describe(*node_, "") + "\n" + with_commas(parameter_count()) + " parameters";
+}
+
+}  // namespace weft::nn

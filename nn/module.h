@@ -1,0 +1,192 @@
+// Module: named parameters, buffers and children, without inheritance games.
+//
+//   struct Encoder : nn::Module<Encoder> {
+//     nn::Conv2d conv = child("conv", nn::Conv2d(1, 8, 3));
+//     nn::Parameter scale = parameter("scale", ones({8, 1, 1}));
+//     Tensor forward(const Tensor& x) { return relu(conv(x)) * scale; }
+//   };
+//
+// A module is a handle on a shared node (its name, tensors, children). So moving or copying a user's
+// struct keeps everything connected: a copy is the same module, as in Python. nn::clone makes an
+// independent one, also of a user's own struct, without user code.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "weft/autograd/ops.h"
+#include "weft/core/thread_state.h"
+#include "weft/core/trace.h"
+
+namespace weft::nn {
+
+using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
+
+/// A tensor that belongs to a module. Copying shares it; inside nn::clone a copy becomes the clone's
+/// own tensor, which is why members hold Parameter, not Tensor.
+class Parameter : public Tensor {
+ public:
+  Parameter() = default;
+  explicit Parameter(Tensor tensor) : Tensor(std::move(tensor)) {}
+  Parameter(const Parameter& other);
+  Parameter(Parameter&&) = default;
+  Parameter& operator=(const Parameter& other);
+  Parameter& operator=(Parameter&&) = default;
+};
+
+/// What load_state_dict did not find or not expect.
+struct LoadResult {
+  std::vector<std::string> missing;
+  std::vector<std::string> unexpected;
+};
+
+namespace detail {
+struct ModuleNode;
+}
+
+/// The part of a module that does not depend on its type. Also usable as a handle on any module of
+/// a tree (apply).
+class ModuleBase {
+ public:
+  ModuleBase(const ModuleBase& other);
+  ModuleBase(ModuleBase&&) = default;
+  ModuleBase& operator=(const ModuleBase& other);
+  ModuleBase& operator=(ModuleBase&&) = default;
+
+  /// The name under which the parent registered it; empty at the root.
+  const std::string& name() const;
+  /// "Conv2d"
+  const std::string& type_name() const;
+
+  /// In order of registration, depth first; names joined by dots. A tensor registered twice is
+  /// listed once.
+  NamedTensors named_parameters(bool recurse = true) const;
+  NamedTensors named_buffers(bool recurse = true) const;
+  std::vector<Tensor> parameters() const;
+  std::int64_t parameter_count() const;
+
+  bool is_training() const;
+  /// Sets the mode of this module and all below it.
+  void train(bool training = true);
+  void eval() { train(false); }
+
+  /// Moves or converts parameters, their gradients and buffers in place: handles stay valid. Dtype
+  /// conversion touches floating tensors only.
+  void to(Device device);
+  void to(DType dtype);
+  void requires_grad(bool requires_grad);
+  void zero_grad();
+
+  /// Calls f for this module and every one below it, children first (as PyTorch's apply).
+  void apply(const std::function<void(ModuleBase&)>& f);
+
+  /// Parameters and buffers by name, sharing memory with the module.
+  NamedTensors state_dict() const;
+  /// Copies values in, across devices and dtypes. strict: throws InvalidArgument listing every
+  /// missing, unexpected and differently shaped name, before anything is changed. Otherwise only
+  /// shapes must fit.
+  LoadResult load_state_dict(const NamedTensors& values, bool strict = true);
+
+  /// PyTorch's layout, with the number of parameters behind each line that has some.
+  std::string to_string() const;
+
+ protected:
+  explicit ModuleBase(std::string type_name);
+
+  /// Registers a trainable tensor under `name`. Throws InvalidArgument when the name is taken, empty
+  /// or contains a dot.
+  Parameter parameter(const std::string& name, Tensor value);
+  /// Registers a tensor that is saved but not trained.
+  Parameter buffer(const std::string& name, Tensor value);
+  /// Registers a module and hands it back: `nn::Linear fc = child("fc", nn::Linear(4, 2));`
+  template <class M>
+  M child(const std::string& name, M module) {
+    add_child(name, module);
+    return module;
+  }
+  void add_child(const std::string& name, ModuleBase& module);
+  /// What to_string shows between the parentheses.
+  void set_description(std::string text);
+
+  const char* path_name() const;
+
+ private:
+  friend struct detail::ModuleNode;
+  explicit ModuleBase(std::shared_ptr<detail::ModuleNode> node) : node_(std::move(node)) {}
+  template <class M>
+  friend M clone(const M& module);
+
+  std::shared_ptr<detail::ModuleNode> node_;
+};
+
+namespace detail {
+
+/// "Conv2d" from the compiler's spelling of the type.
+std::string short_type_name(std::string_view pretty_function);
+
+template <class T>
+std::string type_name_of() {
+  return short_type_name(__PRETTY_FUNCTION__);
+}
+
+/// Deep-copies a tree of nodes; while it lives, copies made by this thread of modules and parameters
+/// of that tree are rewired to the new nodes.
+class CloneScope {
+ public:
+  explicit CloneScope(const std::shared_ptr<ModuleNode>& root);
+  ~CloneScope();
+  CloneScope(const CloneScope&) = delete;
+  CloneScope& operator=(const CloneScope&) = delete;
+  /// Throws InvalidArgument naming a parameter or module that the copy still shares with the
+  /// original (held as a plain Tensor, or behind a shared pointer).
+  void check_complete() const;
+
+  struct Impl;
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Whether the calling thread is inside nn::clone.
+bool cloning();
+
+}  // namespace detail
+
+/// Base of every module; Self is the derived struct, which offers forward(...) with any parameters
+/// and result.
+template <class Self>
+class Module : public ModuleBase {
+ public:
+  Module() : ModuleBase(detail::type_name_of<Self>()) {}
+
+  /// Runs forward with this module's name on the path that errors and spans show.
+  template <class... Args>
+  decltype(auto) operator()(Args&&... args) {
+    PathScope scope(path_name());
+    return static_cast<Self&>(*this).forward(std::forward<Args>(args)...);
+  }
+};
+
+/// An independent deep copy: own parameters and buffers on the same device, same mode.
+template <class M>
+M clone(const M& module) {
+  detail::CloneScope scope(module.node_);
+  M copy(module);
+  scope.check_complete();
+  return copy;
+}
+
+/// A deep copy on another device.
+template <class M>
+M replicate(const M& module, Device device) {
+  M copy = clone(module);
+  copy.to(device);
+  return copy;
+}
+
+}  // namespace weft::nn

@@ -1,0 +1,279 @@
+// Modules: names, state, copies, printing, paths in errors.
+#include "weft/nn/module.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "weft/tests/nn/goldens.h"
+#include "weft/autograd/autograd.h"
+#include "weft/core/error.h"
+#include "weft/nn/activation.h"
+#include "weft/nn/conv.h"
+#include "weft/nn/linear.h"
+#include "weft/nn/sequential.h"
+
+namespace weft {
+namespace {
+
+struct Block : nn::Module<Block> {
+  nn::Linear fc1 = child("fc1", nn::Linear(4, 3));
+  nn::Parameter scale = parameter("scale", ones({3}));
+  nn::Parameter count = buffer("count", zeros({}, DType::i64));
+  Tensor forward(const Tensor& x) { return relu(fc1(x)) * scale; }
+};
+
+struct Net : nn::Module<Net> {
+  Block block = child("block", Block());
+  nn::Sequential head =
+      child("head", nn::Sequential(nn::Linear(3, 2), nn::ReLU(), nn::Linear(2, 2, false)));
+  Tensor forward(const Tensor& x) { return head(block(x)); }
+};
+
+std::vector<std::string> names_of(const nn::NamedTensors& tensors) {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : tensors) names.push_back(name);
+  return names;
+}
+
+std::string message_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  ADD_FAILURE() << "nothing thrown";
+  return "";
+}
+
+TEST(Module, NamesTensorsByPathInOrder) {
+  Net net;
+  EXPECT_EQ(names_of(net.named_parameters()),
+            (std::vector<std::string>{"block.scale", "block.fc1.weight", "block.fc1.bias",
+                                      "head.0.weight", "head.0.bias", "head.2.weight"}));
+  EXPECT_EQ(names_of(net.named_buffers()), (std::vector<std::string>{"block.count"}));
+  EXPECT_EQ(net.parameter_count(), 3 + 12 + 3 + 6 + 2 + 4);
+  EXPECT_TRUE(net.block.named_parameters(false)[0].second.same(net.block.scale));
+  EXPECT_EQ(net.block.named_parameters(false).size(), 1u);
+}
+
+TEST(Module, StaysConnectedAfterMove) {
+  auto make = [] {
+    Net net;
+    Net other = std::move(net);
+    return other;
+  };
+  Net net = make();
+  net.block.fc1.weight.set_grad(ones({3, 4}));
+  EXPECT_TRUE(net.named_parameters()[1].second.grad().defined());
+  net.to(DType::f64);
+  EXPECT_EQ(net.block.fc1.weight.dtype(), DType::f64);
+  EXPECT_EQ(net.block.fc1.weight.grad().dtype(), DType::f64);
+  EXPECT_EQ(net.block.count.dtype(), DType::i64);
+  EXPECT_EQ(net(zeros({5, 4}, DType::f64)).shape(), (Shape{5, 2}));
+}
+
+TEST(Module, CopyIsTheSameModuleAndCloneIsNot) {
+  Net net;
+  Net same = net;
+  EXPECT_TRUE(same.block.scale.same(net.block.scale));
+
+  net.eval();
+  Net copy = nn::clone(net);
+  EXPECT_FALSE(copy.is_training());
+  EXPECT_FALSE(copy.block.scale.same(net.block.scale));
+  EXPECT_TRUE(copy.block.scale.is_leaf());
+  EXPECT_TRUE(copy.block.scale.requires_grad());
+  EXPECT_EQ(names_of(copy.state_dict()), names_of(net.state_dict()));
+  const Tensor x = rand({5, 4});
+  EXPECT_EQ(copy(x).to_vector<float>(), net(x).to_vector<float>());
+
+  // Each way the clone reaches a tensor leads to the clone's own.
+  {
+    NoGrad guard;
+    for (const auto& [name, tensor] : copy.named_parameters()) tensor.fill_(0);
+  }
+  EXPECT_EQ(copy(x).to_vector<float>(), std::vector<float>(10, 0.f));
+  EXPECT_NE(net.block.scale.to_vector<float>(), copy.block.scale.to_vector<float>());
+  EXPECT_EQ(copy.block.scale.to_vector<float>(), std::vector<float>(3, 0.f));
+}
+
+TEST(Module, CloneKeepsTiedParametersTied) {
+  struct Tied : nn::Module<Tied> {
+    nn::Parameter a = parameter("a", ones({2}));
+    nn::Parameter b = parameter("b", a);
+    Tensor forward(const Tensor& x) { return x * a * b; }
+  };
+  Tied tied;
+  EXPECT_EQ(tied.parameters().size(), 1u);
+  Tied copy = nn::clone(tied);
+  EXPECT_TRUE(copy.a.same(copy.b));
+  EXPECT_FALSE(copy.a.same(tied.a));
+}
+
+TEST(Module, CloneRefusesWhatItCannotReach) {
+  struct Hidden : nn::Module<Hidden> {
+    Tensor weight = parameter("weight", ones({2}));  // a plain Tensor keeps sharing
+    Tensor forward(const Tensor& x) { return x * weight; }
+  };
+  Hidden hidden;
+  const std::string message = message_of([&] { nn::clone(hidden); });
+  EXPECT_NE(message.find("[clone] weight is still shared with the original"), std::string::npos)
+      << message;
+}
+
+TEST(Module, VectorOfModulesClones) {
+  struct Stack : nn::Module<Stack> {
+    std::vector<nn::Linear> layers;
+    Stack() {
+      for (int i = 0; i < 3; ++i)
+        layers.push_back(child("layer" + std::to_string(i), nn::Linear(2, 2)));
+    }
+    Tensor forward(Tensor x) {
+      for (auto& l : layers) x = l(x);
+      return x;
+    }
+  };
+  Stack stack;
+  Stack copy = nn::clone(stack);
+  EXPECT_FALSE(copy.layers[2].weight.same(stack.layers[2].weight));
+  const Tensor x = rand({1, 2});
+  EXPECT_EQ(copy(x).to_vector<float>(), stack(x).to_vector<float>());
+}
+
+TEST(Module, ReplicatesOntoAnotherDevice) {
+  set_host_devices(2);
+  Net net;
+  Net replica = nn::replicate(net, "cpu:1");
+  EXPECT_EQ(replica.block.fc1.weight.device(), Device("cpu:1"));
+  EXPECT_EQ(net.block.fc1.weight.device(), Device("cpu:0"));
+  const Tensor x = rand({5, 4});
+  const Tensor y = replica(x.to("cpu:1"));
+  EXPECT_EQ(y.device(), Device("cpu:1"));
+  EXPECT_EQ(y.to_vector<float>(), net(x).to_vector<float>());
+}
+
+TEST(Module, LoadsStrictlyOrNot) {
+  Net from, to;
+  auto state = from.state_dict();
+  to.load_state_dict(state);
+  EXPECT_EQ(to.head.state_dict()[0].second.to_vector<float>(),
+            from.head.state_dict()[0].second.to_vector<float>());
+
+  const auto before = to.block.scale.to_vector<float>();
+  state.erase(state.begin() + 3);  // block.fc1.bias
+  state.emplace_back("extra", ones({1}));
+  state[0].second = full({3}, 9);
+  const std::string message = message_of([&] { to.load_state_dict(state); });
+  EXPECT_NE(message.find("missing: block.fc1.bias"), std::string::npos) << message;
+  EXPECT_NE(message.find("unexpected: extra"), std::string::npos) << message;
+  EXPECT_EQ(to.block.scale.to_vector<float>(), before);
+
+  const nn::LoadResult result = to.load_state_dict(state, false);
+  EXPECT_EQ(result.missing, std::vector<std::string>{"block.fc1.bias"});
+  EXPECT_EQ(result.unexpected, std::vector<std::string>{"extra"});
+  EXPECT_EQ(to.block.scale.to_vector<float>(), std::vector<float>(3, 9.f));
+
+  state[0].second = ones({4});
+  EXPECT_NE(message_of([&] { to.load_state_dict(state, false); })
+                .find("block.scale: [4], the model has [3]"),
+            std::string::npos);
+}
+
+TEST(Module, ErrorsNameTheModulePath) {
+  Net net;
+  const std::string message = message_of([&] { net(ones({5, 7})); });
+  EXPECT_NE(message.find("in block.fc1"), std::string::npos) << message;
+}
+
+TEST(Module, TrainModeReachesEveryChild) {
+  Net net;
+  net.eval();
+  EXPECT_FALSE(net.block.fc1.is_training());
+  net.train();
+  EXPECT_TRUE(net.block.fc1.is_training());
+}
+
+TEST(Module, AppliesChildrenFirst) {
+  Net net;
+  std::vector<std::string> types;
+  net.apply([&](nn::ModuleBase& m) { types.push_back(m.type_name()); });
+  EXPECT_EQ(types, (std::vector<std::string>{"Linear", "Block", "Linear", "ReLU", "Linear",
+                                             "Sequential", "Net"}));
+}
+
+TEST(Module, RefusesNamesTakenOrUnfit) {
+  struct Bad : nn::Module<Bad> {
+    explicit Bad(const std::string& name) {
+      parameter("a", ones({1}));
+      parameter(name, ones({1}));
+    }
+    Tensor forward(const Tensor& x) { return x; }
+  };
+  EXPECT_NE(message_of([] { Bad("a"); }).find("Bad already has a 'a'"), std::string::npos);
+  EXPECT_NE(message_of([] { Bad("a.b"); }).find("without dots"), std::string::npos);
+}
+
+TEST(Module, PrintsAsPyTorchWithCounts) {
+  Net net;
+  EXPECT_EQ(net.to_string(),
+            "Net(\n"
+            "  (block): Block(  # 3 parameters\n"
+            "    (fc1): Linear(in_features=4, out_features=3, bias=True)  # 15 parameters\n"
+            "  )\n"
+            "  (head): Sequential(\n"
+            "    (0): Linear(in_features=3, out_features=2, bias=True)  # 8 parameters\n"
+            "    (1): ReLU()\n"
+            "    (2): Linear(in_features=2, out_features=2, bias=False)  # 4 parameters\n"
+            "  )\n"
+            ")\n"
+            "30 parameters");
+  EXPECT_EQ(nn::Conv2d(1, 8, 3, {.padding = 1}).to_string(),
+            "Conv2d(1, 8, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1))  # 80 parameters\n"
+            "80 parameters");
+}
+
+struct Autoencoder : nn::Module<Autoencoder> {
+  nn::Conv2d a = child("a", nn::Conv2d(1, 8, 3));
+  nn::Conv2d b = child("b", nn::Conv2d(8, 64, 3));
+  nn::Linear c = child("c", nn::Linear(36864, 32));
+  nn::Linear d = child("d", nn::Linear(32, 36864));
+  nn::ConvTranspose2d e = child("e", nn::ConvTranspose2d(64, 8, 3));
+  nn::ConvTranspose2d f = child("f", nn::ConvTranspose2d(8, 1, 3));
+  Tensor forward(const Tensor& x) { return x; }
+};
+
+TEST(Module, AutoencoderStartsAsPyTorchs) {
+  for (const auto& [seed, expected] : {std::pair{0, goldens::autoencoder_sum_0},
+                                       std::pair{7, goldens::autoencoder_sum_7}}) {
+    manual_seed(seed);
+    Autoencoder net;
+    double sum = 0;
+    for (const Tensor& p : net.parameters()) sum += raw::sum(raw::to(p, DType::f64)).item<double>();
+    // Same 2.4 M values; only the order of the f64 sums differs.
+    EXPECT_NEAR(sum, expected, 1e-9);
+    EXPECT_EQ(net.parameter_count(), 2405633);
+  }
+}
+
+TEST(Module, TwoModelsInTwoThreadsDoNotDisturbEachOther) {
+  auto train = [](std::vector<float>& result) {
+    manual_seed(3);
+    Net net;
+    for (int i = 0; i < 20; ++i) {
+      net.zero_grad();
+      net(rand({5, 4})).sum().backward();
+    }
+    result = net.block.fc1.weight.grad().to_vector<float>();
+  };
+  std::vector<float> alone, first, second;
+  train(alone);
+  std::thread a([&] { train(first); }), b([&] { train(second); });
+  a.join();
+  b.join();
+  EXPECT_EQ(first, alone);
+  EXPECT_EQ(second, alone);
+}
+
+}  // namespace
+}  // namespace weft

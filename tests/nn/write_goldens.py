@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""Writes goldens.h: initial weights and layer results of PyTorch 2.11, CPU.
+
+usage: python3 write_goldens.py > goldens.h   (needs torch)
+Weights come out bit for bit the same on CPUs with FMA; see Generator in core/rng.h.
+"""
+import torch
+from torch import nn
+
+
+def array(name, t):
+    t = t.detach().flatten()
+    if t.dtype == torch.float32:
+        body = ", ".join(float(v).hex() + "f" for v in t.tolist())
+        kind = "float"
+    else:
+        body = ", ".join(float(v).hex() for v in t.tolist())
+        kind = "double"
+    print(f"inline const std::vector<{kind}> {name} = {{{body}}};")
+
+
+def checksum(module):
+    """Sum of all parameters in f64, in order."""
+    return sum(float(p.detach().double().sum()) for p in module.parameters())
+
+
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 8, 3)
+        self.conv2 = nn.Conv2d(8, 64, 3)
+        self.fc = nn.Linear(36864, 32)
+
+
+class Decoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(32, 36864)
+        self.conv2 = nn.ConvTranspose2d(64, 8, 3)
+        self.conv1 = nn.ConvTranspose2d(8, 1, 3)
+
+
+class Autoencoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = Encoder()
+        self.decoder = Decoder()
+
+
+print("// Written by write_goldens.py with PyTorch", torch.__version__.split("+")[0] + ". Do not edit.")
+print("#pragma once\n\n#include <vector>\n\nnamespace weft::goldens {\n")
+for seed in (0, 7):
+    torch.manual_seed(seed)
+    for name, layer in (
+        ("linear", nn.Linear(5, 3)),
+        ("conv", nn.Conv2d(4, 2, (3, 2), groups=2)),
+        ("conv_transpose", nn.ConvTranspose2d(4, 6, 3, groups=2)),
+    ):
+        array(f"{name}_weight_{seed}", layer.weight)
+        array(f"{name}_bias_{seed}", layer.bias)
+    torch.manual_seed(seed)
+    print(f"inline const double autoencoder_sum_{seed} = {checksum(Autoencoder()).hex()};")
+
+# Results in f64 of layers whose parameters and input are a formula both sides compute.
+def ramp(*shape):
+    n = 1
+    for s in shape:
+        n *= s
+    return ((torch.arange(n, dtype=torch.float64) * 7919 % 1009) / 504.5 - 1).reshape(shape)
+
+
+def run(name, f, *inputs):
+    inputs = [i.clone().requires_grad_() for i in inputs]
+    y = f(*inputs)
+    array(f"{name}_y", y)
+    y.backward(ramp(*y.shape) if y.dim() else None)
+    for i, x in enumerate(inputs):
+        array(f"{name}_grad{i}", x.grad)
+
+
+F = nn.functional
+run("conv_strided", lambda x, w, b: F.conv2d(x, w, b, stride=(2, 1), padding=(1, 2), dilation=(1, 2), groups=2),
+    ramp(1, 4, 5, 6), ramp(2, 2, 3, 2), ramp(2))
+run("conv_transpose_strided",
+    lambda x, w, b: F.conv_transpose2d(x, w, b, stride=(2, 3), padding=1, output_padding=(1, 2), groups=2, dilation=(2, 1)),
+    ramp(1, 4, 3, 2), ramp(4, 2, 3, 3), ramp(4))
+run("max_pool", lambda x: F.max_pool2d(x, (3, 2), stride=2, padding=1, ceil_mode=True), ramp(1, 2, 6, 5))
+target = torch.tensor([2, -100, 0, 1])
+run("cross_entropy", lambda x: F.cross_entropy(x, target, label_smoothing=0.1), ramp(4, 3) * 3)
+run("mse", lambda x, t: F.mse_loss(x, t), ramp(2, 3), ramp(3, 2).reshape(2, 3) * 0.5)
+print("\n}  // namespace weft::goldens")

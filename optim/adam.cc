@@ -1,0 +1,51 @@
+#include "weft/optim/adam.h"
+
+#include "weft/core/error.h"
+#include "weft/kernels/backend.h"
+
+namespace weft::optim {
+
+namespace {
+
+AdamOptions to_adam(const AdamWOptions& o) {
+  return {o.lr, o.beta1, o.beta2, o.eps, o.weight_decay};
+}
+
+}  // namespace
+
+Adam::Adam(std::vector<Tensor> params, const AdamOptions& options) : Adam() {
+  add(params, options, false);
+}
+
+Adam::Adam(std::vector<ParamGroup<AdamOptions>> groups) : Adam() {
+  for (const auto& g : groups) add(g.params, g.options, false);
+}
+
+AdamW::AdamW(std::vector<Tensor> params, const AdamWOptions& options) {
+  add(params, to_adam(options), true);
+}
+
+AdamW::AdamW(std::vector<ParamGroup<AdamWOptions>> groups) {
+  for (const auto& g : groups) add(g.params, to_adam(g.options), true);
+}
+
+void Adam::add(std::span<const Tensor> params, const AdamOptions& o, bool decoupled) {
+  const auto is_rate = [](double beta) { return beta >= 0 && beta < 1; };
+  WEFT_CHECK(is_rate(o.beta1) && is_rate(o.beta2), InvalidArgument, "Adam",
+             "betas must be in [0, 1), got ", o.beta1, " and ", o.beta2);
+  WEFT_CHECK(o.eps >= 0 && o.weight_decay >= 0, InvalidArgument, "Adam",
+             "eps and weight_decay must not be negative, got ", o.eps, " and ", o.weight_decay);
+  add_group(params, o.lr);
+  options_.push_back(o);
+  decoupled_ = decoupled;
+}
+
+void Adam::update(const Stream& stream, DType dtype, std::size_t group, const double* lr,
+                  const std::int64_t* step, std::span<const OptimSlot> slots) {
+  const AdamOptions& o = options_[group];
+  const AdamParams params{lr, step, o.beta1, o.beta2, o.eps, o.weight_decay, decoupled_};
+  kernel(stream.device, &KernelTable::optim, &OptimKernels::adam, "Adam", dtype)(stream, dtype,
+                                                                                params, slots);
+}
+
+}  // namespace weft::optim

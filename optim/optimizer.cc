@@ -1,0 +1,215 @@
+#include "weft/optim/optimizer.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "weft/autograd/autograd.h"
+#include "weft/core/error.h"
+#include "weft/core/thread_state.h"
+#include "weft/core/trace.h"
+#include "weft/kernels/backend.h"
+#include "weft/tensor/creation.h"
+#include "weft/tensor/ops.h"
+
+namespace weft::optim {
+
+namespace {
+
+// The gradient in the parameter's own element order, which the kernels rely on.
+Tensor aligned_grad(const Tensor& param, const Tensor& grad) {
+  if (grad.strides() == param.strides() && grad.dtype() == param.dtype()) return grad;
+  Tensor copy = empty_like(param);
+  raw::copy_(copy, grad);
+  return copy;
+}
+
+}  // namespace
+
+void Optimizer::add_group(std::span<const Tensor> params, double lr) {
+  WEFT_CHECK(!params.empty(), InvalidArgument, "optimizer", "got a group without parameters");
+  WEFT_CHECK(lr >= 0, InvalidArgument, "optimizer", "learning rate must not be negative, got ", lr);
+  std::unordered_set<const TensorImpl*> known;
+  for (const Group& g : groups_)
+    for (const Slot& s : g.slots) known.insert(s.param.impl());
+  Group group;
+  group.lr = lr;
+  for (std::size_t i = 0; i < params.size(); ++i) {
+    const Tensor& p = params[i];
+    WEFT_CHECK(p.defined() && p.is_leaf() && is_floating(p.dtype()), InvalidArgument, "optimizer",
+               "parameter ", i, " is not a floating leaf tensor");
+    WEFT_CHECK(p.is_dense(), InvalidArgument, "optimizer", "parameter ", i, " ", p.shape(),
+               " has gaps in memory");
+    WEFT_CHECK(known.insert(p.impl()).second, InvalidArgument, "optimizer", "parameter ", i, " ",
+               p.shape(), " is given twice");
+    group.slots.push_back({p, 0, {}});
+  }
+  groups_.push_back(std::move(group));
+}
+
+void Optimizer::step() {
+  Span span("optim", "step");
+  const std::size_t buffers = buffer_names_.size();
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    for (Batch& b : batches_) b.slots.clear();
+    for (Slot& slot : groups_[g].slots) {
+      const Tensor& grad = slot.param.grad();
+      if (!grad.defined()) continue;
+      WEFT_CHECK(grad.device() == slot.param.device(), Device, "optimizer", "parameter on ",
+                 slot.param.device(), ", its gradient on ", grad.device());
+      const Tensor aligned = aligned_grad(slot.param, grad);
+      if (!aligned.same(grad)) regrouped_.push_back(aligned);
+      while (slot.buffers.size() < buffers) slot.buffers.push_back(zeros_like(slot.param));
+      ++slot.step;
+      const Device device = slot.param.device();
+      const DType dtype = slot.param.dtype();
+      auto batch = std::find_if(batches_.begin(), batches_.end(), [&](const Batch& b) {
+        return b.device == device && b.dtype == dtype && (b.step == slot.step || b.slots.empty());
+      });
+      if (batch == batches_.end()) {
+        batches_.push_back({device, dtype, 0, empty({}, {DType::f64, device}),
+                            empty({}, {DType::i64, device}), {}});
+        batch = batches_.end() - 1;
+      }
+      batch->step = slot.step;
+      batch->slots.push_back({slot.param.raw_data(), aligned.raw_data(),
+                              buffers > 0 ? slot.buffers[0].raw_data() : nullptr,
+                              buffers > 1 ? slot.buffers[1].raw_data() : nullptr,
+                              slot.param.numel()});
+      slot.param.storage()->bump_version();
+    }
+    for (const Batch& b : batches_) {
+      if (b.slots.empty()) continue;
+      raw::fill_(b.lr_on_device, groups_[g].lr);
+      raw::fill_(b.step_on_device, static_cast<double>(b.step));
+      update(current_stream(b.device), b.dtype, g, b.lr_on_device.data<double>(),
+             b.step_on_device.data<std::int64_t>(), b.slots);
+    }
+  }
+  regrouped_.clear();
+}
+
+void Optimizer::zero_grad() {
+  for (const Group& g : groups_)
+    for (const Slot& s : g.slots) autograd::zero_grad(s.param);
+}
+
+void Optimizer::set_lr(double lr) {
+  for (Group& g : groups_) g.lr = lr;
+}
+
+std::vector<Tensor> Optimizer::parameters() const {
+  std::vector<Tensor> result;
+  for (const Group& g : groups_)
+    for (const Slot& s : g.slots) result.push_back(s.param);
+  return result;
+}
+
+NamedTensors Optimizer::state_dict() const {
+  NamedTensors state;
+  std::size_t index = 0;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    state.emplace_back("group." + std::to_string(g) + ".lr", scalar(groups_[g].lr, {DType::f64, Device()}));
+    for (const Slot& slot : groups_[g].slots) {
+      const std::string prefix = "state." + std::to_string(index++) + ".";
+      if (slot.step == 0) continue;
+      state.emplace_back(prefix + "step",
+                         scalar(static_cast<double>(slot.step), {DType::i64, Device()}));
+      for (std::size_t b = 0; b < slot.buffers.size(); ++b)
+        state.emplace_back(prefix + buffer_names_[b], raw::clone(slot.buffers[b]));
+    }
+  }
+  return state;
+}
+
+void Optimizer::load_state_dict(const NamedTensors& state) {
+  std::unordered_map<std::string, Tensor> by_name(state.begin(), state.end());
+  std::string problems;
+  const auto take = [&](const std::string& name, const Shape& shape) {
+    const auto found = by_name.find(name);
+    if (found == by_name.end()) {
+      problems += "\n  missing " + name;
+      return Tensor();
+    }
+    if (found->second.shape() != shape) {
+      problems += "\n  " + name + " is " + to_string(found->second.shape()) + ", expected " +
+                  to_string(shape);
+    }
+    const Tensor value = found->second;
+    by_name.erase(found);
+    return value;
+  };
+
+  std::vector<Tensor> rates;
+  std::vector<std::vector<Tensor>> values;  // per parameter: step, buffers; empty: never stepped
+  std::size_t index = 0;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    rates.push_back(take("group." + std::to_string(g) + ".lr", {}));
+    for (const Slot& slot : groups_[g].slots) {
+      const std::string prefix = "state." + std::to_string(index++) + ".";
+      values.emplace_back();
+      if (!by_name.count(prefix + "step")) continue;
+      values.back().push_back(take(prefix + "step", {}));
+      for (const std::string& name : buffer_names_)
+        values.back().push_back(take(prefix + name, slot.param.shape()));
+    }
+  }
+  for (const auto& [name, tensor] : by_name) problems += "\n  unexpected " + name;
+  WEFT_CHECK(problems.empty(), InvalidArgument, "optimizer",
+             "this state is of other parameters or another optimiser:", problems);
+
+  auto value = values.begin();
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    groups_[g].lr = rates[g].item<double>();
+    for (Slot& slot : groups_[g].slots) {
+      slot.step = value->empty() ? 0 : (*value)[0].item<std::int64_t>();
+      slot.buffers.clear();
+      for (std::size_t b = 0; b + 1 < value->size(); ++b) {
+        slot.buffers.push_back(empty_like(slot.param));
+        raw::copy_(slot.buffers.back(), (*value)[b + 1]);
+      }
+      ++value;
+    }
+  }
+}
+
+Tensor clip_grad_norm(std::span<const Tensor> params, double max_norm) {
+  WEFT_CHECK(max_norm >= 0, InvalidArgument, "clip_grad_norm", "max_norm must not be negative, got ",
+             max_norm);
+  // One slot list per dtype: the kernels take one dtype a call.
+  std::vector<std::pair<DType, std::vector<OptimSlot>>> lists;
+  Device device;
+  bool first = true;
+  for (const Tensor& p : params) {
+    const Tensor& grad = p.grad();
+    if (!grad.defined() || grad.numel() == 0) continue;
+    WEFT_CHECK(first || grad.device() == device, Device, "clip_grad_norm", "gradients on ", device,
+               " and ", grad.device());
+    WEFT_CHECK(grad.is_dense(), InvalidArgument, "clip_grad_norm", "gradient ", grad.shape(),
+               " has gaps in memory");
+    device = grad.device();
+    first = false;
+    auto list = std::find_if(lists.begin(), lists.end(),
+                             [&](const auto& l) { return l.first == grad.dtype(); });
+    if (list == lists.end()) list = lists.insert(lists.end(), {grad.dtype(), {}});
+    list->second.push_back({nullptr, grad.raw_data(), nullptr, nullptr, grad.numel()});
+    grad.storage()->bump_version();
+  }
+  const Tensor total = zeros({}, {DType::f64, device});
+  const Stream stream = current_stream(device);
+  for (const auto& [dtype, slots] : lists) {
+    const Tensor part = empty({}, {DType::f64, device});
+    kernel(device, &KernelTable::optim, &OptimKernels::sum_of_squares, "clip_grad_norm", dtype)(
+        stream, dtype, slots, part.data<double>());
+    raw::add_scaled_(total, 1, part);
+  }
+  const Tensor norm = raw::sqrt(total);
+  const Tensor factor = raw::clamp(raw::div(max_norm, raw::add(norm, 1e-6)), 0, 1);
+  for (const auto& [dtype, slots] : lists) {
+    kernel(device, &KernelTable::optim, &OptimKernels::scale_grads, "clip_grad_norm", dtype)(
+        stream, dtype, factor.data<double>(), slots);
+  }
+  return norm;
+}
+
+}  // namespace weft::optim

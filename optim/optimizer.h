@@ -1,0 +1,95 @@
+// What all optimisers share: parameter groups, state, gradients to zero.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "weft/kernels/optim.h"
+#include "weft/tensor/tensor.h"
+
+namespace weft::optim {
+
+using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
+
+/// Parameters that are updated with the same options.
+template <class Options>
+struct ParamGroup {
+  std::vector<Tensor> params;
+  Options options;
+};
+
+/// One update per step() for every parameter that has a gradient; the others, and their state, stay
+/// untouched. One fused pass over all parameters of equal device, dtype and step count.
+class Optimizer {
+ public:
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
+  Optimizer(Optimizer&&) = default;
+  Optimizer& operator=(Optimizer&&) = default;
+  virtual ~Optimizer() = default;
+
+  void step();
+  /// Forgets the gradients (autograd::zero_grad).
+  void zero_grad();
+
+  std::size_t group_count() const { return groups_.size(); }
+  double lr(std::size_t group = 0) const { return groups_[group].lr; }
+  void set_lr(double lr);  ///< of all groups
+  void set_lr(std::size_t group, double lr) { groups_[group].lr = lr; }
+  std::vector<Tensor> parameters() const;
+
+  /// Copies: "group.0.lr" (f64), and per parameter, in order over all groups, "state.7.step" (i64)
+  /// and the buffers by PyTorch's names ("state.7.exp_avg"). Parameters never stepped have none.
+  NamedTensors state_dict() const;
+  /// Takes up where state_dict() was written. Throws InvalidArgument for state of other parameters
+  /// (names and shapes are listed), before anything is changed.
+  void load_state_dict(const NamedTensors& state);
+
+ protected:
+  struct Slot {
+    Tensor param;
+    std::int64_t step = 0;       // updates so far
+    std::vector<Tensor> buffers;  // in the order of buffer_names_; made at the first step
+  };
+  struct Group {
+    std::vector<Slot> slots;
+    double lr = 0;
+  };
+
+  /// State per parameter besides its step count, by PyTorch's names: "exp_avg".
+  explicit Optimizer(std::vector<std::string> buffer_names = {})
+      : buffer_names_(std::move(buffer_names)) {}
+  /// Throws InvalidArgument for an empty group, a parameter given twice, one that is no leaf or not
+  /// floating, or a learning rate below 0.
+  void add_group(std::span<const Tensor> params, double lr);
+
+  /// One call of the kernel for slots of group `group` that share device, dtype and step.
+  virtual void update(const Stream& stream, DType dtype, std::size_t group, const double* lr,
+                      const std::int64_t* step, std::span<const OptimSlot> slots) = 0;
+
+ private:
+  // Slots of one group that go into one kernel call, with the scalars it reads on the device.
+  struct Batch {
+    Device device;
+    DType dtype;
+    std::int64_t step;
+    Tensor lr_on_device, step_on_device;
+    std::vector<OptimSlot> slots;
+  };
+
+  std::vector<std::string> buffer_names_;
+  std::vector<Group> groups_;
+  std::vector<Batch> batches_;   // reused, so that a steady step allocates nothing
+  std::vector<Tensor> regrouped_;  // gradients copied because their layout differs, until step ends
+};
+
+/// Scales all gradients so that their joint L2 norm is at most max_norm; returns the norm before
+/// (f64 scalar on the parameters' device). Parameters without gradient are passed over. As PyTorch:
+/// factor = min(1, max_norm / (norm + 1e-6)). All parameters on one device, else a Device error.
+Tensor clip_grad_norm(std::span<const Tensor> params, double max_norm);
+
+}  // namespace weft::optim

@@ -1,0 +1,185 @@
+// Optimisers against PyTorch in f64, and the bookkeeping around them.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "weft/tests/optim/goldens.h"
+#include "weft/autograd/autograd.h"
+#include "weft/autograd/ops.h"
+#include "weft/core/error.h"
+#include "weft/optim/adam.h"
+#include "weft/optim/sgd.h"
+#include "weft/tensor/creation.h"
+#include "weft/tensor/ops.h"
+
+namespace weft {
+namespace {
+
+struct Pair {
+  Tensor a = from_vector(std::vector<double>{1, -2, 3}, {3}).set_requires_grad();
+  Tensor b = from_vector(std::vector<double>{0.5, -0.25}, {2}).set_requires_grad();
+  std::vector<Tensor> params() const { return {a, b}; }
+  void set_grads(int t) const {
+    for (const Tensor& p : {a, b}) p.set_grad(raw::add(raw::mul(p, (t + 1) / 4.0), 0.1));
+  }
+  std::vector<double> values() const {
+    std::vector<double> all = a.to_vector<double>();
+    for (double v : b.to_vector<double>()) all.push_back(v);
+    return all;
+  }
+};
+
+void run(optim::Optimizer& optimizer, const Pair& pair, int from, int to) {
+  for (int t = from; t < to; ++t) {
+    pair.set_grads(t);
+    optimizer.step();
+  }
+}
+
+template <class Optimizer, class Options>
+void expect_golden(const Options& options, const std::vector<double>& expected) {
+  Pair pair;
+  Optimizer optimizer(pair.params(), options);
+  run(optimizer, pair, 0, 5);
+  const auto values = pair.values();
+  // Five updates in f64; the formula's order may differ by some ulp each.
+  for (std::size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(values[i], expected[i], 1e-13) << i;
+}
+
+TEST(Optim, FollowsPyTorch) {
+  expect_golden<optim::SGD>(optim::SGDOptions{.lr = 0.1}, goldens::sgd);
+  expect_golden<optim::SGD>(
+      optim::SGDOptions{.lr = 0.1, .momentum = 0.9, .dampening = 0.5, .weight_decay = 0.01},
+      goldens::sgd_momentum);
+  expect_golden<optim::SGD>(optim::SGDOptions{.lr = 0.1, .momentum = 0.9, .nesterov = true},
+                            goldens::sgd_nesterov);
+  expect_golden<optim::Adam>(optim::AdamOptions{}, goldens::adam);
+  expect_golden<optim::Adam>(
+      optim::AdamOptions{.lr = 0.05, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-6, .weight_decay = 0.1},
+      goldens::adam_decay);
+  expect_golden<optim::AdamW>(optim::AdamWOptions{.lr = 0.05}, goldens::adamw);
+}
+
+TEST(Optim, ResumesFromItsState) {
+  Pair straight, resumed;
+  optim::Adam one(straight.params());
+  run(one, straight, 0, 5);
+
+  optim::NamedTensors state;
+  {
+    optim::Adam first(resumed.params());
+    run(first, resumed, 0, 2);
+    state = first.state_dict();
+  }
+  optim::Adam second(resumed.params(), {.lr = 7});
+  second.load_state_dict(state);
+  EXPECT_EQ(second.lr(), 1e-3);
+  run(second, resumed, 2, 5);
+  EXPECT_EQ(resumed.values(), straight.values());
+}
+
+TEST(Optim, PassesOverParametersWithoutGradient) {
+  Pair pair;
+  optim::Adam adam(pair.params());
+  pair.set_grads(0);
+  autograd::zero_grad(pair.b);
+  const auto before = pair.b.to_vector<double>();
+  adam.step();
+  EXPECT_EQ(pair.b.to_vector<double>(), before);
+  // b starts its own step count when its gradient comes: its first update is lr * sign(g).
+  pair.set_grads(1);
+  adam.step();
+  EXPECT_NEAR(pair.b.to_vector<double>()[0], before[0] - 1e-3, 1e-9);
+}
+
+TEST(Optim, GroupsHaveTheirOwnOptions) {
+  Pair pair;
+  optim::SGD sgd({{{pair.a}, {.lr = 0.1}}, {{pair.b}, {.lr = 0}}});
+  const auto before = pair.b.to_vector<double>();
+  run(sgd, pair, 0, 1);
+  EXPECT_EQ(pair.b.to_vector<double>(), before);
+  EXPECT_NE(pair.a.to_vector<double>()[0], 1);
+  sgd.set_lr(1, 0.5);
+  run(sgd, pair, 0, 1);
+  EXPECT_NE(pair.b.to_vector<double>(), before);
+}
+
+TEST(Optim, TakesGradientsOfAnotherLayout) {
+  const Tensor p = zeros({2, 3}).set_requires_grad();
+  const std::vector<float> g = {1, 2, 3, 4, 5, 6};
+  p.set_grad(raw::transpose(from_vector(std::vector<float>{1, 4, 2, 5, 3, 6}, {3, 2}), 0, 1));
+  optim::SGD sgd({p}, {.lr = 1});
+  sgd.step();
+  std::vector<float> expected;
+  for (float v : g) expected.push_back(-v);
+  EXPECT_EQ(p.to_vector<float>(), expected);
+}
+
+TEST(Optim, MixesDtypes) {
+  const Tensor f = ones({2}).set_requires_grad();
+  const Tensor d = ones({2}, DType::f64).set_requires_grad();
+  f.set_grad(ones({2}));
+  d.set_grad(ones({2}, DType::f64));
+  optim::SGD sgd({f, d}, {.lr = 0.25});
+  sgd.step();
+  EXPECT_EQ(f.to_vector<float>(), (std::vector<float>{0.75f, 0.75f}));
+  EXPECT_EQ(d.to_vector<double>(), (std::vector<double>{0.75, 0.75}));
+}
+
+TEST(Optim, AStepInvalidatesWhatTheTapeSaved) {
+  const Tensor p = ones({2}).set_requires_grad();
+  const Tensor y = (p * p).sum();
+  p.set_grad(ones({2}));
+  optim::SGD sgd({p});
+  sgd.step();
+  EXPECT_THROW(y.backward(), Error);
+}
+
+TEST(Optim, ClipsTheJointNorm) {
+  Pair pair;
+  pair.a.set_grad(from_vector(std::vector<double>{3, 0, 0}, {3}));
+  pair.b.set_grad(from_vector(std::vector<double>{0, 4}, {2}));
+  EXPECT_DOUBLE_EQ(optim::clip_grad_norm(pair.params(), 1).item<double>(), 5);
+  const double factor = 1 / (5 + 1e-6);
+  EXPECT_DOUBLE_EQ(pair.a.grad().to_vector<double>()[0], 3 * factor);
+  EXPECT_DOUBLE_EQ(pair.b.grad().to_vector<double>()[1], 4 * factor);
+  const auto before = pair.a.grad().to_vector<double>();
+  optim::clip_grad_norm(pair.params(), 100);
+  EXPECT_EQ(pair.a.grad().to_vector<double>(), before);
+}
+
+std::string message_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::InvalidArgument);
+    return e.what();
+  }
+  ADD_FAILURE() << "nothing thrown";
+  return "";
+}
+
+TEST(Optim, RefusesBadArguments) {
+  Pair pair;
+  EXPECT_NE(message_of([&] { optim::SGD({pair.a, pair.a}); }).find("parameter 1 [3] is given twice"),
+            std::string::npos);
+  EXPECT_NE(message_of([&] { optim::SGD(std::vector<Tensor>{}); }).find("without parameters"),
+            std::string::npos);
+  EXPECT_NE(message_of([&] { optim::SGD({pair.a}, {.lr = -1}); }).find("got -1"), std::string::npos);
+  EXPECT_NE(message_of([&] { optim::SGD({pair.a}, {.nesterov = true}); }).find("nesterov needs"),
+            std::string::npos);
+  EXPECT_NE(message_of([&] { optim::Adam({pair.a}, {.beta1 = 1}); }).find("betas must be in [0, 1)"),
+            std::string::npos);
+  EXPECT_NE(message_of([&] { optim::SGD({pair.a * 2.0}); }).find("not a floating leaf"),
+            std::string::npos);
+
+  optim::Adam adam(pair.params());
+  run(adam, pair, 0, 1);
+  auto state = adam.state_dict();
+  state.back().second = zeros({5}, DType::f64);
+  const std::string message = message_of([&] { adam.load_state_dict(state); });
+  EXPECT_NE(message.find("state.1.exp_avg_sq is [5], expected [2]"), std::string::npos) << message;
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,43 @@
+// What passes between a data set and a loader: batches of tensors, and the memory they are put in.
+#pragma once
+
+#include <cstdint>
+#include <tuple>
+#include <utility>
+
+#include "weft/tensor/tensor.h"
+
+namespace weft::data {
+
+/// f(tensor) for every tensor of a batch. A batch is a Tensor, a std::pair, std::tuple or std::array
+/// of Tensors, or a struct whose tensors() returns a std::tie of its own:
+///   struct Batch {
+///     Tensor x, label;
+///     auto tensors() { return std::tie(x, label); }
+///   };
+template <class Batch, class F>
+void for_each_tensor(Batch& batch, F&& f) {
+  if constexpr (std::is_same_v<Batch, Tensor>) {
+    f(batch);
+  } else if constexpr (requires { batch.tensors(); }) {
+    std::apply([&](auto&... tensors) { (f(tensors), ...); }, batch.tensors());
+  } else {
+    std::apply([&](auto&... tensors) { (f(tensors), ...); }, batch);
+  }
+}
+
+/// Host memory of the kind a loader wants its batches in.
+struct HostMemory {
+  Device device;        ///< a CPU device
+  bool pinned = false;  ///< page-locked, so that a CUDA device can fetch it without stopping the host
+
+  /// Makes `x` a row-major tensor of this shape and dtype, contents unspecified. What x held is used
+  /// again where it is large enough and nobody else has a hold on it; so a data set that fills the
+  /// same batch over and over allocates nothing.
+  void prepare(Tensor& x, const Shape& shape, DType dtype) const;
+};
+
+/// Nobody but this handle can see the tensor or its memory.
+bool is_unshared(const Tensor& x);
+
+}  // namespace weft::data

@@ -1,0 +1,169 @@
+// DataLoader: a data set in batches, shuffled as PyTorch shuffles, fetched ahead by worker threads.
+#pragma once
+
+#include <cstdint>
+#include <iterator>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "weft/data/batch.h"
+#include "weft/data/loader_core.h"
+#include "weft/data/sampler.h"
+
+namespace weft::data {
+
+/// A range of batches; each begin() starts an epoch.
+///   data::DataLoader train(data::Mnist(dir), {.batch_size = 32, .shuffle = true, .workers = 2});
+///   for (auto& [x, label] : train) ...
+///
+/// Dataset offers size() and `Batch get_batch(std::span<const std::int64_t> indices) const`, callable
+/// from several threads at once (batch.h says what a Batch is); and, if it wants its memory used
+/// again, `void get_batch(indices, Batch&, const HostMemory&) const`.
+///
+/// Order: that of torch.utils.data.DataLoader for the same seed of the thread's generator, whatever
+/// the number of workers: an epoch draws a base seed and, when shuffling, the sampler's seed. While
+/// a batch is fetched, the thread's generator is one seeded with base seed + number of the batch, so
+/// that random transforms do not depend on the workers either.
+///
+/// A batch is the loader's until the next one is asked for: copy the Tensor (the handle) to keep it.
+/// An exception of a worker is rethrown where its batch would have come. Leaving the loop ends the
+/// epoch: batches being fetched are waited for, no further one is begun. Workers start with the first
+/// epoch and end with the loader. One epoch at a time (InvalidArgument), one thread at a time.
+template <class Dataset>
+class DataLoader {
+ public:
+  using Batch = std::remove_cvref_t<decltype(std::declval<const Dataset&>().get_batch(
+      std::declval<std::span<const std::int64_t>>()))>;
+
+  /// Throws InvalidArgument for a batch size below 1, a negative number of workers, a prefetch below
+  /// 1, and a sampler together with shuffle.
+  explicit DataLoader(Dataset dataset, DataLoaderOptions options = {})
+      : state_(std::make_unique<State>(std::move(dataset), std::move(options))) {}
+
+  const Dataset& dataset() const { return state_->dataset; }
+  const DataLoaderOptions& options() const { return state_->core.options(); }
+  /// Batches per epoch.
+  std::int64_t size() const { return state_->core.batch_count(); }
+  /// Batches of the running (or left) epoch handed out so far; 0 between epochs.
+  std::int64_t position() const { return state_->core.position(); }
+
+  /// Where the loader stands: between epochs, or in one after so many batches; an epoch whose loop
+  /// was left early counts until the next begins. Text, portable.
+  std::string state() const { return state_->core.state(); }
+  /// The next begin() goes on from there: the rest of that epoch in the same order, drawing nothing
+  /// (the generator's own state is the caller's to restore). Any number of workers. Throws
+  /// InvalidArgument for text that state() did not write and for another data set size, batch size or
+  /// kind of order.
+  void set_state(const std::string& state) { state_->core.set_state(state); }
+
+ private:
+  // One batch in the making. On CUDA `host` is pinned and `device` is what the user gets.
+  struct Slot {
+    Batch host;
+    Batch device;
+  };
+  struct State {
+    State(Dataset d, DataLoaderOptions options)
+        : dataset(std::move(d)),
+          core(dataset.size(), std::move(options), &State::fetch, this),
+          slots(static_cast<std::size_t>(core.slot_count())) {}
+
+    static void fetch(void* self, int slot, std::span<const std::int64_t> indices) {
+      State& state = *static_cast<State*>(self);
+      Batch& batch = state.slots[static_cast<std::size_t>(slot)].host;
+      const HostMemory& memory = state.core.memory();
+      if constexpr (requires { std::as_const(state.dataset).get_batch(indices, batch, memory); }) {
+        std::as_const(state.dataset).get_batch(indices, batch, memory);
+      } else {
+        batch = std::as_const(state.dataset).get_batch(indices);
+      }
+    }
+
+    /// Lets go of what the user kept, so that it is not written over.
+    void give_back() {
+      if (current < 0) return;
+      const auto release = [](Tensor& x) {
+        if (x.defined() && !is_unshared(x)) x = Tensor();
+      };
+      Slot& slot = slots[static_cast<std::size_t>(std::exchange(current, -1))];
+      for_each_tensor(slot.host, release);
+      for_each_tensor(slot.device, release);
+    }
+
+    /// The next batch, or nullptr at the end of the epoch.
+    Batch* advance() {
+      give_back();
+      current = core.next();
+      if (current < 0) return nullptr;
+      Slot& slot = slots[static_cast<std::size_t>(current)];
+      if (!core.staged()) return &slot.host;
+      std::vector<Tensor*>& targets = core.stage_targets();
+      targets.clear();
+      for_each_tensor(slot.device, [&](Tensor& x) { targets.push_back(&x); });
+      std::size_t i = 0;
+      for_each_tensor(slot.host, [&](Tensor& x) { core.stage(x, *targets[i++]); });
+      core.staged_all(current);
+      return &slot.device;
+    }
+
+    Dataset dataset;
+    LoaderCore core;
+    std::vector<Slot> slots;
+    int current = -1;
+  };
+
+ public:
+  /// Move-only: it owns the epoch and ends it.
+  class Iterator {
+   public:
+    using value_type = Batch;
+    using difference_type = std::ptrdiff_t;
+
+    explicit Iterator(State* state) : state_(state) {}
+    Iterator(Iterator&& other) noexcept
+        : state_(std::exchange(other.state_, nullptr)), batch_(other.batch_) {}
+    Iterator& operator=(Iterator&& other) noexcept {
+      std::swap(state_, other.state_);
+      std::swap(batch_, other.batch_);
+      return *this;
+    }
+    ~Iterator() {
+      if (!state_) return;
+      state_->give_back();
+      state_->core.stop_epoch();
+    }
+
+    Batch& operator*() const { return *batch_; }
+    Batch* operator->() const { return batch_; }
+    Iterator& operator++() {
+      batch_ = nullptr;  // should advance() throw
+      batch_ = state_->advance();
+      return *this;
+    }
+    void operator++(int) { ++*this; }
+    friend bool operator==(const Iterator& it, std::default_sentinel_t) {
+      return it.batch_ == nullptr;
+    }
+
+   private:
+    State* state_;
+    Batch* batch_ = nullptr;
+  };
+
+  /// Starts an epoch and fetches its first batch.
+  Iterator begin() {
+    state_->core.start_epoch();
+    Iterator it(state_.get());
+    ++it;
+    return it;
+  }
+  std::default_sentinel_t end() const { return {}; }
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace weft::data

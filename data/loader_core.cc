@@ -1,0 +1,296 @@
+#include "weft/data/loader_core.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <sstream>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "weft/core/thread_state.h"
+#include "weft/core/trace.h"
+#include "weft/tensor/creation.h"
+#include "weft/tensor/ops.h"
+
+namespace weft::data {
+namespace {
+constexpr const char* kOp = "dataloader";
+constexpr const char* kStateFormat = "weft.dataloader.1";
+}  // namespace
+
+// Batch b lives in slot b % slots. Workers claim batches in order as slots become free:
+//
+//       taken          claimed      taken + slots      count
+//   ------+---------------+-------------+----------------+
+//    used |ready / in work|    free     |   later        |
+//
+// `taken` counts the batches the caller is done with, so the one it holds keeps its slot.
+struct LoaderCore::Workers {
+  explicit Workers(LoaderCore& c)
+      : core(c), ready(static_cast<std::size_t>(c.slot_count_), -1),
+        errors(static_cast<std::size_t>(c.slot_count_)) {
+    try {
+      for (int i = 0; i < core.options_.workers; ++i) threads.emplace_back([this] { run(); });
+    } catch (const std::system_error& error) {
+      join();
+      WEFT_THROW(Library, kOp, "cannot start ", core.options_.workers, " worker threads: ",
+                 error.what());
+    }
+  }
+  ~Workers() { join(); }
+
+  void join() noexcept {
+    {
+      const std::lock_guard lock(mutex);
+      quit = true;
+    }
+    space.notify_all();
+    for (std::thread& thread : threads) thread.join();
+    threads.clear();
+  }
+
+  void start(std::int64_t first, std::int64_t end) {
+    {
+      const std::lock_guard lock(mutex);
+      // Workers run as the caller does, but each on one core, with a generator of its own, and
+      // outside of whatever module the caller is in: that path lives on the caller's stack.
+      state = thread_state();
+      state.grad_enabled = false;
+      state.num_threads = 1;
+      state.path = nullptr;
+      std::ranges::fill(ready, -1);
+      std::ranges::fill(errors, nullptr);
+      claimed = taken = first;
+      count = end;
+    }
+    space.notify_all();
+  }
+
+  void run() {
+    Generator generator;
+    std::unique_lock lock(mutex);
+    for (;;) {
+      space.wait(lock, [&] { return quit || can_claim(); });
+      if (quit) return;
+      const std::int64_t batch = claimed++;
+      const auto slot = static_cast<std::size_t>(batch % core.slot_count_);
+      ++in_work;
+      ThreadState here = state;
+      here.generator = &generator;
+      lock.unlock();
+      std::exception_ptr error;
+      try {
+        const ThreadStateGuard guard(here);
+        core.fetch(batch, generator);
+      } catch (...) {
+        error = std::current_exception();
+      }
+      lock.lock();
+      --in_work;
+      ready[slot] = batch;
+      if (error) {
+        errors[slot] = error;
+        count = std::min(count, batch + 1);  // what comes after it will not be wanted
+      }
+      arrived.notify_one();
+    }
+  }
+
+  bool can_claim() const { return claimed < count && claimed < taken + core.slot_count_; }
+
+  LoaderCore& core;
+  std::mutex mutex;
+  std::condition_variable space;    // a slot is free, or it is time to go
+  std::condition_variable arrived;  // a batch is ready, or a worker is done
+  ThreadState state;
+  std::int64_t claimed = 0, taken = 0, count = 0;
+  int in_work = 0;
+  bool quit = false;
+  std::vector<std::int64_t> ready;  // per slot: the batch in it
+  std::vector<std::exception_ptr> errors;
+  std::vector<std::thread> threads;
+};
+
+LoaderCore::LoaderCore(std::int64_t dataset_size, DataLoaderOptions options, Fetch fetch,
+                       void* context)
+    : dataset_size_(dataset_size), options_(std::move(options)), fetch_(fetch), context_(context) {
+  WEFT_CHECK(options_.batch_size >= 1, InvalidArgument, kOp, "batch_size is ", options_.batch_size,
+             ", needs at least 1");
+  WEFT_CHECK(options_.workers >= 0, InvalidArgument, kOp, "workers is ", options_.workers,
+             ", needs at least 0");
+  WEFT_CHECK(options_.prefetch >= 1, InvalidArgument, kOp, "prefetch is ", options_.prefetch,
+             ", needs at least 1");
+  WEFT_CHECK(!(options_.sampler && options_.shuffle), InvalidArgument, kOp,
+             "a sampler decides the order; leave shuffle off beside it");
+  if (options_.sampler) {
+    sampler_ = options_.sampler;
+  } else if (options_.shuffle) {
+    sampler_ = std::make_shared<RandomSampler>(dataset_size_);
+  } else {
+    sampler_ = std::make_shared<SequentialSampler>(dataset_size_);
+  }
+  if (options_.device.is_cpu()) {
+    memory_.device = options_.device;
+  } else {
+    runtime(options_.device);  // throws where there is none, now and not in a worker
+    memory_.pinned = true;
+  }
+  // With workers: those ready ahead and the one in the caller's hands. Without: staging needs a
+  // second one, to fetch into while the device still copies the first.
+  slot_count_ = options_.workers > 0 ? options_.workers * options_.prefetch + 1 : staged() ? 2 : 1;
+  if (staged()) {
+    for (int i = 0; i < slot_count_; ++i) {
+      copied_.push_back(runtime(options_.device).new_event(options_.device.index));
+    }
+  }
+}
+
+LoaderCore::~LoaderCore() = default;
+
+std::int64_t LoaderCore::batch_count() const {
+  const std::int64_t n = sampler_->size(), b = options_.batch_size;
+  return n / b + (!options_.drop_last && n % b != 0 ? 1 : 0);
+}
+
+std::span<const std::int64_t> LoaderCore::indices_of(std::int64_t batch) const {
+  const std::int64_t begin = batch * options_.batch_size;
+  const std::int64_t end =
+      std::min(begin + options_.batch_size, static_cast<std::int64_t>(order_.size()));
+  return std::span(order_).subspan(static_cast<std::size_t>(begin),
+                                   static_cast<std::size_t>(end - begin));
+}
+
+void LoaderCore::fetch(std::int64_t batch, Generator& generator) {
+  Span span("loader", "fetch");
+  const auto slot = static_cast<int>(batch % slot_count_);
+  if (staged()) copied_[static_cast<std::size_t>(slot)]->synchronize();
+  generator.manual_seed(base_seed_ + static_cast<std::uint64_t>(batch));
+  fetch_(context_, slot, indices_of(batch));
+}
+
+void LoaderCore::start_epoch() {
+  WEFT_CHECK(!active_, InvalidArgument, kOp,
+             "an epoch of this loader is running; end that loop first, or use a second loader");
+  if (!std::exchange(resume_, false)) {
+    Generator& generator = default_generator();
+    base_seed_ = draw_int64(generator);
+    sampler_seed_ = sampler_->draw_seed(generator);
+    position_ = 0;
+  }
+  sampler_->order(sampler_seed_, order_);
+  WEFT_CHECK(static_cast<std::int64_t>(order_.size()) == sampler_->size(), InvalidArgument, kOp,
+             "the sampler promised ", sampler_->size(), " indices, gave ", order_.size());
+  const auto outside = std::ranges::find_if(
+      order_, [&](std::int64_t index) { return index < 0 || index >= dataset_size_; });
+  WEFT_CHECK(outside == order_.end(), InvalidArgument, kOp, "the sampler gave index ", *outside,
+             ", the data set has ", dataset_size_);
+  if (options_.workers > 0) {
+    if (!workers_) workers_ = std::make_unique<Workers>(*this);
+    workers_->start(position_, batch_count());
+  }
+  active_ = unfinished_ = true;
+}
+
+int LoaderCore::next() {
+  if (position_ >= batch_count()) {
+    unfinished_ = false;
+    return -1;
+  }
+  const auto slot = static_cast<int>(position_ % slot_count_);
+  if (!workers_) {
+    Scoped generator(&ThreadState::generator, &own_generator_);
+    Scoped no_grad(&ThreadState::grad_enabled, false);
+    fetch(position_, own_generator_);
+  } else {
+    Span span("loader", "wait");
+    Workers& w = *workers_;
+    std::exception_ptr error;
+    {
+      std::unique_lock lock(w.mutex);
+      const std::int64_t done = position_;  // batches the caller will not look at again
+      const bool wake = done > w.taken;
+      w.taken = done;
+      if (wake) w.space.notify_one();
+      w.arrived.wait(lock, [&] { return w.ready[static_cast<std::size_t>(slot)] == position_; });
+      error = std::exchange(w.errors[static_cast<std::size_t>(slot)], nullptr);
+    }
+    if (error) {
+      position_ = batch_count();
+      unfinished_ = false;
+      std::rethrow_exception(error);
+    }
+  }
+  ++position_;
+  return slot;
+}
+
+void LoaderCore::stop_epoch() noexcept {
+  active_ = false;
+  if (!workers_) return;
+  Workers& w = *workers_;
+  std::unique_lock lock(w.mutex);
+  w.count = w.claimed;
+  w.arrived.wait(lock, [&] { return w.in_work == 0; });
+}
+
+std::string LoaderCore::state() const {
+  std::ostringstream out;
+  out.imbue(std::locale::classic());
+  const bool running = unfinished_ || resume_;
+  out << kStateFormat << ' ' << dataset_size_ << ' ' << sampler_->size() << ' '
+      << options_.batch_size << ' ' << options_.shuffle << ' ' << running << ' '
+      << (running ? base_seed_ : 0) << ' ' << (running ? sampler_seed_ : 0) << ' '
+      << (running ? position_ : 0);
+  return out.str();
+}
+
+void LoaderCore::set_state(const std::string& text) {
+  WEFT_CHECK(!active_, InvalidArgument, kOp, "set_state while an epoch is running");
+  std::istringstream in(text);
+  in.imbue(std::locale::classic());
+  std::string format, rest;
+  std::int64_t dataset_size = 0, order_size = 0, batch_size = 0, position = 0;
+  bool shuffle = false, running = false;
+  std::uint64_t base_seed = 0, sampler_seed = 0;
+  in >> format >> dataset_size >> order_size >> batch_size >> shuffle >> running >> base_seed >>
+      sampler_seed >> position;
+  const bool parsed = !in.fail() && format == kStateFormat && !(in >> rest);
+  WEFT_CHECK(parsed && position >= 0, InvalidArgument, kOp, "not a loader's state: \"",
+             text.substr(0, 80), '"');
+  WEFT_CHECK(dataset_size == dataset_size_ && order_size == sampler_->size(), InvalidArgument, kOp,
+             "the state is of a data set of ", dataset_size, " (", order_size,
+             " per epoch), this one has ", dataset_size_, " (", sampler_->size(), ')');
+  WEFT_CHECK(batch_size == options_.batch_size, InvalidArgument, kOp, "the state is of batch size ",
+             batch_size, ", this loader's is ", options_.batch_size);
+  WEFT_CHECK(shuffle == options_.shuffle, InvalidArgument, kOp, "the state is of a loader with shuffle ",
+             shuffle ? "on" : "off", ", here it is ", options_.shuffle ? "on" : "off");
+  WEFT_CHECK(position <= batch_count(), InvalidArgument, kOp, "the state is after batch ", position,
+             ", an epoch has ", batch_count());
+  resume_ = running;
+  unfinished_ = false;
+  base_seed_ = base_seed;
+  sampler_seed_ = sampler_seed;
+  position_ = position;
+}
+
+void LoaderCore::stage(const Tensor& host, Tensor& device) {
+  const Device target = options_.device;
+  if (!device.defined() || device.shape() != host.shape() || device.dtype() != host.dtype()) {
+    device = empty(host.shape(), TensorOptions(host.dtype(), target));
+  }
+  if (host.is_contiguous()) {
+    runtime(target).copy(device.raw_data(), target, host.raw_data(), host.device(),
+                         static_cast<std::size_t>(host.numel()) * size_of(host.dtype()),
+                         current_stream(target));
+  } else {
+    raw::copy_(device, host);
+  }
+}
+
+void LoaderCore::staged_all(int slot) {
+  copied_[static_cast<std::size_t>(slot)]->record(current_stream(options_.device));
+}
+
+}  // namespace weft::data

@@ -1,0 +1,93 @@
+// The part of the DataLoader that does not depend on the data set: order, threads, errors, staging.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "weft/core/runtime.h"
+#include "weft/data/batch.h"
+#include "weft/data/sampler.h"
+
+namespace weft::data {
+
+struct DataLoaderOptions {
+  std::int64_t batch_size = 1;
+  bool shuffle = false;
+  int workers = 0;  ///< threads that fetch ahead; 0: the caller fetches
+  bool drop_last = false;  ///< leave out a last batch that is not full
+  std::shared_ptr<const Sampler> sampler = nullptr;  ///< instead of shuffle
+  /// Where batches are handed out. On CUDA they are fetched into pinned memory and copied on the
+  /// caller's current stream, without stopping the host.
+  Device device = Device();
+  int prefetch = 2;  ///< batches ready ahead, per worker
+};
+
+/// Calls `fetch(context, slot, indices)` for each batch of an epoch, in worker threads or, without
+/// any, in next(). A slot is the caller's from next() to the following next() or stop_epoch().
+class LoaderCore {
+ public:
+  using Fetch = void (*)(void* context, int slot, std::span<const std::int64_t> indices);
+
+  LoaderCore(std::int64_t dataset_size, DataLoaderOptions options, Fetch fetch, void* context);
+  ~LoaderCore();
+  LoaderCore(const LoaderCore&) = delete;
+  LoaderCore& operator=(const LoaderCore&) = delete;
+
+  const DataLoaderOptions& options() const { return options_; }
+  int slot_count() const { return slot_count_; }
+  std::int64_t batch_count() const;
+  std::int64_t position() const { return unfinished_ ? position_ : 0; }
+  const HostMemory& memory() const { return memory_; }
+
+  /// Draws the seeds (unless set_state() brought them) and lets the workers begin.
+  void start_epoch();
+  /// Waits for the next batch; its slot, or -1 at the end. Rethrows what its fetch threw; the epoch
+  /// then has no further batch.
+  int next();
+  /// No fetch runs any more when this returns.
+  void stop_epoch() noexcept;
+
+  std::string state() const;
+  void set_state(const std::string& text);
+
+  // Staging, from the thread that calls next().
+  bool staged() const { return options_.device.is_cuda(); }
+  /// Scratch list, kept so that it allocates once.
+  std::vector<Tensor*>& stage_targets() { return stage_targets_; }
+  /// Queues the copy of one tensor to `device`, whose memory is used again if it fits.
+  void stage(const Tensor& host, Tensor& device);
+  /// The slot's host memory is free again when the copies queued so far are done.
+  void staged_all(int slot);
+
+ private:
+  struct Workers;
+  std::span<const std::int64_t> indices_of(std::int64_t batch) const;
+  void fetch(std::int64_t batch, Generator& generator);
+
+  const std::int64_t dataset_size_;
+  const DataLoaderOptions options_;
+  const Fetch fetch_;
+  void* const context_;
+  std::shared_ptr<const Sampler> sampler_;
+  HostMemory memory_;
+  int slot_count_;
+
+  // The running epoch.
+  bool active_ = false;      // between start_epoch() and stop_epoch()
+  bool unfinished_ = false;  // begun and not at its end, though the loop may have been left
+  bool resume_ = false;  // set_state() was called: begin with what it brought
+  std::uint64_t base_seed_ = 0;
+  std::uint64_t sampler_seed_ = 0;
+  std::int64_t position_ = 0;  // batches handed out
+  std::vector<std::int64_t> order_;
+
+  Generator own_generator_;  // for fetching without workers
+  std::vector<std::unique_ptr<Event>> copied_;  // per slot: its host memory has been read
+  std::vector<Tensor*> stage_targets_;
+  std::unique_ptr<Workers> workers_;
+};
+
+}  // namespace weft::data

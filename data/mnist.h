@@ -1,0 +1,52 @@
+// MNIST and everything in its format: Fashion-MNIST, KMNIST, EMNIST.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <tuple>
+
+#include "weft/data/batch.h"
+
+namespace weft::data {
+
+/// Where Debian's package dataset-fashion-mnist puts its files.
+inline constexpr const char* kFashionMnistDir = "/usr/share/datasets/fashion-mnist";
+
+struct MnistOptions {
+  bool train = true;         ///< else the test set
+  DType dtype = DType::f32;  ///< of the images handed out: f32 or f64
+};
+
+/// Grey images with labels 0 to 9, from a folder of IDX files, plain or gzipped:
+/// {train,t10k}-images-idx3-ubyte[.gz] and {train,t10k}-labels-idx1-ubyte[.gz].
+/// Copies share the images. Safe to read from several threads.
+class Mnist {
+ public:
+  struct Batch {
+    Tensor x;      ///< [B,1,H,W], 0 to 1: the pixel divided by 255 in f32, whatever the dtype
+    Tensor label;  ///< i64 [B]
+    auto tensors() { return std::tie(x, label); }
+  };
+
+  /// Reads both files into memory (as u8). Throws Io for a missing folder or file, saying what was
+  /// looked for and how to get it, for damaged files (io/idx.h), for labels above 9 and for unequal
+  /// counts; Dtype for another dtype than f32 and f64.
+  explicit Mnist(const std::string& folder = kFashionMnistDir, const MnistOptions& options = {});
+
+  std::int64_t size() const { return images_.shape(0); }
+  /// Throws InvalidArgument for an index outside [0, size()).
+  Batch get_batch(std::span<const std::int64_t> indices) const;
+  /// The same into `batch`, in the given memory.
+  void get_batch(std::span<const std::int64_t> indices, Batch& batch, const HostMemory& memory) const;
+
+  const Tensor& images() const { return images_; }  ///< u8 [N,H,W]
+  const Tensor& labels() const { return labels_; }  ///< u8 [N]
+
+ private:
+  Tensor images_;
+  Tensor labels_;
+  DType dtype_;
+};
+
+}  // namespace weft::data

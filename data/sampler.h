@@ -1,0 +1,52 @@
+// In which order a loader visits a data set.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "weft/core/rng.h"
+
+namespace weft::data {
+
+/// An order per epoch, in two steps, so that an interrupted epoch can be taken up again: a seed is
+/// drawn when the epoch begins, and the order follows from the seed alone.
+class Sampler {
+ public:
+  virtual ~Sampler() = default;
+  /// Number of indices in an epoch.
+  virtual std::int64_t size() const = 0;
+  /// Called once at the start of an epoch; may draw from the generator. The result must fit 63 bits.
+  virtual std::uint64_t draw_seed(Generator& generator) const = 0;
+  /// Replaces `order` by the epoch's indices.
+  virtual void order(std::uint64_t seed, std::vector<std::int64_t>& order) const = 0;
+};
+
+/// 0, 1, 2, ...; draws nothing.
+class SequentialSampler final : public Sampler {
+ public:
+  explicit SequentialSampler(std::int64_t size) : size_(size) {}
+  std::int64_t size() const override { return size_; }
+  std::uint64_t draw_seed(Generator&) const override { return 0; }
+  void order(std::uint64_t seed, std::vector<std::int64_t>& order) const override;
+
+ private:
+  std::int64_t size_;
+};
+
+/// A permutation: torch.utils.data.RandomSampler's, index for index. Its seed is one random_() of the
+/// caller's generator, and seeds a generator of its own for randperm.
+class RandomSampler final : public Sampler {
+ public:
+  explicit RandomSampler(std::int64_t size) : size_(size) {}
+  std::int64_t size() const override { return size_; }
+  std::uint64_t draw_seed(Generator& generator) const override;
+  void order(std::uint64_t seed, std::vector<std::int64_t>& order) const override;
+
+ private:
+  std::int64_t size_;
+};
+
+/// What torch.empty((), dtype=torch.int64).random_() draws: 63 bits.
+std::uint64_t draw_int64(Generator& generator);
+
+}  // namespace weft::data

@@ -1,0 +1,59 @@
+#include "weft/io/file_reader.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "weft/core/error.h"
+
+namespace weft::io {
+
+namespace {
+std::string reason(int error) { return std::generic_category().message(error); }
+}  // namespace
+
+FileReader::FileReader(std::string path, const char* op) : path_(std::move(path)), op_(op) {
+  // O_NONBLOCK: opening a pipe nobody writes to would wait for ever.
+  fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  WEFT_CHECK(fd_ >= 0, Io, op_, path_, ": cannot open: ", reason(errno));
+  struct stat info;
+  const int failed = ::fstat(fd_, &info) != 0 ? errno : 0;
+  if (failed != 0 || !S_ISREG(info.st_mode)) {
+    ::close(fd_);
+    WEFT_CHECK(failed == 0, Io, op_, path_, ": cannot read its size: ", reason(failed));
+    WEFT_THROW(Io, op_, path_, ": not a regular file");
+  }
+  size_ = static_cast<std::uint64_t>(info.st_size);
+}
+
+FileReader::~FileReader() { ::close(fd_); }
+
+std::size_t FileReader::read_some(std::uint64_t offset, std::span<std::byte> out) const {
+  std::size_t done = 0;
+  while (done < out.size()) {
+    // One call moves at most 2 GiB on Linux; ask for less, so that a short count means the end.
+    const std::size_t want = std::min<std::size_t>(out.size() - done, std::size_t{1} << 30);
+    const ssize_t got =
+        ::pread(fd_, out.data() + done, want, static_cast<off_t>(offset + done));
+    if (got < 0) {
+      if (errno == EINTR) continue;
+      WEFT_THROW(Io, op_, path_, ": cannot read: ", reason(errno));
+    }
+    if (got == 0) break;
+    done += static_cast<std::size_t>(got);
+  }
+  return done;
+}
+
+void FileReader::read(std::uint64_t offset, std::span<std::byte> out) const {
+  const std::size_t got = read_some(offset, out);
+  WEFT_CHECK(got == out.size(), Io, op_, path_, ": became shorter while it was read: ", out.size(),
+             " bytes wanted at ", offset, ", got ", got);
+}
+
+}  // namespace weft::io

@@ -1,0 +1,42 @@
+// Streams of bytes, and inflating one without trusting it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace weft::io {
+
+/// Bytes one after the other.
+class ByteStream {
+ public:
+  virtual ~ByteStream() = default;
+  /// Fills `out` from its start; fewer bytes only at the end of the stream. Throws Io.
+  virtual std::size_t read(std::span<std::byte> out) = 0;
+};
+
+/// Inflates a gzip file of one member, holding 64 KiB of input and zlib's window, never the output:
+/// how much of it is wanted is the reader's decision.
+class GunzipStream final : public ByteStream {
+ public:
+  /// `source` must outlive this; `name` stands in messages.
+  GunzipStream(ByteStream& source, std::string name);
+  ~GunzipStream() override;
+  GunzipStream(const GunzipStream&) = delete;
+  GunzipStream& operator=(const GunzipStream&) = delete;
+
+  /// Throws Io for data that is cut off or damaged: gzip's checksum and length are checked where the
+  /// stream ends, and a second member or any other byte behind it is refused.
+  std::size_t read(std::span<std::byte> out) override;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Whether the bytes begin as a gzip member does.
+bool is_gzip(std::span<const std::byte> start);
+
+}  // namespace weft::io

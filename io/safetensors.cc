@@ -1,0 +1,207 @@
+#include "weft/io/safetensors.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <unordered_set>
+
+#include "weft/core/file.h"
+#include "weft/core/trace.h"
+#include "weft/io/file_reader.h"
+#include "weft/io/safetensors_header.h"
+#include "weft/tensor/creation.h"
+#include "weft/tensor/ops.h"
+
+namespace weft::io {
+namespace {
+
+using detail::Header;
+using detail::kSafetensors;
+using detail::TensorEntry;
+
+static_assert(std::endian::native == std::endian::little, "safetensors data is little-endian");
+
+constexpr std::string_view kModule = "module.";
+constexpr std::uint64_t kLengthBytes = 8;
+
+std::span<std::byte> bytes_of(const Tensor& x) {
+  return {static_cast<std::byte*>(x.raw_data()), x.numel() * size_of(x.dtype())};
+}
+
+std::string crc_of(std::span<const std::byte> bytes) {
+  return detail::format_crc(static_cast<std::uint32_t>(
+      crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size())));
+}
+
+std::string crc_key(const std::string& name) { return std::string(detail::kTensorCrc) + name; }
+
+bool is_checksum(const std::string& key) {
+  return key == detail::kHeaderCrc || key.starts_with(detail::kTensorCrc);
+}
+
+/// Where the bytes come from: a file or memory.
+struct Source {
+  virtual ~Source() = default;
+  virtual std::uint64_t size() const = 0;
+  /// Within size().
+  virtual void read(std::uint64_t offset, std::span<std::byte> out) const = 0;
+};
+
+struct FileSource final : Source {
+  explicit FileSource(const std::string& path) : file(path, kSafetensors) {}
+  std::uint64_t size() const override { return file.size(); }
+  void read(std::uint64_t offset, std::span<std::byte> out) const override {
+    file.read(offset, out);
+  }
+  FileReader file;
+};
+
+struct MemorySource final : Source {
+  explicit MemorySource(std::span<const std::byte> b) : bytes(b) {}
+  std::uint64_t size() const override { return bytes.size(); }
+  void read(std::uint64_t offset, std::span<std::byte> out) const override {
+    if (!out.empty()) std::memcpy(out.data(), bytes.data() + offset, out.size());
+  }
+  std::span<const std::byte> bytes;
+};
+
+Tensor read_tensor(const Source& source, std::uint64_t data_begin, const TensorEntry& entry,
+                   const Metadata& metadata, Device device, const std::string& name) {
+  Tensor host = empty(entry.shape, TensorOptions(entry.dtype, device.is_cpu() ? device : Device()));
+  const std::span<std::byte> bytes = bytes_of(host);
+  source.read(data_begin + entry.begin, bytes);
+  if (const auto crc = metadata.find(crc_key(entry.name)); crc != metadata.end()) {
+    WEFT_CHECK(crc->second == crc_of(bytes), Io, kSafetensors, name, ": checksum of tensor \"",
+               entry.name, "\" does not match: the file is damaged");
+  }
+  if (entry.dtype == DType::boolean) {
+    // Any other byte read as a bool is undefined behaviour.
+    const auto bad = std::ranges::find_if(bytes, [](std::byte b) { return b > std::byte{1}; });
+    WEFT_CHECK(bad == bytes.end(), Io, kSafetensors, name, ": value ", std::to_integer<int>(*bad),
+               " in BOOL tensor \"", entry.name, '"');
+  }
+  return device.is_cpu() ? host : raw::to(host, device);
+}
+
+std::string renamed(const std::string& name, ModulePrefix prefix) {
+  switch (prefix) {
+    case ModulePrefix::strip: return name.starts_with(kModule) ? name.substr(kModule.size()) : name;
+    case ModulePrefix::add: return std::string(kModule) + name;
+    case ModulePrefix::keep: break;
+  }
+  return name;
+}
+
+SafetensorsFile load(const Source& source, const LoadOptions& options, const std::string& name) {
+  Span span("io", "load_safetensors");
+  const std::uint64_t file_bytes = source.size();
+  WEFT_CHECK(file_bytes >= kLengthBytes, Io, kSafetensors, name, ": ", file_bytes,
+             " bytes are too few for a header");
+  std::uint64_t header_bytes = 0;
+  source.read(0, std::as_writable_bytes(std::span(&header_bytes, 1)));
+  WEFT_CHECK(header_bytes <= detail::kMaxHeaderBytes, Io, kSafetensors, name, ": claims a header of ",
+             header_bytes, " bytes, over the format's limit of ", detail::kMaxHeaderBytes);
+  WEFT_CHECK(header_bytes <= file_bytes - kLengthBytes, Io, kSafetensors, name,
+             ": claims a header of ", header_bytes, " bytes, the file has ",
+             file_bytes - kLengthBytes, " (is it cut off?)");
+  const std::uint64_t data_begin = kLengthBytes + header_bytes;
+  Header header;
+  {
+    std::string text(header_bytes, '\0');
+    source.read(kLengthBytes, std::as_writable_bytes(std::span(text)));
+    header = detail::parse_header(text, file_bytes - data_begin, name);
+  }
+
+  SafetensorsFile file;
+  file.tensors.reserve(header.tensors.size());
+  std::unordered_set<std::string> names;
+  for (const TensorEntry& entry : header.tensors) {
+    std::string key = renamed(entry.name, options.module_prefix);
+    WEFT_CHECK(options.module_prefix == ModulePrefix::keep || names.insert(key).second,
+               InvalidArgument, kSafetensors, name, ": has \"", key, "\" with and without \"",
+               kModule, "\"; load it with the prefix kept");
+    file.tensors.emplace_back(
+        std::move(key),
+        read_tensor(source, data_begin, entry, header.metadata, options.device, name));
+  }
+  std::erase_if(header.metadata, [](const auto& item) { return is_checksum(item.first); });
+  file.metadata = std::move(header.metadata);
+  return file;
+}
+
+void check_names(const NamedTensors& tensors, const Metadata& metadata) {
+  std::unordered_set<std::string_view> names;
+  for (const auto& [name, tensor] : tensors) {
+    WEFT_CHECK(tensor.defined(), InvalidArgument, kSafetensors, "tensor \"", name, "\" is undefined");
+    WEFT_CHECK(name != "__metadata__", InvalidArgument, kSafetensors,
+               "a tensor cannot be called __metadata__");
+    WEFT_CHECK(name.size() <= detail::kMaxNameBytes, InvalidArgument, kSafetensors,
+               "a name has ", name.size(), " bytes, over ", detail::kMaxNameBytes);
+    WEFT_CHECK(names.insert(name).second, InvalidArgument, kSafetensors, "two tensors are called \"",
+               name, '"');
+  }
+  WEFT_CHECK(tensors.size() <= detail::kMaxTensors, InvalidArgument, kSafetensors, "more than ",
+             detail::kMaxTensors, " tensors");
+  for (const auto& [key, value] : metadata) {
+    WEFT_CHECK(!is_checksum(key), InvalidArgument, kSafetensors, "metadata key \"", key,
+               "\" is kept for checksums");
+  }
+}
+
+}  // namespace
+
+void save_safetensors(const std::string& path, const NamedTensors& tensors,
+                      const Metadata& metadata) {
+  Span span("io", "save_safetensors");
+  check_names(tensors, metadata);
+  NamedTensors host;
+  host.reserve(tensors.size());
+  for (const auto& [name, tensor] : tensors) {
+    host.emplace_back(name, raw::contiguous(tensor.device().is_cpu() ? tensor
+                                                                     : raw::to(tensor, Device())));
+  }
+  std::ranges::stable_sort(host, std::ranges::greater{},
+                           [](const auto& item) { return size_of(item.second.dtype()); });
+
+  Header header;
+  header.metadata = metadata;
+  std::uint64_t at = 0;
+  for (const auto& [name, tensor] : host) {
+    const std::span<const std::byte> bytes = bytes_of(tensor);
+    header.tensors.push_back({name, tensor.dtype(), tensor.shape(), at, at + bytes.size()});
+    header.metadata.emplace(crc_key(name), crc_of(bytes));
+    at += bytes.size();
+  }
+  std::string text;
+  try {
+    text = detail::format_header(header);
+  } catch (const nlohmann::json::exception& error) {
+    WEFT_THROW(InvalidArgument, kSafetensors, path, ": a name or a metadata text is not UTF-8: ",
+               error.what());
+  }
+  WEFT_CHECK(text.size() <= detail::kMaxHeaderBytes, InvalidArgument, kSafetensors, path,
+             ": names and metadata need a header of ", text.size(),
+             " bytes, over the format's limit of ", detail::kMaxHeaderBytes);
+
+  AtomicFile file(path);
+  const std::uint64_t length = text.size();
+  file.write(std::as_bytes(std::span(&length, 1)));
+  file.write(text);
+  for (const auto& [name, tensor] : host) file.write(bytes_of(tensor));
+  file.commit();
+}
+
+SafetensorsFile load_safetensors(const std::string& path, const LoadOptions& options) {
+  return load(FileSource(path), options, path);
+}
+
+SafetensorsFile parse_safetensors(std::span<const std::byte> bytes, const LoadOptions& options,
+                                  const std::string& name) {
+  return load(MemorySource(bytes), options, name);
+}
+
+}  // namespace weft::io

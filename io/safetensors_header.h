@@ -1,0 +1,44 @@
+// The header of a safetensors file: parsing and checking it, writing it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "weft/core/dtype.h"
+#include "weft/core/shape.h"
+#include "weft/io/safetensors.h"
+
+namespace weft::io::detail {
+
+inline constexpr const char* kSafetensors = "safetensors";
+inline constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // the format's
+inline constexpr std::size_t kMaxTensors = std::size_t{1} << 18;
+inline constexpr std::size_t kMaxNameBytes = 4096;
+inline constexpr std::string_view kTensorCrc = "weft.crc32.";
+inline constexpr std::string_view kHeaderCrc = "weft.header_crc32";
+
+struct TensorEntry {
+  std::string name;
+  DType dtype = DType::f32;
+  Shape shape;
+  std::uint64_t begin = 0;  ///< within the data
+  std::uint64_t end = 0;
+};
+
+struct Header {
+  std::vector<TensorEntry> tensors;  ///< sorted by offset
+  Metadata metadata;
+};
+
+/// `text` is the header alone, `data_bytes` what follows it in the file. Throws as load_safetensors.
+Header parse_header(std::string_view text, std::uint64_t data_bytes, const std::string& name);
+
+/// Header text, padded to a multiple of 8, with the checksum of itself filled in.
+std::string format_header(const Header& header);
+
+/// Eight lower-case hexadecimal digits.
+std::string format_crc(std::uint32_t crc);
+
+}  // namespace weft::io::detail

@@ -1,0 +1,90 @@
+// Batches for a device: pinned memory, copied in order, not written over before the copy is done.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "weft/data/dataloader.h"
+#include "weft/tests/core/expect_error.h"
+#include "weft/tests/core/fake_runtime.h"
+
+namespace weft::data {
+namespace {
+
+struct Numbers {
+  struct Batch {
+    Tensor x;
+    auto tensors() { return std::tie(x); }
+  };
+  std::int64_t size() const { return 40; }
+  Batch get_batch(std::span<const std::int64_t> indices) const {
+    Batch batch;
+    get_batch(indices, batch, HostMemory());
+    return batch;
+  }
+  void get_batch(std::span<const std::int64_t> indices, Batch& batch, const HostMemory& memory) const {
+    EXPECT_TRUE(memory.pinned);
+    memory.prepare(batch.x, {static_cast<std::int64_t>(indices.size())}, DType::i64);
+    EXPECT_TRUE(batch.x.storage()->pinned());
+    std::ranges::copy(indices, batch.x.data<std::int64_t>());
+  }
+};
+
+class Staging : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { register_runtime(DeviceType::cuda, &fake()); }
+  static testing::FakeRuntime& fake() {
+    static testing::FakeRuntime runtime(DeviceType::cuda);
+    return runtime;
+  }
+};
+
+TEST_F(Staging, BatchesArriveOnTheDevice) {
+  for (const int workers : {0, 1, 3}) {
+    DataLoader loader(Numbers{}, {.batch_size = 7, .workers = workers, .device = "cuda"});
+    for (int round = 0; round < 3; ++round) {
+      std::int64_t expected = 0;
+      std::set<const void*> addresses;
+      for (auto& [x] : loader) {
+        EXPECT_EQ(x.device(), Device("cuda:0"));
+        addresses.insert(x.raw_data());
+        const auto* values = static_cast<const std::int64_t*>(x.raw_data());  // the fake is host memory
+        for (std::int64_t i = 0; i < x.numel(); ++i) EXPECT_EQ(values[i], expected++);
+      }
+      EXPECT_EQ(expected, 40);
+    }
+  }
+}
+
+TEST_F(Staging, MemoryGoesRound) {
+  DataLoader loader(Numbers{}, {.batch_size = 8, .workers = 2, .device = "cuda"});
+  for (auto& [x] : loader) (void)x;
+  const int pinned = fake().pinned_allocations, allocations = fake().allocations;
+  const int events = fake().events_made;
+  for (int i = 0; i < 5; ++i) {
+    for (auto& [x] : loader) (void)x;
+  }
+  EXPECT_EQ(fake().pinned_allocations, pinned);
+  EXPECT_EQ(fake().allocations, allocations);
+  EXPECT_EQ(fake().events_made, events);
+}
+
+TEST_F(Staging, ABatchTheUserKeepsIsNotWrittenOver) {
+  DataLoader loader(Numbers{}, {.batch_size = 4, .device = "cuda"});
+  std::vector<Tensor> kept;
+  for (auto& [x] : loader) kept.push_back(x);
+  ASSERT_EQ(kept.size(), 10u);
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    EXPECT_EQ(*static_cast<const std::int64_t*>(kept[i].raw_data()), static_cast<std::int64_t>(4 * i));
+  }
+}
+
+TEST_F(Staging, EveryBatchsCopyIsMarked) {
+  // By the event that the next fetch into the same host memory waits for.
+  DataLoader loader(Numbers{}, {.batch_size = 4, .device = "cuda"});
+  const int before = fake().recorded;
+  for (auto& [x] : loader) (void)x;
+  EXPECT_GE(fake().recorded - before, 10);
+}
+
+}  // namespace
+}  // namespace weft::data

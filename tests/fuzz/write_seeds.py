@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""Writes the seeds of the fuzz targets: small files, good and nearly good, that reach every branch."""
+import gzip
+import json
+import os
+import struct
+import zlib
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def put(target, name, data):
+    folder = os.path.join(HERE, target + "_fuzz_seeds")
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, name), "wb") as file:
+        file.write(data)
+
+
+def idx(dims, data=b"", type=8):
+    return bytes([0, 0, type, len(dims)]) + b"".join(struct.pack(">I", d) for d in dims) + data
+
+
+def zipped(data, level=6):
+    return gzip.compress(data, level, mtime=0)
+
+
+image = bytes(range(24))
+put("idx", "plain3", idx([2, 3, 4], image))
+put("idx", "plain1", idx([3], b"\1\2\3"))
+put("idx", "empty", idx([0, 28, 28]))
+put("idx", "short", idx([2, 3, 4], image[:-1]))
+put("idx", "long", idx([2, 3, 4], image + b"x"))
+put("idx", "float", idx([1], b"\0\0\0\0", 13))
+put("idx", "overflow", idx([2**32 - 1] * 4))
+put("idx", "gzip", zipped(idx([2, 3, 4], image)))
+put("idx", "gzip_stored", zipped(idx([2, 3, 4], image), 0))
+put("idx", "gzip_long", zipped(idx([2], b"abc")))
+put("idx", "gzip_bomb", zipped(idx([4]) + bytes(200_000)))
+put("idx", "gzip_lie", zipped(idx([2**20])))
+
+for level in (0, 1, 9):
+    put("gzip", f"level{level}", b"\x04" + zipped(b"weft " * 50 + bytes(range(256)), level))
+put("gzip", "empty", b"\x00" + zipped(b""))
+put("gzip", "bomb", b"\xff" + zipped(bytes(300_000)))
+put("gzip", "two_members", b"\x01" + zipped(b"one") + zipped(b"two"))
+put("gzip", "bad_crc", b"\x01" + zipped(b"one")[:-8] + bytes(8))
+# Name, comment, extra field and header checksum.
+fields = b"\x1f\x8b\x08\x1e\0\0\0\0\0\x03" + b"\x04\0abcd" + b"name\0" + b"comment\0"
+fields += struct.pack("<H", zlib.crc32(fields) & 0xFFFF)
+put("gzip", "all_fields", b"\x01" + fields + zipped(b"text")[10:])
+
+
+def safetensors(header, data=b""):
+    text = header if isinstance(header, bytes) else json.dumps(header, separators=(",", ":")).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def entry(dtype, shape, begin, end):
+    return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+
+good = {"__metadata__": {"k": "v"}, "a": entry("F32", [2], 0, 8), "b": entry("BOOL", [2, 1], 8, 10)}
+put("safetensors", "good", safetensors(good, bytes(8) + b"\0\1"))
+put("safetensors", "nothing", safetensors({}))
+put("safetensors", "padded", safetensors(b"{}      "))
+put("safetensors", "dtypes", safetensors(
+    {str(i): entry(t, [1], 8 * i, 8 * i + 8) for i, t in enumerate(["F64", "I64"])}
+    | {"x": entry("BF16", [], 16, 18), "y": entry("U8", [0, 3], 18, 18), "z": entry("I32", [1], 18, 22)},
+    bytes(22)))
+put("safetensors", "escapes", safetensors(b'{"\\u00e9\\ud83d\\ude00\\n":{"dtype":"U8","shape":[],"data_offsets":[0,1]}}', b"\0"))
+put("safetensors", "utf8", safetensors('{"é😀":{"dtype":"U8","shape":[],"data_offsets":[0,1]}}'.encode(), b"\0"))
+put("safetensors", "overlap", safetensors({"a": entry("U8", [4], 0, 4), "b": entry("U8", [4], 2, 6)}, bytes(6)))
+put("safetensors", "hole", safetensors({"a": entry("U8", [2], 0, 2), "b": entry("U8", [2], 4, 6)}, bytes(6)))
+put("safetensors", "twice", safetensors(b'{"a":1,"a":2}'))
+put("safetensors", "deep", safetensors(b'{"a":{"b":{"c":{}}}}'))
+put("safetensors", "numbers", safetensors(b'{"a":{"shape":[-1,1.5,1e9,9007199254740993]}}'))
+put("safetensors", "f16", safetensors({"a": entry("F16", [1], 0, 2)}, bytes(2)))
+put("safetensors", "crc", safetensors({"__metadata__": {"weft.header_crc32": "00000000", "weft.crc32.a": "00000000"},
+                                       "a": entry("U8", [1], 0, 1)}, b"\0"))
+put("safetensors", "huge_header", struct.pack("<Q", 2**63) + b"{}")

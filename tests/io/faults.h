@@ -1,0 +1,27 @@
+// A disk that fails when told to: replaces write, fsync and rename of the program that links it.
+#pragma once
+
+namespace weft::testing {
+
+struct Faults {
+  int fail_write = 0;  ///< which call of write() fails, counting from 1; 0: none
+  int fail_fsync = 0;
+  int fail_rename = 0;
+  int error = 0;             ///< errno of the failing call
+  bool short_writes = false;  ///< write() takes at most 1000 bytes at a time
+  bool interrupted = false;   ///< every other write() stops with EINTR
+
+  int writes = 0, fsyncs = 0, renames = 0;  ///< calls so far
+};
+
+/// In force while it lives. One at a time.
+class FaultScope {
+ public:
+  explicit FaultScope(Faults faults);
+  ~FaultScope();
+  FaultScope(const FaultScope&) = delete;
+  FaultScope& operator=(const FaultScope&) = delete;
+  const Faults& faults() const;
+};
+
+}  // namespace weft::testing

@@ -1,0 +1,157 @@
+// Files made by hand: IDX, gzip, safetensors, and what reading a bad one may cost.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace weft::testing {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kSanitized = true;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
+/// A folder of its own per test, gone with it.
+class TempFolder {
+ public:
+  TempFolder() {
+    std::string name = ::testing::TempDir() + "weft_XXXXXX";
+    path_ = mkdtemp(name.data());
+  }
+  ~TempFolder() { std::filesystem::remove_all(path_); }
+  TempFolder(const TempFolder&) = delete;
+  TempFolder& operator=(const TempFolder&) = delete;
+
+  std::string path(const std::string& name) const { return path_ + "/" + name; }
+  const std::string& root() const { return path_; }
+  int files() const {
+    return static_cast<int>(std::distance(std::filesystem::directory_iterator(path_), {}));
+  }
+
+ private:
+  std::string path_;
+};
+
+inline std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+inline void write_file(const std::string& path, std::string_view bytes) {
+  std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+}
+
+inline std::span<const std::byte> as_bytes(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
+
+/// An IDX header: two zeros, type, number of dimensions, dimensions as big-endian u32.
+inline std::string idx_header(std::initializer_list<std::uint32_t> dims, char type = 8) {
+  std::string text = {'\0', '\0', type, static_cast<char>(dims.size())};
+  for (const std::uint32_t dim : dims) {
+    for (int shift = 24; shift >= 0; shift -= 8) text += static_cast<char>(dim >> shift & 0xff);
+  }
+  return text;
+}
+
+inline std::string gzip(std::string_view text, int level = 6) {
+  z_stream zlib = {};
+  deflateInit2(&zlib, level, Z_DEFLATED, 16 + 15, 8, Z_DEFAULT_STRATEGY);
+  std::string out(deflateBound(&zlib, text.size()) + 64, '\0');
+  zlib.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+  zlib.avail_in = static_cast<uInt>(text.size());
+  zlib.next_out = reinterpret_cast<Bytef*>(out.data());
+  zlib.avail_out = static_cast<uInt>(out.size());
+  deflate(&zlib, Z_FINISH);
+  out.resize(zlib.total_out);
+  deflateEnd(&zlib);
+  return out;
+}
+
+/// gzip of `text` followed by `zeros` zero bytes, made without holding them.
+inline std::string gzip_bomb(std::string_view text, std::uint64_t zeros) {
+  z_stream zlib = {};
+  deflateInit2(&zlib, 1, Z_DEFLATED, 16 + 15, 9, Z_DEFAULT_STRATEGY);
+  std::string out;
+  const std::string chunk(1 << 20, '\0');
+  std::string buffer(1 << 16, '\0');
+  const auto feed = [&](std::string_view in, int flush) {
+    zlib.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(in.data()));
+    zlib.avail_in = static_cast<uInt>(in.size());
+    do {
+      zlib.next_out = reinterpret_cast<Bytef*>(buffer.data());
+      zlib.avail_out = static_cast<uInt>(buffer.size());
+      deflate(&zlib, flush);
+      out.append(buffer.data(), buffer.size() - zlib.avail_out);
+    } while (zlib.avail_out == 0);
+  };
+  feed(text, Z_NO_FLUSH);
+  for (std::uint64_t left = zeros; left > 0;) {
+    const std::uint64_t n = std::min<std::uint64_t>(left, chunk.size());
+    feed(std::string_view(chunk).substr(0, n), Z_NO_FLUSH);
+    left -= n;
+  }
+  feed({}, Z_FINISH);
+  deflateEnd(&zlib);
+  return out;
+}
+
+/// A safetensors file: the header's length, the header, data of so many bytes.
+inline std::string safetensors(std::string_view header, std::size_t data_bytes = 0) {
+  std::string file(8, '\0');
+  const std::uint64_t length = header.size();
+  std::memcpy(file.data(), &length, 8);
+  file += header;
+  file.append(data_bytes, '\x01');
+  return file;
+}
+
+/// While it lives: at most a second and 256 MB more than before. Not under sanitizers, which
+/// slow down and keep freed memory.
+class CheapScope {
+ public:
+  CheapScope() : before_kb_(status_kb("VmRSS:")), start_(std::chrono::steady_clock::now()) {
+    std::ofstream("/proc/self/clear_refs") << "5";  // the peak counts from here
+  }
+  ~CheapScope() {
+    if (kSanitized) return;
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start_;
+    EXPECT_LT(seconds.count(), 1.0);
+    EXPECT_LT(status_kb("VmHWM:") - before_kb_, 256 * 1000);
+  }
+
+ private:
+  static long status_kb(const std::string& key) {
+    std::ifstream status("/proc/self/status");
+    std::string word;
+    while (status >> word) {
+      long kb = 0;
+      if (word == key && status >> kb) return kb;
+    }
+    return 0;
+  }
+
+  long before_kb_;
+  std::chrono::steady_clock::time_point start_;
+};
+
+}  // namespace weft::testing

@@ -1,0 +1,60 @@
+// Trains the convolutional autoencoder. `./weft run autoencoder --help` lists the options.
+#include "weft/examples/autoencoder.h"
+
+#include <cstdio>
+
+#include "weft/autograd/autograd.h"
+#include "weft/data/dataloader.h"
+#include "weft/data/mnist.h"
+#include "weft/nn/loss.h"
+#include "weft/optim/adam.h"
+#include "weft/train/pictures.h"
+#include "weft/train/program.h"
+#include "weft/train/recorder.h"
+
+using namespace weft;
+
+void autoencoder(const train::Options& options) {
+  examples::Autoencoder model;
+  model.to(options.dtype);
+  model.to(options.device);
+  std::printf("%s\n", model.to_string().c_str());
+  optim::Adam adam(model.parameters(), {.lr = options.lr});
+  data::DataLoader loader(data::Mnist(options.data, {.dtype = options.dtype}),
+                          {.batch_size = options.batch_size, .shuffle = options.shuffle,
+                           .workers = options.workers, .device = options.device});
+
+  train::Recorder recorder(options);
+  recorder.resume(model, adam, loader);
+  while (recorder.next_epoch()) {
+    for (auto& [x, label] : recorder.batches(loader)) {
+      adam.zero_grad();
+      const Tensor loss = nn::mse_loss(model(x).first, x);
+      loss.backward();
+      adam.step();
+      recorder.step(loss);
+    }
+    recorder.save(model, adam, loader);
+  }
+  if (recorder.interrupted()) return;
+
+  NoGrad no_grad;
+  model.eval();
+  data::DataLoader test(data::Mnist(options.data, {.train = false, .dtype = options.dtype}),
+                        {.batch_size = 500, .device = options.device});
+  double squared_error = 0;
+  for (auto& [x, label] : test) {
+    const auto [output, code] = model(x);
+    if (test.position() == 1)
+      io::write_png(recorder.path("compare.png"), train::compare_picture(x, code, output));
+    squared_error += nn::mse_loss(output, x).item<double>() * static_cast<double>(x.shape(0));
+  }
+  recorder.finish(model, "mse", squared_error / static_cast<double>(test.dataset().size()));
+}
+
+int main(int argc, char** argv) {
+  return train::run(argc, argv,
+                    {.example = "autoencoder",
+                     .description = "Trains a convolutional autoencoder on 28x28 images."},
+                    autoencoder);
+}

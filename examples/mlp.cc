@@ -1,0 +1,57 @@
+// Trains the two-layer classifier. `./weft run mlp --help` lists the options.
+#include "weft/examples/mlp.h"
+
+#include <cstdio>
+
+#include "weft/autograd/autograd.h"
+#include "weft/data/dataloader.h"
+#include "weft/data/mnist.h"
+#include "weft/nn/loss.h"
+#include "weft/optim/sgd.h"
+#include "weft/train/program.h"
+#include "weft/train/recorder.h"
+
+using namespace weft;
+
+void mlp(const train::Options& options) {
+  nn::Sequential model = examples::mlp();
+  model.to(options.dtype);
+  model.to(options.device);
+  std::printf("%s\n", model.to_string().c_str());
+  optim::SGD sgd(model.parameters(), {.lr = options.lr});
+  data::DataLoader loader(data::Mnist(options.data, {.dtype = options.dtype}),
+                          {.batch_size = options.batch_size, .shuffle = options.shuffle,
+                           .workers = options.workers, .device = options.device});
+
+  train::Recorder recorder(options);
+  recorder.resume(model, sgd, loader);
+  while (recorder.next_epoch()) {
+    for (auto& [x, label] : recorder.batches(loader)) {
+      sgd.zero_grad();
+      const Tensor loss = nn::cross_entropy(model(x), label);
+      loss.backward();
+      sgd.step();
+      recorder.step(loss);
+    }
+    recorder.save(model, sgd, loader);
+  }
+  if (recorder.interrupted()) return;
+
+  NoGrad no_grad;
+  model.eval();
+  data::DataLoader test(data::Mnist(options.data, {.train = false, .dtype = options.dtype}),
+                        {.batch_size = 500, .device = options.device});
+  std::int64_t correct = 0;
+  for (auto& [x, label] : test)
+    correct += raw::sum(raw::to(eq(argmax(model(x), 1), label), DType::i64)).item<std::int64_t>();
+  recorder.finish(model, "accuracy",
+                  static_cast<double>(correct) / static_cast<double>(test.dataset().size()));
+}
+
+int main(int argc, char** argv) {
+  return train::run(argc, argv,
+                    {.example = "mlp",
+                     .description = "Trains a two-layer perceptron to classify 28x28 images.",
+                     .batch_size = 64},
+                    mlp);
+}

@@ -1,0 +1,29 @@
+// Checkpoints: all a training run needs to go on exactly where it was, in one safetensors file.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "weft/io/safetensors.h"
+
+namespace weft::train {
+
+/// What is in the file: tensors "model.NAME", "optimizer.NAME" and "losses" (f64, one per step), the
+/// rest as metadata.
+struct Checkpoint {
+  io::NamedTensors model;      ///< Module::state_dict()
+  io::NamedTensors optimizer;  ///< Optimizer::state_dict()
+  std::string generator;       ///< Generator::state()
+  std::string loader;          ///< DataLoader::state()
+  std::vector<double> losses;
+  io::Metadata notes;  ///< the program's own, any keys
+};
+
+/// Replaces `path` in one step (core/file.h). Throws Io.
+void save_checkpoint(const std::string& path, const Checkpoint& checkpoint);
+
+/// Throws Io for a damaged file, InvalidArgument for a safetensors file that is no checkpoint.
+Checkpoint load_checkpoint(const std::string& path, Device device = {});
+
+}  // namespace weft::train

@@ -1,0 +1,67 @@
+#include "weft/train/metrics.h"
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "weft/core/error.h"
+#include "weft/core/file.h"
+
+namespace weft::train {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json to_json(const std::vector<EpochMetrics>& epochs) {
+  Json list = Json::array();
+  for (const EpochMetrics& epoch : epochs) {
+    list.push_back({{"mean_loss", epoch.mean_loss},
+                    {"sum_loss", epoch.sum_loss},
+                    {"seconds", epoch.seconds},
+                    {"images_per_second", epoch.images_per_second}});
+  }
+  return list;
+}
+
+double number(const Json& value) { return value.is_null() ? NAN : value.get<double>(); }
+
+}  // namespace
+
+void write_metrics(const std::string& path, const Metrics& metrics) {
+  Json json;
+  json["example"] = metrics.example;
+  json["device"] = metrics.device;
+  json["dtype"] = metrics.dtype;
+  json["threads"] = metrics.threads;
+  json["seed"] = metrics.seed;
+  json["batch_size"] = metrics.batch_size;
+  json["losses"] = metrics.losses;
+  json["epochs"] = to_json(metrics.epochs);
+  json["test"] = Json::object();
+  if (!metrics.test_name.empty()) json["test"][metrics.test_name] = metrics.test_value;
+  json["step_ms_median"] = metrics.step_ms_median;
+  json["train_seconds"] = metrics.train_seconds;
+  json["commit"] = metrics.commit;
+  write_file_atomically(path, json.dump(1) + '\n');
+}
+
+std::string epochs_to_text(const std::vector<EpochMetrics>& epochs) { return to_json(epochs).dump(); }
+
+std::vector<EpochMetrics> epochs_from_text(const std::string& text) {
+  try {
+    std::vector<EpochMetrics> epochs;
+    for (const Json& item : Json::parse(text)) {
+      epochs.push_back({number(item.at("mean_loss")), number(item.at("sum_loss")),
+                        number(item.at("seconds")), number(item.at("images_per_second"))});
+    }
+    return epochs;
+  } catch (const nlohmann::json::exception& error) {
+    WEFT_THROW(InvalidArgument, "metrics", "not a list of epochs: ", error.what());
+  }
+}
+
+std::string source_commit() {
+  const char* commit = std::getenv("WEFT_COMMIT");
+  return commit != nullptr && *commit != '\0' ? commit : "unknown";
+}
+
+}  // namespace weft::train

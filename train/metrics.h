@@ -1,0 +1,43 @@
+// metrics.json: what a run did, for people and for scripts.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace weft::train {
+
+struct EpochMetrics {
+  double mean_loss = 0;
+  double sum_loss = 0;
+  double seconds = 0;
+  double images_per_second = 0;
+};
+
+struct Metrics {
+  std::string example;
+  std::string device;
+  std::string dtype;
+  int threads = 0;
+  std::uint64_t seed = 0;
+  std::int64_t batch_size = 0;
+  std::vector<double> losses;  ///< one per step
+  std::vector<EpochMetrics> epochs;
+  std::string test_name;  ///< "mse" or "accuracy"; empty: not tested
+  double test_value = 0;
+  double step_ms_median = 0;
+  double train_seconds = 0;
+  std::string commit;
+};
+
+/// Numbers that JSON lacks (NaN, infinities) become null. Throws Io.
+void write_metrics(const std::string& path, const Metrics& metrics);
+
+/// For keeping epochs in a checkpoint; from_text throws InvalidArgument.
+std::string epochs_to_text(const std::vector<EpochMetrics>& epochs);
+std::vector<EpochMetrics> epochs_from_text(const std::string& text);
+
+/// The source's commit as ./weft passes it on (WEFT_COMMIT), else "unknown".
+std::string source_commit();
+
+}  // namespace weft::train

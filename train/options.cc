@@ -1,0 +1,140 @@
+#include "weft/train/options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iostream>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "weft/core/error.h"
+#include "weft/core/runtime.h"
+
+namespace weft::train {
+namespace {
+
+constexpr int kUsageError = 2;
+
+std::string check_device(const std::string& text) {
+  try {
+    Device{text};
+    return {};
+  } catch (const Error&) {
+    return "'" + text + "' is no device; use cpu, cpu:N, cuda or cuda:N";
+  }
+}
+
+std::string check_positive(const std::string& text) {
+  double value = 0;
+  const bool ok = CLI::detail::lexical_cast(text, value) && value > 0 && value < 1e9;
+  return ok ? std::string() : "'" + text + "' is no number above 0";
+}
+
+int complain(const Options& options, const std::string& message) {
+  std::cerr << options.example << ": " << message << "\nTry --help.\n";
+  return kUsageError;
+}
+
+/// What CLI11 could not place.
+int complain_about(const std::vector<std::string>& extras, const CLI::App& app,
+                   const Options& options) {
+  const auto flag = std::ranges::find_if(extras, [](const auto& e) { return e.starts_with('-'); });
+  if (flag == extras.end()) return complain(options, "unexpected argument '" + extras.front() + "'");
+  const std::string name = flag->substr(0, flag->find('='));
+  std::vector<std::string> known;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& long_name : option->get_lnames()) known.push_back("--" + long_name);
+  }
+  const std::string near = nearest(name, known);
+  return complain(options, "unknown option " + name +
+                               (near.empty() ? std::string() : "; did you mean " + near + "?"));
+}
+
+}  // namespace
+
+std::string nearest(const std::string& word, const std::vector<std::string>& known) {
+  std::string best;
+  // Half of the letters wrong is a different word.
+  std::size_t best_distance = word.size() / 2;
+  for (const std::string& candidate : known) {
+    std::vector<std::size_t> row(candidate.size() + 1);
+    std::iota(row.begin(), row.end(), std::size_t{0});
+    for (std::size_t i = 0; i < word.size(); ++i) {
+      std::size_t diagonal = std::exchange(row[0], i + 1);
+      for (std::size_t j = 0; j < candidate.size(); ++j) {
+        const std::size_t replace = diagonal + (word[i] != candidate[j]);
+        diagonal = row[j + 1];
+        row[j + 1] = std::min({replace, diagonal + 1, row[j] + 1});
+      }
+    }
+    if (row.back() < best_distance) {
+      best_distance = row.back();
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+std::optional<int> parse_options(int argc, const char* const* argv, Options& options) {
+  CLI::App app(options.description, options.example);
+  app.allow_extras();
+  app.get_formatter()->column_width(34);
+  std::string device = device_count(DeviceType::cuda) > 0 ? "cuda" : "cpu";
+  std::string dtype = to_string(options.dtype);
+  if (options.out.empty()) options.out = "outputs/" + options.example;
+  bool no_shuffle = !options.shuffle;
+  constexpr std::int64_t kMany = 1'000'000'000;
+
+  app.add_option("--device", device, "cpu, cuda or cuda:N")
+      ->check(CLI::Validator(check_device, ""))
+      ->capture_default_str();
+  app.add_option("--dtype", dtype, "f32 or f64")
+      ->check(CLI::IsMember(std::vector<std::string>{"f32", "f64"}))
+      ->capture_default_str();
+  app.add_option("--epochs", options.epochs, "passes over the training data")
+      ->check(CLI::Range(std::int64_t{1}, kMany))
+      ->capture_default_str();
+  app.add_option("--batch-size", options.batch_size, "images per step")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000}))
+      ->capture_default_str();
+  app.add_option("--lr", options.lr, "learning rate")
+      ->check(CLI::Validator(check_positive, ""))
+      ->capture_default_str();
+  app.add_option("--seed", options.seed, "of the weights and the order")->capture_default_str();
+  app.add_flag("--no-shuffle", no_shuffle, "visit the images in the order of the file");
+  app.add_option("--workers", options.workers, "threads that load images; 0: none beside the main one")
+      ->check(CLI::Range(0, 256))
+      ->capture_default_str();
+  app.add_option("--threads", options.threads, "cores for computing; 0: all")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
+  app.add_option("--limit-steps", options.limit_steps,
+                 "stop after so many steps, those before --resume included; 0: no limit")
+      ->check(CLI::Range(std::int64_t{0}, kMany))
+      ->capture_default_str();
+  app.add_option("--data", options.data, "folder of MNIST's IDX files")->capture_default_str();
+  app.add_option("--out", options.out, "folder for model, pictures and metrics")
+      ->capture_default_str();
+  app.add_option("--resume", options.resume, "go on from this checkpoint.safetensors");
+  app.add_option("--trace", options.trace, "write spans here, for ui.perfetto.dev");
+  app.add_flag("--deterministic", options.deterministic, "same bits in every run");
+  app.add_option("--host-devices", options.host_devices, "split the CPU into so many devices")
+      ->check(CLI::Range(1, kMaxDevices));
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    return complain(options, error.what());
+  }
+  if (const std::vector<std::string> extras = app.remaining(); !extras.empty()) {
+    return complain_about(extras, app, options);
+  }
+  options.device = Device(device);
+  options.dtype = parse_dtype(dtype);
+  options.shuffle = !no_shuffle;
+  return std::nullopt;
+}
+
+}  // namespace weft::train

@@ -1,0 +1,220 @@
+#include "weft/train/pictures.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+
+#include "weft/train/canvas.h"
+
+namespace weft::train {
+namespace {
+
+constexpr Color kWhite{255, 255, 255};
+constexpr Color kInk{51, 51, 60};
+constexpr Color kFaint{140, 140, 150};
+constexpr Color kGrid{232, 232, 236};
+constexpr Color kCurve{31, 90, 180};
+
+Color grey(double value) {
+  const auto level = static_cast<std::uint8_t>(std::lround(std::clamp(value, 0.0, 1.0) * 255));
+  return {level, level, level};
+}
+
+/// viridis, by its values at 0, 1/8, ... 1.
+Color viridis(double value) {
+  constexpr std::array<Color, 9> kStops = {{{68, 1, 84},
+                                            {71, 44, 122},
+                                            {59, 81, 139},
+                                            {44, 113, 142},
+                                            {33, 144, 141},
+                                            {39, 173, 129},
+                                            {92, 200, 99},
+                                            {170, 220, 50},
+                                            {253, 231, 37}}};
+  const double at = std::clamp(value, 0.0, 1.0) * (kStops.size() - 1);
+  const auto i = std::min<std::size_t>(static_cast<std::size_t>(at), kStops.size() - 2);
+  const double t = at - static_cast<double>(i);
+  const auto mix = [t](int a, int b) { return static_cast<std::uint8_t>(std::lround(a + (b - a) * t)); };
+  const Color a = kStops[i], b = kStops[i + 1];
+  return {mix(a.r, b.r), mix(a.g, b.g), mix(a.b, b.b)};
+}
+
+std::string number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g", value);
+  return text;
+}
+
+/// A value's place on an axis.
+struct Axis {
+  double low, high;
+  bool logarithmic;
+  double from, to;  // pixels
+
+  double at(double value) const {
+    const auto f = [this](double v) { return logarithmic ? std::log(v) : v; };
+    return from + (f(value) - f(low)) / (f(high) - f(low)) * (to - from);
+  }
+};
+
+std::vector<double> log_ticks(double low, double high) {
+  std::vector<double> ticks;
+  // In a span of many decades, their starts alone; else 1, 2, 5.
+  const bool sparse = high / low > 1e3;
+  for (double decade = std::pow(10, std::floor(std::log10(low))); decade <= high; decade *= 10) {
+    for (const double step : {1.0, 2.0, 5.0}) {
+      const double tick = decade * step;
+      if (tick >= low * 0.999 && tick <= high * 1.001 && (!sparse || step == 1.0)) {
+        ticks.push_back(tick);
+      }
+    }
+  }
+  return ticks;
+}
+
+Axis value_axis(std::span<const double> losses, double from, double to) {
+  double low = INFINITY, high = -INFINITY;
+  for (const double loss : losses) {
+    if (!std::isfinite(loss)) continue;
+    low = std::min(low, loss);
+    high = std::max(high, loss);
+  }
+  if (!(low <= high)) return {0, 1, false, from, to};  // nothing finite
+  if (low > 0 && high / low > 20) return {low / 1.1, high * 1.1, true, from, to};
+  if (low >= 0 && low < 0.5 * high) low = 0;
+  if (low == high) high = low + std::max(std::abs(low), 1.0);
+  const double margin = (high - low) * 0.05;
+  return {low == 0 ? 0 : low - margin, high + margin, false, from, to};
+}
+
+}  // namespace
+
+std::vector<double> axis_ticks(double low, double high, int wanted) {
+  const double rough = (high - low) / std::max(wanted, 1);
+  const double power = std::pow(10, std::floor(std::log10(rough)));
+  const double part = rough / power;
+  const double step = power * (part < 1.5 ? 1 : part < 3.5 ? 2 : part < 7.5 ? 5 : 10);
+  std::vector<double> ticks;
+  for (double i = std::ceil(low / step - 1e-9); i * step <= high + step * 1e-9; ++i) {
+    ticks.push_back(i * step + 0.0);  // + 0: no "-0"
+  }
+  return ticks;
+}
+
+io::Image compare_picture(const Tensor& inputs, const Tensor& codes, const Tensor& outputs,
+                          int count) {
+  WEFT_CHECK(inputs.dim() == 4 && inputs.shape(1) == 1 && outputs.shape() == inputs.shape() &&
+                 codes.dim() == 2 && codes.shape(0) == inputs.shape(0) && codes.shape(1) > 0 &&
+                 inputs.numel() > 0,
+             Shape, "compare_picture", "needs inputs and outputs [N,1,H,W] and codes [N,C], got ",
+             inputs.shape(), ", ", outputs.shape(), ", ", codes.shape());
+  const int shown = std::min(count, static_cast<int>(inputs.shape(0)));
+  const int height = static_cast<int>(inputs.shape(2)), width = static_cast<int>(inputs.shape(3));
+  const int cells = static_cast<int>(codes.shape(1));
+  const std::vector<double> input = inputs.to_vector<double>(), output = outputs.to_vector<double>();
+  const std::vector<double> code = codes.to_vector<double>();
+
+  // 28 pixels times 8 and 32 cells times 7 are both 224.
+  const int scale = std::max(224 / width, 1), cell = std::max(width * scale / cells, 1);
+  const int column = std::max(width * scale, cells * cell), row = height * scale, strip = 42;
+  constexpr int kGap = 22, kEdge = 28, kRowGap = 20;
+  const std::array<std::string, 3> labels = {"input", "code (" + std::to_string(cells) + ")",
+                                             "reconstruction"};
+  int label_width = 0;
+  for (const std::string& label : labels) {
+    label_width = std::max(label_width, Canvas::text_width(label));
+  }
+  const int left = kEdge + label_width + kGap;
+  const int tops[3] = {kEdge, kEdge + row + kRowGap, kEdge + row + strip + 2 * kRowGap};
+  const int heights[3] = {row, strip, row};
+  Canvas canvas(left + shown * column + (shown - 1) * kGap + kEdge, tops[2] + row + kEdge, kWhite);
+  for (int r = 0; r < 3; ++r) {
+    canvas.text(kEdge, tops[r] + (heights[r] - Canvas::kTextHeight) / 2,
+                labels[static_cast<std::size_t>(r)], kInk);
+  }
+
+  const auto code_end = code.begin() + static_cast<std::ptrdiff_t>(shown) * cells;
+  const auto [low, high] = std::minmax_element(code.begin(), code_end);
+  const double range = std::max(*high - *low, 1e-30);
+  for (int i = 0; i < shown; ++i) {
+    const int x = left + i * (column + kGap);
+    const auto picture = [&](const std::vector<double>& pixels, int top) {
+      const double* pixel = pixels.data() + static_cast<std::ptrdiff_t>(i) * height * width;
+      for (int h = 0; h < height; ++h) {
+        for (int w = 0; w < width; ++w) {
+          canvas.fill(x + w * scale, top + h * scale, scale, scale, grey(*pixel++));
+        }
+      }
+      canvas.frame(x, top, width * scale, row, kGrid);
+    };
+    picture(input, tops[0]);
+    picture(output, tops[2]);
+    for (int c = 0; c < cells; ++c) {
+      const double value = code[static_cast<std::size_t>(i) * cells + c];
+      canvas.fill(x + c * cell, tops[1], cell, strip, viridis((value - *low) / range));
+    }
+    canvas.frame(x, tops[1], cells * cell, strip, kGrid);
+  }
+  return canvas.image();
+}
+
+io::Image loss_picture(std::span<const double> losses, const std::string& title) {
+  constexpr int kWidth = 960, kHeight = 540, kLeft = 84, kRight = 28, kTop = 56, kBottom = 60;
+  Canvas canvas(kWidth, kHeight, kWhite);
+  const Axis y = value_axis(losses, kHeight - kBottom, kTop);
+  const auto steps = static_cast<double>(losses.size());
+  const Axis x = {0, std::max(steps - 1, 1.0), false, kLeft, kWidth - kRight};
+
+  canvas.text(kLeft, 18, title, kInk);
+  for (const double tick : y.logarithmic ? log_ticks(y.low, y.high) : axis_ticks(y.low, y.high, 6)) {
+    const int at = static_cast<int>(std::lround(y.at(tick)));
+    canvas.fill(kLeft, at, kWidth - kLeft - kRight, 1, kGrid);
+    const std::string label = number(tick);
+    canvas.text(kLeft - 10 - Canvas::text_width(label), at - Canvas::kTextHeight / 2, label, kFaint);
+  }
+  for (const double tick : axis_ticks(x.low, x.high, 8)) {
+    if (tick != std::floor(tick)) continue;  // there are no half steps
+    const int at = static_cast<int>(std::lround(x.at(tick)));
+    canvas.fill(at, kHeight - kBottom, 1, 6, kFaint);
+    const std::string label = number(tick);
+    canvas.text(at - Canvas::text_width(label) / 2, kHeight - kBottom + 10, label, kFaint);
+  }
+  canvas.fill(kLeft, kHeight - kBottom, kWidth - kLeft - kRight, 1, kFaint);
+  canvas.text((kLeft + kWidth - kRight - Canvas::text_width("step")) / 2, kHeight - 26, "step", kInk);
+
+  const auto drawable = [&](double loss) { return std::isfinite(loss) && (!y.logarithmic || loss > 0); };
+  // Every value: per column of pixels the range it has there, so that 100,000 steps are no slower
+  // than 1,000.
+  for (int column = kLeft; column < kWidth - kRight; ++column) {
+    const double per_pixel = std::max(steps - 1, 1.0) / (kWidth - kRight - kLeft);
+    const auto first = static_cast<std::size_t>((column - kLeft) * per_pixel);
+    const auto last = std::min(static_cast<std::size_t>((column + 1 - kLeft) * per_pixel) + 1,
+                               losses.size());
+    double low = INFINITY, high = -INFINITY;
+    for (std::size_t i = first; i < last; ++i) {
+      if (!drawable(losses[i])) continue;
+      low = std::min(low, losses[i]);
+      high = std::max(high, losses[i]);
+    }
+    if (low <= high) canvas.line(column + 0.5, y.at(low), column + 0.5, y.at(high), 1, kCurve, 0.28);
+  }
+  // The running mean, over about a fortieth of the run; at least over each value itself.
+  const double keep = 1 - 1 / std::max(steps / 40, 1.0);
+  double sum = 0, weight = 0, before_x = 0, before_y = 0;
+  bool drawing = false;
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    if (!drawable(losses[i])) continue;
+    sum = keep * sum + (1 - keep) * losses[i];
+    weight = keep * weight + (1 - keep);
+    const double at_x = x.at(static_cast<double>(i)), at_y = y.at(sum / weight);
+    if (drawing && at_x - before_x < 1) continue;
+    if (drawing) canvas.line(before_x, before_y, at_x, at_y, 2, kCurve);
+    before_x = at_x;
+    before_y = at_y;
+    drawing = true;
+  }
+  return canvas.image();
+}
+
+}  // namespace weft::train

@@ -1,0 +1,27 @@
+// The pictures a run leaves behind.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "weft/io/png.h"
+#include "weft/tensor/tensor.h"
+
+namespace weft::train {
+
+/// Three rows for the first `count` examples: input, code as a strip of coloured cells (dark to
+/// bright from the smallest to the largest value of all shown), reconstruction.
+/// inputs, outputs [N,1,H,W] with values 0 to 1; codes [N,C]; any device, any floating dtype.
+/// Throws Shape when they do not fit together.
+io::Image compare_picture(const Tensor& inputs, const Tensor& codes, const Tensor& outputs,
+                          int count = 5);
+
+/// The loss over the steps: every value faintly, a running mean on top; a logarithmic axis where the
+/// values span more than a factor of 20. Values that are not finite are left out.
+io::Image loss_picture(std::span<const double> losses, const std::string& title);
+
+/// Round numbers that divide [low, high] into about `wanted` parts: 1, 2 or 5 times a power of ten.
+std::vector<double> axis_ticks(double low, double high, int wanted);
+
+}  // namespace weft::train

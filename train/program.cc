@@ -1,0 +1,69 @@
+#include "weft/train/program.h"
+
+#include <unistd.h>
+
+#include <exception>
+#include <iostream>
+#include <memory>
+#include <mutex>
+#include <new>
+
+#include "weft/core/error.h"
+#include "weft/core/parallel.h"
+#include "weft/core/rng.h"
+#include "weft/core/runtime.h"
+#include "weft/core/thread_state.h"
+#include "weft/core/trace.h"
+#include "weft/train/interrupt.h"
+
+namespace weft::train {
+namespace {
+
+class StderrLog final : public LogSink {
+ public:
+  void write(Level level, std::string_view message) override {
+    const std::lock_guard lock(mutex_);
+    // A progress bar may stand in this line.
+    if (isatty(STDERR_FILENO)) std::cerr << "\r\x1b[K";
+    std::cerr << (level == Level::warning ? "warning: " : "") << message << std::endl;
+  }
+
+ private:
+  std::mutex mutex_;
+};
+
+int run_body(const Options& options, const std::function<void(const Options&)>& body) {
+  if (options.host_devices > 0) set_host_devices(options.host_devices);
+  if (options.threads > 0) set_num_threads(options.threads);
+  runtime(options.device);  // throws where there is no such device
+  Scoped deterministic(&ThreadState::deterministic, options.deterministic);
+  manual_seed(options.seed);
+  std::unique_ptr<Tracer> tracer;
+  if (!options.trace.empty()) tracer = std::make_unique<Tracer>();
+  const InterruptScope interrupts;
+  {
+    Scoped trace(&ThreadState::tracer, tracer.get());
+    body(options);
+  }
+  if (tracer) tracer->write(options.trace);
+  return interrupt_status();
+}
+
+}  // namespace
+
+int run(int argc, const char* const* argv, Options defaults,
+        const std::function<void(const Options&)>& body) {
+  StderrLog log;
+  Scoped<LogSink*> logging(&ThreadState::log, &log);
+  try {
+    if (const auto status = parse_options(argc, argv, defaults)) return *status;
+    return run_body(defaults, body);
+  } catch (const std::bad_alloc&) {
+    std::cerr << defaults.example << ": error: out of memory\n";
+  } catch (const std::exception& error) {
+    std::cerr << defaults.example << ": error: " << error.what() << '\n';
+  }
+  return 1;
+}
+
+}  // namespace weft::train

@@ -1,0 +1,97 @@
+#include "weft/train/progress.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace weft::train {
+namespace {
+
+constexpr double kRefreshSeconds = 0.1;
+
+std::string format(const char* pattern, auto... values) {
+  char text[256];
+  std::snprintf(text, sizeof text, pattern, values...);
+  return text;
+}
+
+}  // namespace
+
+Progress::Progress() : Progress(stderr, isatty(STDERR_FILENO) != 0) {}
+
+std::string format_duration(double seconds) {
+  if (!(seconds >= 0 && seconds < 1e7)) return "?";
+  const auto s = static_cast<long>(std::lround(seconds));
+  return format("%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
+}
+
+void Progress::start(const std::string& title, std::int64_t total, std::int64_t done) {
+  title_ = title;
+  total_ = total;
+  first_ = done;
+  start_ = Clock::now();
+  shown_ = {};
+  shown_tenth_ = total > 0 ? done * 10 / total : 0;
+  open_ = false;
+}
+
+bool Progress::due(std::int64_t done) const {
+  if (terminal_) {
+    return std::chrono::duration<double>(Clock::now() - shown_).count() >= kRefreshSeconds;
+  }
+  return done < total_ && done * 10 / total_ > shown_tenth_;
+}
+
+int Progress::width() const {
+  winsize size = {};
+  if (ioctl(fileno(out_), TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
+  return size.ws_col;
+}
+
+std::string Progress::bar(double part, int width) const {
+  const int full = static_cast<int>(part * width);
+  std::string text(static_cast<std::size_t>(width), '.');
+  std::fill_n(text.begin(), full, '=');
+  if (full < width) text[static_cast<std::size_t>(full)] = '>';
+  return text;
+}
+
+void Progress::update(std::int64_t done, double loss, double images_per_second) {
+  shown_ = Clock::now();
+  shown_tenth_ = total_ > 0 ? done * 10 / total_ : 0;
+  const double seconds = std::chrono::duration<double>(shown_ - start_).count();
+  const double left = seconds / std::max<double>(static_cast<double>(done - first_), 1) *
+                      static_cast<double>(total_ - done);
+  const double part = total_ > 0 ? static_cast<double>(done) / static_cast<double>(total_) : 1;
+  const std::string figures =
+      format("%3.0f%%  %ld/%ld  loss %.4g  %.0f images/s  %s left", part * 100,
+             static_cast<long>(done), static_cast<long>(total_), loss, images_per_second,
+             format_duration(left).c_str());
+  if (!terminal_) {
+    std::fprintf(out_, "%s  %s\n", title_.c_str(), figures.c_str());
+  } else {
+    const int room = width() - static_cast<int>(title_.size() + figures.size()) - 8;
+    const std::string drawn = room >= 5 ? "[" + bar(part, std::min(room, 40)) + "]  " : "";
+    std::fprintf(out_, "\r\x1b[K%s  %s%s", title_.c_str(), drawn.c_str(), figures.c_str());
+    open_ = true;
+  }
+  std::fflush(out_);
+}
+
+void Progress::finish(std::int64_t done, double loss, double images_per_second, double seconds) {
+  std::fprintf(out_, "%s%s  %ld/%ld  loss %.4g  %.0f images/s  %.1f s\n",
+               terminal_ ? "\r\x1b[K" : "", title_.c_str(), static_cast<long>(done),
+               static_cast<long>(total_), loss, images_per_second, seconds);
+  std::fflush(out_);
+  open_ = false;
+}
+
+void Progress::abandon() {
+  if (open_) std::fputc('\n', out_);
+  std::fflush(out_);
+  open_ = false;
+}
+
+}  // namespace weft::train

@@ -1,0 +1,47 @@
+// A progress bar on a terminal, a few plain lines anywhere else.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+
+namespace weft::train {
+
+class Progress {
+ public:
+  /// Draws on `out` as a bar when `terminal`; otherwise writes a line per tenth of the way.
+  Progress(std::FILE* out, bool terminal) : out_(out), terminal_(terminal) {}
+  /// On stderr.
+  Progress();
+
+  /// A stretch of `total` steps of which `done` are done already.
+  void start(const std::string& title, std::int64_t total, std::int64_t done);
+  /// Whether update() would show something now; asking is cheap.
+  bool due(std::int64_t done) const;
+  void update(std::int64_t done, double loss, double images_per_second);
+  /// Ends the bar with a line that stays.
+  void finish(std::int64_t done, double loss, double images_per_second, double seconds);
+  /// Leaves the line of a bar that will not be finished.
+  void abandon();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  int width() const;
+  std::string bar(double part, int width) const;
+
+  std::FILE* out_;
+  bool terminal_;
+  std::string title_;
+  std::int64_t total_ = 0;
+  std::int64_t first_ = 0;
+  Clock::time_point start_;
+  Clock::time_point shown_;
+  std::int64_t shown_tenth_ = 0;
+  bool open_ = false;
+};
+
+/// "0:00:42"
+std::string format_duration(double seconds);
+
+}  // namespace weft::train

@@ -1,0 +1,230 @@
+#include "weft/train/recorder.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <numeric>
+#include <system_error>
+
+#include "weft/core/parallel.h"
+#include "weft/core/thread_state.h"
+#include "weft/io/png.h"
+#include "weft/tensor/creation.h"
+#include "weft/tensor/ops.h"
+#include "weft/train/interrupt.h"
+#include "weft/train/pictures.h"
+
+namespace weft::train {
+namespace {
+
+constexpr const char* kOp = "recorder";
+constexpr std::int64_t kMostPending = 64;
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+double median(std::vector<float> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+std::int64_t integer(const io::Metadata& notes, const char* key) {
+  const auto note = notes.find(key);
+  WEFT_CHECK(note != notes.end(), InvalidArgument, "checkpoint", "it has no note \"", key, '"');
+  char* end = nullptr;
+  errno = 0;
+  const std::int64_t value = std::strtoll(note->second.c_str(), &end, 10);
+  WEFT_CHECK(errno == 0 && *end == '\0' && !note->second.empty() && value >= 0, InvalidArgument,
+             "checkpoint", "note \"", key, "\" is no count: \"", note->second, '"');
+  return value;
+}
+
+}  // namespace
+
+Recorder::Recorder(const Options& options) : options_(options) {
+  std::error_code error;
+  std::filesystem::create_directories(options_.out, error);
+  WEFT_CHECK(!error, Io, kOp, options_.out, ": cannot make this folder: ", error.message(),
+             "; choose another with --out");
+  // Now, and not after an hour of training.
+  WEFT_CHECK(::access(options_.out.c_str(), W_OK | X_OK) == 0, Io, kOp, options_.out,
+             ": cannot write here: ", std::generic_category().message(errno),
+             "; choose another folder with --out");
+}
+
+std::string Recorder::path(const std::string& name) const {
+  return (std::filesystem::path(options_.out) / name).string();
+}
+
+bool Recorder::interrupted() const { return train::interrupted(); }
+
+bool Recorder::should_stop() const {
+  return train::interrupted() || (options_.limit_steps > 0 && steps() >= options_.limit_steps);
+}
+
+bool Recorder::next_epoch() {
+  if (should_stop()) return false;
+  if (epoch_complete_) {
+    if (epoch_ + 1 >= options_.epochs) return false;
+    ++epoch_;
+    epoch_complete_ = false;
+    epoch_first_step_ = steps();
+    earlier_seconds_ = 0;
+    earlier_batches_ = 0;
+  }
+  return true;
+}
+
+void Recorder::take_up(const Checkpoint& checkpoint) {
+  losses_ = checkpoint.losses;
+  epoch_ = integer(checkpoint.notes, "epochs_begun") - 1;
+  epoch_complete_ = integer(checkpoint.notes, "epoch_complete") != 0;
+  epoch_first_step_ = integer(checkpoint.notes, "epoch_first_step");
+  earlier_seconds_ = static_cast<double>(integer(checkpoint.notes, "epoch_ms")) / 1000;
+  WEFT_CHECK(epoch_first_step_ <= steps(), InvalidArgument, "checkpoint",
+             "its epoch begins after its last step");
+  earlier_batches_ = steps() - epoch_first_step_;
+  if (const auto epochs = checkpoint.notes.find("epochs"); epochs != checkpoint.notes.end()) {
+    epochs_ = epochs_from_text(epochs->second);
+  }
+  log_info(detail::concat("resumed from ", options_.resume, " after ", steps(), " steps"));
+}
+
+Checkpoint Recorder::books() {
+  flush();
+  Checkpoint checkpoint;
+  checkpoint.losses = losses_;
+  checkpoint.notes = {{"example", options_.example},
+                      {"epochs_begun", std::to_string(epoch_ + 1)},
+                      {"epoch_complete", std::to_string(epoch_complete_)},
+                      {"epoch_first_step", std::to_string(epoch_first_step_)},
+                      {"epoch_ms", std::to_string(std::llround(epoch_seconds() * 1000))},
+                      {"epochs", epochs_to_text(epochs_)}};
+  return checkpoint;
+}
+
+void Recorder::begin_epoch(std::int64_t batches, std::int64_t done, std::int64_t dataset_size) {
+  epoch_batches_ = batches;
+  epoch_images_ = std::min(batches * options_.batch_size, dataset_size);
+  const auto expected = static_cast<std::size_t>(steps() + batches - done);
+  losses_.reserve(expected);  // a step allocates nothing
+  step_ms_.reserve(step_ms_.size() + static_cast<std::size_t>(batches - done));
+  progress_.start(detail::concat("epoch ", epoch_), batches, done);
+  epoch_start_ = step_start_ = Clock::now();
+  in_loop_ = true;
+}
+
+void Recorder::leave_epoch() {
+  progress_.abandon();
+  earlier_seconds_ = epoch_seconds();
+  in_loop_ = false;
+}
+
+double Recorder::epoch_seconds() const {
+  return earlier_seconds_ + (in_loop_ ? seconds_since(epoch_start_) : 0);
+}
+
+double Recorder::epoch_mean() const {
+  const auto first = losses_.begin() + epoch_first_step_;
+  const auto count = static_cast<double>(losses_.end() - first);
+  return count > 0 ? std::accumulate(first, losses_.end(), 0.0) / count : NAN;
+}
+
+double Recorder::images_per_second() const {
+  const std::int64_t batches = steps() - epoch_first_step_ - earlier_batches_;
+  const double part = static_cast<double>(batches) / static_cast<double>(std::max<std::int64_t>(epoch_batches_, 1));
+  return part * static_cast<double>(epoch_images_) / std::max(seconds_since(epoch_start_), 1e-9);
+}
+
+void Recorder::record(double loss) {
+  losses_.push_back(loss);
+  if (std::isfinite(loss) || std::exchange(warned_, true)) return;
+  log_warning(detail::concat("the loss is ", loss, " at step ", losses_.size() - 1, " (epoch ", epoch_,
+                             "); further steps are not reported. A lower --lr may help"));
+}
+
+void Recorder::step(const Tensor& loss) {
+  if (loss.device().is_cpu()) {
+    record(loss.item<double>());
+  } else {
+    if (!waiting_.defined()) {
+      waiting_ = zeros({kMostPending}, TensorOptions(loss.dtype(), loss.device()));
+    }
+    raw::copy_(raw::narrow(waiting_, 0, pending_++, 1), raw::reshape(loss, {1}));
+    if (pending_ == kMostPending) flush();
+  }
+  const Clock::time_point now = Clock::now();
+  step_ms_.push_back(std::chrono::duration<float, std::milli>(now - step_start_).count());
+  step_start_ = now;
+  const std::int64_t done = steps() - epoch_first_step_;
+  if (progress_.due(done)) {
+    flush();
+    progress_.update(done, epoch_mean(), images_per_second());
+  }
+}
+
+void Recorder::flush() {
+  if (pending_ == 0) return;
+  const std::vector<double> values = raw::narrow(waiting_, 0, 0, pending_).to_vector<double>();
+  pending_ = 0;
+  for (const double value : values) record(value);
+}
+
+void Recorder::end_epoch(bool complete) {
+  flush();
+  const double seconds = epoch_seconds(), rate = images_per_second();
+  const std::int64_t done = steps() - epoch_first_step_;
+  earlier_seconds_ = seconds;
+  in_loop_ = false;
+  epoch_complete_ = complete;
+  if (complete || done > 0) progress_.finish(done, epoch_mean(), rate, seconds);
+  if (!complete) return;
+  const double mean = epoch_mean();
+  epochs_.push_back({mean, mean * static_cast<double>(done), seconds, rate});
+}
+
+const std::vector<double>& Recorder::losses() {
+  flush();
+  return losses_;
+}
+
+void Recorder::finish(const std::string& test_name, double test_value) {
+  flush();
+  Metrics metrics;
+  metrics.example = options_.example;
+  metrics.device = to_string(options_.device);
+  metrics.dtype = to_string(options_.dtype);
+  metrics.threads = num_threads();
+  metrics.seed = options_.seed;
+  metrics.batch_size = options_.batch_size;
+  metrics.losses = losses_;
+  metrics.epochs = epochs_;
+  if (!epoch_complete_ && steps() > epoch_first_step_) {  // the limit of steps came first
+    const double mean = epoch_mean();
+    const auto done = static_cast<double>(steps() - epoch_first_step_);
+    const double seconds = epoch_seconds();
+    metrics.epochs.push_back({mean, mean * done, seconds,
+                              done * static_cast<double>(options_.batch_size) / std::max(seconds, 1e-9)});
+  }
+  metrics.test_name = test_name;
+  metrics.test_value = test_value;
+  metrics.step_ms_median = median(step_ms_);
+  for (const EpochMetrics& epoch : metrics.epochs) metrics.train_seconds += epoch.seconds;
+  metrics.commit = source_commit();
+  write_metrics(path("metrics.json"), metrics);
+  io::write_png(path("loss.png"), loss_picture(losses_, options_.example + ": loss per step"));
+  std::string test;
+  if (!test_name.empty()) test = detail::concat("test ", test_name, ' ', test_value, ", ");
+  log_info(detail::concat(test, "trained in ", format_duration(metrics.train_seconds), "; results in ",
+                          options_.out));
+}
+
+}  // namespace weft::train

@@ -1,0 +1,195 @@
+// Recorder: keeps the books of a run while the program trains: losses, times, progress, checkpoints,
+// and the files that remain. The training step itself is the program's.
+//
+//   train::Recorder recorder(options);
+//   recorder.resume(model, adam, loader);                      // if --resume says so
+//   while (recorder.next_epoch()) {
+//     for (auto& [x, label] : recorder.batches(loader)) {
+//       ...
+//       recorder.step(loss);
+//     }
+//     recorder.save(model, adam, loader);
+//   }
+//   if (recorder.interrupted()) return;
+//   recorder.finish(model, "mse", mse);
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "weft/core/rng.h"
+#include "weft/io/safetensors.h"
+#include "weft/tensor/tensor.h"
+#include "weft/train/checkpoint.h"
+#include "weft/train/metrics.h"
+#include "weft/train/options.h"
+#include "weft/train/progress.h"
+
+namespace weft::train {
+
+template <class Loader>
+class BatchRange;
+
+class Recorder {
+ public:
+  /// Makes the output folder. Throws Io when nothing can be written there.
+  explicit Recorder(const Options& options);
+
+  /// Goes on from the checkpoint options.resume names; without one, nothing happens. Throws
+  /// InvalidArgument listing names and shapes for another model's file, with nothing changed.
+  template <class Model, class Optimizer, class Loader>
+  void resume(Model& model, Optimizer& optimizer, Loader& loader) {
+    if (options_.resume.empty()) return;
+    const Checkpoint checkpoint = load_checkpoint(options_.resume);
+    model.load_state_dict(checkpoint.model);
+    optimizer.load_state_dict(checkpoint.optimizer);
+    loader.set_state(checkpoint.loader);
+    default_generator().set_state(checkpoint.generator);
+    take_up(checkpoint);
+  }
+
+  /// Moves on to the next epoch; false when all are done, after SIGINT and at the limit of steps.
+  bool next_epoch();
+  std::int64_t epoch() const { return epoch_; }
+  /// Steps so far, those before a resume included.
+  std::int64_t steps() const { return static_cast<std::int64_t>(losses_.size()) + pending_; }
+
+  /// The loader's batches of this epoch, with progress on stderr; ends early after SIGINT and at the
+  /// limit of steps, so that the loader's state() stays in the middle.
+  template <class Loader>
+  BatchRange<Loader> batches(Loader& loader) {
+    return BatchRange<Loader>(*this, loader);
+  }
+  /// To be called once per step. loss: one element. On CUDA its value is fetched later, many at once:
+  /// the host does not wait for the step. A loss that is not finite is warned of, once, with its step.
+  void step(const Tensor& loss);
+
+  /// Writes OUT/checkpoint.safetensors.
+  template <class Model, class Optimizer, class Loader>
+  void save(const Model& model, const Optimizer& optimizer, const Loader& loader) {
+    Checkpoint checkpoint = books();
+    checkpoint.model = model.state_dict();
+    checkpoint.optimizer = optimizer.state_dict();
+    checkpoint.loader = loader.state();
+    checkpoint.generator = default_generator().state();
+    save_checkpoint(path("checkpoint.safetensors"), checkpoint);
+  }
+
+  /// SIGINT came; the checkpoint is what the run leaves behind.
+  bool interrupted() const;
+
+  /// Writes OUT/model.safetensors, loss.png and metrics.json and says where. test_name: "mse" or
+  /// "accuracy"; empty: not tested.
+  template <class Model>
+  void finish(const Model& model, const std::string& test_name, double test_value) {
+    io::save_safetensors(path("model.safetensors"), model.state_dict(), {{"format", "pt"}});
+    finish(test_name, test_value);
+  }
+  void finish(const std::string& test_name, double test_value);
+
+  /// OUT/name
+  std::string path(const std::string& name) const;
+  const std::vector<double>& losses();
+
+ private:
+  template <class Loader>
+  friend class BatchRange;
+  using Clock = std::chrono::steady_clock;
+
+  // What BatchRange reports.
+  bool should_stop() const;
+  void begin_epoch(std::int64_t batches, std::int64_t done, std::int64_t dataset_size);
+  void end_epoch(bool complete);
+  void leave_epoch();
+
+  void take_up(const Checkpoint& checkpoint);
+  Checkpoint books();
+  void record(double loss);
+  void flush();
+  double epoch_mean() const;
+  double epoch_seconds() const;
+  double images_per_second() const;
+
+  Options options_;
+  Progress progress_;
+  std::vector<double> losses_;
+  std::vector<EpochMetrics> epochs_;
+  std::vector<float> step_ms_;
+  bool warned_ = false;
+
+  std::int64_t epoch_ = -1;
+  bool epoch_complete_ = true;
+  std::int64_t epoch_first_step_ = 0;
+  std::int64_t epoch_batches_ = 0;
+  std::int64_t epoch_images_ = 0;     // of a complete epoch
+  double earlier_seconds_ = 0;        // of this epoch, until it was left
+  std::int64_t earlier_batches_ = 0;  // likewise
+  bool in_loop_ = false;
+  Clock::time_point epoch_start_;
+  Clock::time_point step_start_;
+
+  Tensor waiting_;           // losses still on the device
+  std::int64_t pending_ = 0;  // how many
+};
+
+/// What Recorder::batches returns; a range for one for loop.
+template <class Loader>
+class BatchRange {
+ public:
+  BatchRange(Recorder& recorder, Loader& loader) : recorder_(recorder), loader_(loader) {}
+
+  class Iterator {
+   public:
+    explicit Iterator(Recorder& recorder) : recorder_(&recorder) {}
+    Iterator(Iterator&& other) noexcept
+        : recorder_(std::exchange(other.recorder_, nullptr)), it_(std::move(other.it_)) {
+      other.it_.reset();
+    }
+    Iterator& operator=(Iterator&&) = delete;
+    ~Iterator() {
+      if (recorder_) recorder_->leave_epoch();
+    }
+
+    auto& operator*() const { return **it_; }
+    Iterator& operator++() {
+      // After SIGINT the next batch is not even asked for: the loader stays where it is.
+      const bool stop = recorder_->should_stop();
+      if (!stop) ++*it_;
+      settle(stop);
+      return *this;
+    }
+    friend bool operator==(const Iterator& it, std::default_sentinel_t) { return !it.it_; }
+
+   private:
+    friend class BatchRange;
+    void settle(bool stop) {
+      if (!stop && it_ && !(*it_ == std::default_sentinel)) return;
+      it_.reset();
+      std::exchange(recorder_, nullptr)->end_epoch(!stop);
+    }
+
+    Recorder* recorder_;
+    std::optional<typename Loader::Iterator> it_;
+  };
+
+  Iterator begin() {
+    recorder_.begin_epoch(loader_.size(), loader_.position(), loader_.dataset().size());
+    Iterator it(recorder_);
+    const bool stop = recorder_.should_stop();
+    if (!stop) it.it_.emplace(loader_.begin());
+    it.settle(stop);
+    return it;
+  }
+  std::default_sentinel_t end() const { return {}; }
+
+ private:
+  Recorder& recorder_;
+  Loader& loader_;
+};
+
+}  // namespace weft::train

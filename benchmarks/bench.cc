@@ -1,0 +1,232 @@
+// weft against PyTorch, side by side: blocks of steps of the two alternate, so that a noisy moment
+// meets both, and the ratio is the median over the pairs.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "weft/autograd/ops.h"
+#include "weft/benchmarks/floor.h"
+#include "weft/benchmarks/peer.h"
+#include "weft/benchmarks/timing.h"
+#include "weft/benchmarks/work.h"
+#include "weft/core/allocator.h"
+#include "weft/core/error.h"
+#include "weft/core/file.h"
+#include "weft/core/parallel.h"
+#include "weft/tensor/creation.h"
+
+namespace weft::bench {
+namespace {
+
+using nlohmann::json;
+
+struct Options {
+  std::string peer;
+  std::string peer_script = "benchmarks/peer.py";
+  std::vector<std::string> works = {"autoencoder", "mlp"};
+  bool floor = false;
+  bool compile = false;
+  int threads = core_count();
+  int pairs = 31;
+  std::string out = "outputs/bench.json";
+};
+
+std::string cpu_name() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);)
+    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
+  return "unknown";
+}
+
+// weft's configurations: the team sizes up to all cores; the fastest is kept, as on the peer's side.
+struct Prepared {
+  std::unique_ptr<Work> work;
+  int threads = 1;
+  json tried;
+};
+
+Prepared prepare(const std::string& name, int most_threads, int block) {
+  Prepared best;
+  double best_ms = 0;
+  json tried;
+  for (int threads = 1; threads <= most_threads; threads *= 2) {
+    set_num_threads(threads);
+    auto work = make_work(name);
+    const auto run = [&] {
+      for (int i = 0; i < block; ++i) work->step();
+    };
+    run();
+    double ms = time_ms(run);
+    for (int i = 0; i < 2; ++i) ms = std::min(ms, time_ms(run));
+    ms /= block;
+    tried["threads=" + std::to_string(threads)] = ms;
+    if (!best.work || ms < best_ms) {
+      best_ms = ms;
+      best.work = std::move(work);
+      best.threads = threads;
+    }
+  }
+  best.tried = tried;
+  return best;
+}
+
+std::int64_t peak_bytes(const std::string& name) {
+  release_cached_memory(Device());
+  auto work = make_work(name);
+  work->step();
+  work->step();
+  reset_peak_memory(Device());
+  work->step();
+  return memory_stats(Device()).peak_in_use_bytes;
+}
+
+double op_us(int count) {
+  const Tensor a = ones({1}).set_requires_grad(), b = ones({1}).set_requires_grad();
+  for (int i = 0; i < 1000; ++i) a* b;
+  return time_ms([&] {
+           for (int i = 0; i < count; ++i) a* b;
+         }) /
+         count * 1e3;
+}
+
+json bench_work(const std::string& name, const Options& options, Peer* peer) {
+  const int block = name == "mlp" ? 200 : 10;
+  Prepared weft_side = prepare(name, options.threads, block);
+  json row = {{"work", name},
+              {"batch_size", weft_side.work->batch_size()},
+              {"weft_config", "threads=" + std::to_string(weft_side.threads)},
+              {"weft_tried", weft_side.tried}};
+  if (peer) {
+    const json answer = peer->ask({{"cmd", "prepare"},
+                                   {"work", name},
+                                   {"threads", options.threads},
+                                   {"compile", options.compile}});
+    row["peer_config"] = answer["config"];
+    row["peer_tried"] = answer["tried"];
+  }
+  std::vector<double> mine, theirs, ratios;
+  set_num_threads(weft_side.threads);
+  for (int i = 0; i < options.pairs; ++i) {
+    // Who goes first alternates too.
+    const auto run_mine = [&] {
+      mine.push_back(time_ms([&] {
+                       for (int s = 0; s < block; ++s) weft_side.work->step();
+                     }) /
+                     block);
+    };
+    const auto run_theirs = [&] {
+      if (!peer) return;
+      const json answer = peer->ask({{"cmd", "run"}, {"work", name}, {"steps", block}});
+      theirs.push_back(answer["ms"].get<double>() / block);
+    };
+    if (i % 2) run_theirs();
+    run_mine();
+    if (i % 2 == 0) run_theirs();
+    if (peer) ratios.push_back(theirs.back() / mine.back());
+  }
+  const auto put = [&](const char* key, const std::vector<double>& values) {
+    if (values.empty()) return;
+    const Quartiles q = quartiles(values);
+    row[key] = {{"low", q.low}, {"median", q.median}, {"high", q.high}};
+  };
+  put("weft_ms", mine);
+  put("peer_ms", theirs);
+  put("ratio", ratios);
+  const double ms = quartiles(mine).median;
+  std::printf("%-12s weft %8.3f ms (%s)", name.c_str(), ms,
+              row["weft_config"].get<std::string>().c_str());
+  if (peer) {
+    const Quartiles q = quartiles(ratios);
+    std::printf("   PyTorch %8.3f ms (%s)   %.2fx [%.2f, %.2f]", quartiles(theirs).median,
+                row["peer_config"].get<std::string>().c_str(), q.median, q.low, q.high);
+  }
+  std::printf("\n");
+
+  row["weft_peak_bytes"] = peak_bytes(name);
+  if (peer) {
+    const json memory = peer->ask({{"cmd", "memory"}, {"work", name}});
+    row["peer_peak_bytes"] = memory["peak_bytes"];
+    std::printf("%-12s peak of live tensor bytes: weft %.2f MiB, PyTorch %.2f MiB\n", "",
+                row["weft_peak_bytes"].get<double>() / 1048576,
+                row["peer_peak_bytes"].get<double>() / 1048576);
+  }
+  if (options.floor) {
+    set_num_threads(options.threads);
+    double sum = 0;
+    for (const FloorRow& f : measure_floor(name)) {
+      std::printf("    %-24s %8.3f ms\n", f.kernel.c_str(), f.ms);
+      row["floor"].push_back({{"kernel", f.kernel}, {"ms", f.ms}});
+      sum += f.ms;
+    }
+    row["floor_ms"] = sum;
+    std::printf("    %-24s %8.3f ms, the step takes %.2fx of it\n", "sum", sum, ms / sum);
+  }
+  std::fflush(stdout);
+  return row;
+}
+
+int run(const Options& options) {
+  std::unique_ptr<Peer> peer;
+  json result = {{"cpu", cpu_name()}, {"cores", core_count()}, {"dtype", "f32"}};
+  if (const char* commit = std::getenv("WEFT_COMMIT")) result["commit"] = commit;
+  if (!options.peer.empty()) {
+    peer = std::make_unique<Peer>(options.peer, options.peer_script);
+    result["peer"] = peer->ask({{"cmd", "hello"}});
+    std::printf("%s, %d cores, f32; PyTorch %s (%s)\n", cpu_name().c_str(), core_count(),
+                result["peer"]["torch"].get<std::string>().c_str(),
+                result["peer"]["capability"].get<std::string>().c_str());
+  } else {
+    std::printf("%s, %d cores, f32; no --peer PYTHON given, so weft alone\n", cpu_name().c_str(),
+                core_count());
+  }
+  std::fflush(stdout);
+  for (const std::string& work : options.works)
+    result["rows"].push_back(bench_work(work, options, peer.get()));
+
+  set_num_threads(1);
+  std::vector<double> mine, theirs;
+  for (int i = 0; i < 15; ++i) {
+    mine.push_back(op_us(20000));
+    if (peer) theirs.push_back(peer->ask({{"cmd", "op"}, {"count", 20000}})["us"].get<double>());
+  }
+  result["op_us"]["weft"] = quartiles(mine).median;
+  std::printf("1-element multiply with grad: weft %.3f us", quartiles(mine).median);
+  if (peer) {
+    result["op_us"]["peer"] = quartiles(theirs).median;
+    std::printf(", PyTorch %.3f us", quartiles(theirs).median);
+  }
+  std::printf("\n");
+  write_file_atomically(options.out, result.dump(1) + "\n");
+  std::printf("written to %s\n", options.out.c_str());
+  return 0;
+}
+
+}  // namespace
+}  // namespace weft::bench
+
+int main(int argc, char** argv) {
+  weft::bench::Options options;
+  CLI::App app("weft against PyTorch on this machine", "./weft bench");
+  app.add_option("--peer", options.peer, "Python with torch (tools/peer-setup makes one)");
+  app.add_option("--peer-script", options.peer_script, "the peer's program")->capture_default_str();
+  app.add_option("--work", options.works, "autoencoder, mlp")->capture_default_str();
+  app.add_flag("--floor", options.floor, "also time the kernels of a step one by one");
+  app.add_flag("--compile", options.compile, "let the peer try torch.compile too");
+  app.add_option("--threads", options.threads, "most threads to try")->check(CLI::Range(1, 256));
+  app.add_option("--pairs", options.pairs, "alternations")->check(CLI::Range(1, 10000))->capture_default_str();
+  app.add_option("--out", options.out, "JSON result")->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  try {
+    return weft::bench::run(options);
+  } catch (const weft::Error& e) {
+    std::fprintf(stderr, "bench: %s\n", e.what());
+    return 1;
+  }
+}

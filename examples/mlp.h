@@ -10,7 +10,7 @@ namespace weft::examples {
 
 /// x [N,1,28,28] -> logits [N,10]
 inline nn::Sequential mlp() {
-  return nn::Sequential(nn::Flatten(), nn::Linear(784, 128), nn::ReLU(), nn::Linear(128, 10));
+  return {nn::Flatten(), nn::Linear(784, 128), nn::ReLU(), nn::Linear(128, 10)};
 }
 
 }  // namespace weft::examples

@@ -1,6 +1,7 @@
 // A chain of modules that map one tensor to one tensor.
 #pragma once
 
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,60 +12,73 @@ namespace weft::nn {
 
 namespace detail {
 
-/// Any module whose forward maps Tensor to Tensor.
+/// Any module whose forward maps Tensor to Tensor; copies share it.
 class AnyModule {
  public:
-  virtual ~AnyModule() = default;
-  virtual Tensor call(Tensor x) = 0;
-  virtual std::shared_ptr<AnyModule> copy() const = 0;
-};
+  template <class M>
+    requires std::is_base_of_v<ModuleBase, M>
+  AnyModule(M module) : impl_(std::make_shared<Impl<M>>(std::move(module))) {}
 
-template <class M>
-class AnyModuleOf final : public AnyModule {
- public:
-  explicit AnyModuleOf(M module) : module_(std::move(module)) {}
-  Tensor call(Tensor x) override { return module_(std::move(x)); }
-  std::shared_ptr<AnyModule> copy() const override { return std::make_shared<AnyModuleOf>(module_); }
+  Tensor operator()(Tensor x) const { return impl_->call(std::move(x)); }
+  ModuleBase& base() const { return impl_->base(); }
+  /// Copies the module itself, for nn::clone.
+  AnyModule copy() const { return AnyModule(impl_->copy()); }
 
  private:
-  M module_;
+  struct Interface {
+    virtual ~Interface() = default;
+    virtual Tensor call(Tensor x) = 0;
+    virtual ModuleBase& base() = 0;
+    virtual std::shared_ptr<Interface> copy() const = 0;
+  };
+  template <class M>
+  struct Impl final : Interface {
+    explicit Impl(M m) : module(std::move(m)) {}
+    Tensor call(Tensor x) override { return module(std::move(x)); }
+    ModuleBase& base() override { return module; }
+    std::shared_ptr<Interface> copy() const override { return std::make_shared<Impl>(module); }
+    M module;
+  };
+  explicit AnyModule(std::shared_ptr<Interface> impl) : impl_(std::move(impl)) {}
+
+  std::shared_ptr<Interface> impl_;
 };
 
 }  // namespace detail
 
 /// Calls its modules one after the other; their names are "0", "1", ...
-///   nn::Sequential net(nn::Linear(784, 128), nn::ReLU(), nn::Linear(128, 10));
+///   nn::Sequential net{nn::Linear(784, 128), nn::ReLU(), nn::Linear(128, 10)};
+/// Braces, because between them C++ evaluates from left to right: the layers draw their weights in
+/// the order they stand in, as in PyTorch. Between parentheses it would be any order, so a list of
+/// modules in parentheses does not compile.
 class Sequential : public Module<Sequential> {
  public:
-  template <class... M>
-    requires(sizeof...(M) > 0 && (std::is_base_of_v<ModuleBase, M> && ...))
-  explicit Sequential(M... modules) {
-    (append(std::move(modules)), ...);
+  Sequential(std::initializer_list<detail::AnyModule> modules) {
+    for (const detail::AnyModule& m : modules) append(m);
   }
   Sequential() = default;
   Sequential(const Sequential& other) : Module(other), modules_(other.modules_) {
     if (detail::cloning())
-      for (auto& m : modules_) m = m->copy();
+      for (auto& m : modules_) m = m.copy();
   }
   Sequential(Sequential&&) = default;
   Sequential& operator=(Sequential&&) = default;
   Sequential& operator=(const Sequential& other) { return *this = Sequential(other); }
 
-  template <class M>
-  void append(M module) {
-    add_child(std::to_string(modules_.size()), module);
-    modules_.push_back(std::make_shared<detail::AnyModuleOf<M>>(std::move(module)));
+  void append(const detail::AnyModule& module) {
+    add_child(std::to_string(modules_.size()), module.base());
+    modules_.push_back(module);
   }
 
   std::size_t size() const { return modules_.size(); }
 
   Tensor forward(Tensor x) {
-    for (auto& m : modules_) x = m->call(std::move(x));
+    for (const auto& m : modules_) x = m(std::move(x));
     return x;
   }
 
  private:
-  std::vector<std::shared_ptr<detail::AnyModule>> modules_;
+  std::vector<detail::AnyModule> modules_;
 };
 
 }  // namespace weft::nn

@@ -26,7 +26,7 @@ struct Block : nn::Module<Block> {
 struct Net : nn::Module<Net> {
   Block block = child("block", Block());
   nn::Sequential head =
-      child("head", nn::Sequential(nn::Linear(3, 2), nn::ReLU(), nn::Linear(2, 2, false)));
+      child("head", nn::Sequential{nn::Linear(3, 2), nn::ReLU(), nn::Linear(2, 2, false)});
   Tensor forward(const Tensor& x) { return head(block(x)); }
 };
 
@@ -254,6 +254,16 @@ TEST(Module, AutoencoderStartsAsPyTorchs) {
     EXPECT_NEAR(sum, expected, 1e-9);
     EXPECT_EQ(net.parameter_count(), 2405633);
   }
+}
+
+// Between parentheses gcc evaluates from the right: the last layer would draw the first weights.
+TEST(Module, SequentialDrawsFromLeftToRight) {
+  manual_seed(0);
+  nn::Linear first(5, 3), second(3, 2);
+  manual_seed(0);
+  nn::Sequential both{nn::Linear(5, 3), nn::Linear(3, 2)};
+  EXPECT_EQ(both.parameters()[0].to_vector<float>(), first.weight.to_vector<float>());
+  EXPECT_EQ(both.parameters()[2].to_vector<float>(), second.weight.to_vector<float>());
 }
 
 TEST(Module, TwoModelsInTwoThreadsDoNotDisturbEachOther) {

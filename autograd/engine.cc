@@ -346,8 +346,9 @@ void Run::run_on_workers() {
   counts_.assign(first_incoming_.begin(), first_incoming_.end() - 1);
   order_.resize(n);
   for (std::size_t i = 0; i < n; ++i) order_[i] = static_cast<std::int32_t>(i);
-  std::stable_sort(order_.begin(), order_.end(), [this](std::int32_t a, std::int32_t b) {
-    return found.tasks[a].sequence > found.tasks[b].sequence;
+  std::sort(order_.begin(), order_.end(), [this](std::int32_t a, std::int32_t b) {
+    const std::uint64_t left = found.tasks[a].sequence, right = found.tasks[b].sequence;
+    return left != right ? left > right : a < b;
   });
   for (const std::int32_t source : order_) {
     if (found.tasks[source].leaf) continue;

@@ -66,8 +66,15 @@ template <class T>
 void fill_images(std::span<const std::int64_t> indices, const std::uint8_t* images,
                  std::int64_t pixels, T* out) {
   static const Scale<T> scale = choose_scale<T>();
-  for (const std::int64_t index : indices) {
-    scale(images + index * pixels, out, pixels);
+  // A shuffled order jumps where no hardware prefetcher follows: fetch two images ahead.
+  constexpr std::size_t kAhead = 2;
+  constexpr std::int64_t kCacheLine = 64;
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    if (i + kAhead < indices.size()) {
+      const std::uint8_t* next = images + indices[i + kAhead] * pixels;
+      for (std::int64_t at = 0; at < pixels; at += kCacheLine) __builtin_prefetch(next + at);
+    }
+    scale(images + indices[i] * pixels, out, pixels);
     out += pixels;
   }
 }

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <unordered_set>
 
@@ -176,13 +175,7 @@ void save_safetensors(const std::string& path, const NamedTensors& tensors,
     header.metadata.emplace(crc_key(name), crc_of(bytes));
     at += bytes.size();
   }
-  std::string text;
-  try {
-    text = detail::format_header(header);
-  } catch (const nlohmann::json::exception& error) {
-    WEFT_THROW(InvalidArgument, kSafetensors, path, ": a name or a metadata text is not UTF-8: ",
-               error.what());
-  }
+  const std::string text = detail::format_header(header);
   WEFT_CHECK(text.size() <= detail::kMaxHeaderBytes, InvalidArgument, kSafetensors, path,
              ": names and metadata need a header of ", text.size(),
              " bytes, over the format's limit of ", detail::kMaxHeaderBytes);

@@ -47,8 +47,8 @@ void save_safetensors(const std::string& path, const NamedTensors& tensors,
                       const Metadata& metadata = {});
 
 /// Reads a whole file. Every rule of the format is checked before a tensor is allocated: header at
-/// most 100 MB and inside the file, a '{' first, valid UTF-8, three levels at most, no key twice, no
-/// unknown field, known dtypes, shapes whose product fits, offsets that follow each other without
+/// most 100 MB and inside the file, a '{' first, valid UTF-8, no deeper than the format, no key twice,
+/// no unknown field, known dtypes, shapes whose product fits, offsets that follow each other without
 /// gap or overlap up to the very end of the file. weft's own limits: 8 dimensions, 262,144 tensors,
 /// names of 4096 bytes. Checksums are verified where the file has them.
 /// Throws Io naming the file, the rule and the tensor; Unsupported for a dtype of the format that

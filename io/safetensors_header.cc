@@ -3,22 +3,18 @@
 #include <zlib.h>
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <tuple>
 #include <unordered_set>
+#include <utility>
 
 namespace weft::io::detail {
 namespace {
 
-constexpr std::uint64_t kMaxInteger = std::uint64_t{1} << 53;  // what every JSON reader keeps exact
-constexpr std::size_t kMaxStringBytes = std::size_t{16} << 20;
+constexpr std::size_t kMaxValueBytes = std::size_t{16} << 20;
 constexpr std::size_t kMaxMetadata = 2 * kMaxTensors;
-constexpr int kMaxDepth = 3;
 constexpr std::string_view kZeroCrc = "00000000";
 
 struct DTypeName {
@@ -90,227 +86,283 @@ std::size_t find_non_utf8(std::string_view text) {
   return std::string_view::npos;
 }
 
-/// Bounds what the JSON parser may have to hold, before it sees the text: a 100 MB header can be one
-/// string, one number or a million open brackets.
-void check_extent(std::string_view text, const std::string& name) {
-  int depth = 0;
-  std::size_t i = 0;
-  while (i < text.size()) {
-    const char c = text[i];
-    if (c == '"') {
-      const std::size_t begin = ++i;
-      while (i < text.size() && text[i] != '"') i += text[i] == '\\' ? 2 : 1;
-      WEFT_CHECK(i - begin <= kMaxStringBytes, Io, kSafetensors, name,
-                 ": the header has a string over ", kMaxStringBytes, " bytes");
-    } else if (c == '{' || c == '[') {
-      WEFT_CHECK(++depth <= kMaxDepth, Io, kSafetensors, name, ": the header nests deeper than ",
-                 kMaxDepth, " levels, at byte ", i);
-    } else if (c == '}' || c == ']') {
-      --depth;
-    } else if (c >= '0' && c <= '9') {
-      const std::size_t begin = i;
-      while (i < text.size() && text[i] >= '0' && text[i] <= '9') ++i;
-      WEFT_CHECK(i - begin <= 20, Io, kSafetensors, name, ": the header has a number of ", i - begin,
-                 " digits, at byte ", begin);
-      continue;
-    }
-    ++i;
-  }
-}
-
-/// Receives the parser's events. Where an event does not fit the format it throws, which ends the
-/// parse at once.
-class HeaderReader {
+/// Parses exactly the JSON a header may consist of, in one pass, holding no more than its results: a
+/// general parser can be made to hold several times the 100 MB a header may have.
+class HeaderParser {
  public:
-  explicit HeaderReader(const std::string& name) : name_(name) {}
+  HeaderParser(std::string_view text, const std::string& name) : text_(text), name_(name) {}
 
-  Header take() { return std::move(header_); }
-
-  // --- nlohmann's SAX interface ---
-  bool null() { return unexpected("null"); }
-  bool boolean(bool) { return unexpected("a boolean"); }
-  bool number_integer(std::int64_t value) {  // only negative ones come here
-    WEFT_THROW(Io, kSafetensors, name_, ": negative number ", value, place());
-  }
-  bool number_float(double, const std::string& text) {
-    WEFT_THROW(Io, kSafetensors, name_, ": ", text, " is no integer below 2^53", place());
-  }
-  bool number_unsigned(std::uint64_t value) {
-    if (state_ != State::shape && state_ != State::offsets) return unexpected("a number");
-    WEFT_CHECK(value < kMaxInteger, Io, kSafetensors, name_, ": ", value,
-               " is no integer below 2^53", place());
-    if (state_ == State::shape) {
-      WEFT_CHECK(entry_.shape.size() < kMaxDims, Io, kSafetensors, name_, ": more than ", kMaxDims,
-                 " dimensions", place());
-      entry_.shape.push_back(static_cast<std::int64_t>(value));
-    } else {
-      WEFT_CHECK(offset_count_ < 2, Io, kSafetensors, name_, ": more than two offsets", place());
-      (offset_count_++ == 0 ? entry_.begin : entry_.end) = value;
-    }
-    return true;
-  }
-  bool string(std::string& value) {
-    if (state_ == State::metadata) {
-      header_.metadata.emplace(std::move(metadata_key_), std::move(value));
-      return true;
-    }
-    if (state_ == State::entry && field_ == Field::dtype) {
-      set_dtype(value);
-      return true;
-    }
-    return unexpected("a string");
-  }
-  bool binary(nlohmann::json::binary_t&) { return unexpected("binary data"); }
-
-  bool start_object(std::size_t) {
-    switch (state_) {
-      case State::start: state_ = State::top; return true;
-      case State::top:
-        state_ = in_metadata_ ? State::metadata : State::entry;
-        return true;
-      default: return unexpected("an object");
-    }
-  }
-  bool end_object() {
-    if (state_ == State::entry) finish_entry();
-    state_ = state_ == State::top ? State::done : State::top;
-    in_metadata_ = false;
-    return true;
-  }
-  bool start_array(std::size_t) {
-    if (state_ != State::entry) return unexpected("an array");
-    if (field_ == Field::shape) {
-      state_ = State::shape;
-    } else if (field_ == Field::offsets) {
-      state_ = State::offsets;
-    } else {
-      return unexpected("an array");
-    }
-    return true;
-  }
-  bool end_array() {
-    WEFT_CHECK(state_ == State::shape || offset_count_ == 2, Io, kSafetensors, name_,
-               ": data_offsets needs two numbers, has ", offset_count_, place());
-    state_ = State::entry;
-    return true;
-  }
-  bool key(std::string& text) {
-    switch (state_) {
-      case State::top: return top_key(text);
-      case State::metadata: return take_metadata_key(text);
-      default: return field_key(text);
-    }
-  }
-  bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception& error) {
-    // what() is "[json.exception.parse_error.101] parse error at ...: reason; last read: ..."
-    std::string_view reason = error.what();
-    if (const auto at = reason.find(": "); at != std::string_view::npos) reason.remove_prefix(at + 2);
-    WEFT_THROW(Io, kSafetensors, name_, ": the header is not JSON, at byte ", position, ": ",
-               shown(reason));
+  Header parse() {
+    object([&](std::string& key) { top_member(key); });
+    skip_space();
+    if (at_ < text_.size()) not_json("something follows its end");
+    return std::move(header_);
   }
 
  private:
-  enum class State { start, top, metadata, entry, shape, offsets, done };
-  enum class Field { none, dtype, shape, offsets };
-
-  bool top_key(std::string& text) {
-    WEFT_CHECK(seen_.insert(text).second, Io, kSafetensors, name_, ": key ", shown(text),
+  void top_member(std::string& key) {
+    WEFT_CHECK(keys_.insert(key).second, Io, kSafetensors, name_, ": key ", shown(key),
                " appears twice");
-    in_metadata_ = text == "__metadata__";
-    if (in_metadata_) return true;
-    WEFT_CHECK(text.size() <= kMaxNameBytes, Io, kSafetensors, name_, ": a tensor's name has ",
-               text.size(), " bytes, over ", kMaxNameBytes);
-    WEFT_CHECK(header_.tensors.size() < kMaxTensors, Io, kSafetensors, name_, ": more than ",
-               kMaxTensors, " tensors");
-    entry_ = {};
-    entry_.name = std::move(text);
-    has_dtype_ = has_shape_ = has_offsets_ = false;
-    offset_count_ = 0;
-    field_ = Field::none;
-    return true;
+    if (key == "__metadata__") {
+      context_ = " in __metadata__";
+      object([&](std::string& metadata_key) { metadata_member(metadata_key); });
+    } else {
+      WEFT_CHECK(header_.tensors.size() < kMaxTensors, Io, kSafetensors, name_, ": more than ",
+                 kMaxTensors, " tensors");
+      context_ = " for tensor " + shown(key);
+      header_.tensors.push_back(tensor(std::move(key)));
+    }
+    context_.clear();
   }
 
-  bool take_metadata_key(std::string& text) {
-    WEFT_CHECK(!header_.metadata.contains(text), Io, kSafetensors, name_, ": metadata key ",
-               shown(text), " appears twice");
+  void metadata_member(std::string& key) {
     WEFT_CHECK(header_.metadata.size() < kMaxMetadata, Io, kSafetensors, name_, ": more than ",
                kMaxMetadata, " metadata entries");
-    metadata_key_ = std::move(text);
-    return true;
+    WEFT_CHECK(!header_.metadata.contains(key), Io, kSafetensors, name_, ": metadata key ",
+               shown(key), " appears twice");
+    header_.metadata.emplace(std::move(key), string(kMaxValueBytes));
   }
 
-  bool field_key(const std::string& text) {
-    bool* seen = nullptr;
-    if (text == "dtype") {
-      field_ = Field::dtype;
-      seen = &has_dtype_;
-    } else if (text == "shape") {
-      field_ = Field::shape;
-      seen = &has_shape_;
-    } else if (text == "data_offsets") {
-      field_ = Field::offsets;
-      seen = &has_offsets_;
-    } else {
-      WEFT_THROW(Io, kSafetensors, name_, ": unknown field ", shown(text), place());
-    }
-    WEFT_CHECK(!*seen, Io, kSafetensors, name_, ": field ", shown(text), " appears twice", place());
-    *seen = true;
-    return true;
+  TensorEntry tensor(std::string key) {
+    TensorEntry entry;
+    entry.name = std::move(key);
+    bool has_dtype = false, has_shape = false, has_offsets = false;
+    object([&](std::string& field) {
+      const auto once = [&](bool& seen) {
+        WEFT_CHECK(!std::exchange(seen, true), Io, kSafetensors, name_, ": field ", shown(field),
+                   " appears twice", context_);
+      };
+      if (field == "dtype") {
+        once(has_dtype);
+        entry.dtype = dtype(string(kMaxNameBytes));
+      } else if (field == "shape") {
+        once(has_shape);
+        array([&](std::uint64_t size) {
+          WEFT_CHECK(entry.shape.size() < kMaxDims, Io, kSafetensors, name_, ": more than ",
+                     kMaxDims, " dimensions", context_);
+          entry.shape.push_back(static_cast<std::int64_t>(size));
+        });
+      } else if (field == "data_offsets") {
+        once(has_offsets);
+        int count = 0;
+        array([&](std::uint64_t offset) {
+          WEFT_CHECK(count < 2, Io, kSafetensors, name_, ": more than two offsets", context_);
+          (count++ == 0 ? entry.begin : entry.end) = offset;
+        });
+        WEFT_CHECK(count == 2, Io, kSafetensors, name_, ": data_offsets needs two numbers, has ",
+                   count, context_);
+      } else {
+        WEFT_THROW(Io, kSafetensors, name_, ": unknown field ", shown(field), context_);
+      }
+    });
+    WEFT_CHECK(has_dtype && has_shape && has_offsets, Io, kSafetensors, name_, ": no ",
+               !has_dtype   ? "dtype"
+               : !has_shape ? "shape"
+                            : "data_offsets",
+               context_);
+    check_size(entry);
+    return entry;
   }
 
-  void set_dtype(const std::string& text) {
+  DType dtype(const std::string& text) const {
     const auto* known = std::ranges::find(kDTypes, text, &DTypeName::name);
     WEFT_CHECK(known != std::end(kDTypes), Io, kSafetensors, name_, ": unknown dtype ", shown(text),
-               place());
+               context_);
     WEFT_CHECK(known->dtype.has_value(), Unsupported, kSafetensors, name_, ": weft has no dtype ",
-               text, place(), "; convert it to F32 or BF16 where the file was written");
-    entry_.dtype = *known->dtype;
+               text, context_, "; convert it to F32 or BF16 where the file was written");
+    return *known->dtype;
   }
 
-  void finish_entry() {
-    WEFT_CHECK(has_dtype_ && has_shape_ && has_offsets_, Io, kSafetensors, name_, ": no ",
-               !has_dtype_   ? "dtype"
-               : !has_shape_ ? "shape"
-                             : "data_offsets",
-               place());
-    WEFT_CHECK(entry_.begin <= entry_.end, Io, kSafetensors, name_, ": data_offsets [", entry_.begin,
-               ", ", entry_.end, "] run backwards", place());
-    std::uint64_t bytes = size_of(entry_.dtype);
+  void check_size(const TensorEntry& entry) const {
+    WEFT_CHECK(entry.begin <= entry.end, Io, kSafetensors, name_, ": data_offsets [", entry.begin,
+               ", ", entry.end, "] run backwards", context_);
+    std::uint64_t bytes = size_of(entry.dtype);
     bool overflow = false;
-    for (const std::int64_t dim : entry_.shape) {
+    for (const std::int64_t dim : entry.shape) {
       overflow |= __builtin_mul_overflow(bytes, static_cast<std::uint64_t>(dim), &bytes);
     }
     // A zero behind an overflow is no excuse: other readers multiply in another order.
-    WEFT_CHECK(!overflow, Io, kSafetensors, name_, ": shape ", entry_.shape,
-               " is larger than any memory", place());
-    WEFT_CHECK(bytes == entry_.end - entry_.begin, Io, kSafetensors, name_, ": ",
-               entry_.end - entry_.begin, " bytes of data, ", entry_.dtype, ' ', entry_.shape,
-               " needs ", bytes, place());
-    header_.tensors.push_back(std::move(entry_));
-    entry_ = {};
+    WEFT_CHECK(!overflow, Io, kSafetensors, name_, ": shape ", entry.shape,
+               " is larger than any memory", context_);
+    WEFT_CHECK(bytes == entry.end - entry.begin, Io, kSafetensors, name_, ": ",
+               entry.end - entry.begin, " bytes of data, ", entry.dtype, ' ', entry.shape,
+               " needs ", bytes, context_);
   }
 
-  bool unexpected(const char* what) const {
-    WEFT_THROW(Io, kSafetensors, name_, ": ", what, " where the format has none", place());
+  // --- JSON ---
+
+  /// member(key) is called behind the colon and must parse the value.
+  template <class F>
+  void object(F member) {
+    open('{');
+    if (accept('}')) return;
+    do {
+      skip_space();
+      if (at_ >= text_.size() || text_[at_] != '"') not_json("a key is missing");
+      std::string key = string(kMaxNameBytes);
+      if (!accept(':')) not_json("a ':' is missing");
+      member(key);
+    } while (accept(','));
+    if (!accept('}')) not_json("a ',' or '}' is missing");
   }
 
-  /// Where in the header the parser is, for messages.
-  std::string place() const {
-    if (in_metadata_) return " in __metadata__";
-    if (!entry_.name.empty()) return " for tensor " + shown(entry_.name);
-    return "";
+  template <class F>
+  void array(F element) {
+    open('[');
+    if (accept(']')) return;
+    do {
+      element(integer());
+    } while (accept(','));
+    if (!accept(']')) not_json("a ',' or ']' is missing");
   }
 
+  std::string string(std::size_t most) {
+    open('"');
+    const std::size_t begin = at_ - 1;
+    std::string value;
+    for (;;) {
+      const std::size_t start = at_;
+      while (at_ < text_.size() && text_[at_] != '"' && text_[at_] != '\\' &&
+             static_cast<unsigned char>(text_[at_]) >= 0x20) {
+        ++at_;
+      }
+      WEFT_CHECK(value.size() + (at_ - start) <= most, Io, kSafetensors, name_, ": a string over ",
+                 most, " bytes", context_, ", at byte ", begin);
+      value.append(text_, start, at_ - start);
+      if (at_ >= text_.size()) not_json("a string without end");
+      const char c = text_[at_];
+      if (c != '"' && c != '\\') not_json("a control character in a string");
+      ++at_;
+      if (c == '"') return value;
+      escape(value);
+    }
+  }
+
+  void escape(std::string& value) {
+    constexpr std::string_view kLetters = "\"\\/bfnrt", kMeanings = "\"\\/\b\f\n\r\t";
+    const char letter = at_ < text_.size() ? text_[at_] : '\0';
+    if (letter == 'u') {
+      ++at_;
+      std::uint32_t code = hex4();
+      if (code >= 0xd800 && code < 0xdc00) {  // the first half of a pair
+        if (text_.substr(at_, 2) != "\\u") not_json("half a surrogate pair");
+        at_ += 2;
+        const std::uint32_t low = hex4();
+        if (low < 0xdc00 || low > 0xdfff) not_json("half a surrogate pair");
+        code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
+      } else if (code >= 0xdc00 && code <= 0xdfff) {
+        not_json("half a surrogate pair");
+      }
+      append_utf8(value, code);
+      return;
+    }
+    const std::size_t which = kLetters.find(letter);
+    if (which == std::string_view::npos) not_json("an unknown escape");
+    value += kMeanings[which];
+    ++at_;
+  }
+
+  std::uint32_t hex4() {
+    std::uint32_t code = 0;
+    for (int i = 0; i < 4; ++i, ++at_) {
+      const char c = at_ < text_.size() ? text_[at_] : '\0';
+      const int digit = c >= '0' && c <= '9'   ? c - '0'
+                        : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                        : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                               : -1;
+      if (digit < 0) not_json("\\u needs four digits");
+      code = code << 4 | static_cast<std::uint32_t>(digit);
+    }
+    return code;
+  }
+
+  static void append_utf8(std::string& value, std::uint32_t code) {
+    const auto put = [&](std::uint32_t byte) { value += static_cast<char>(byte); };
+    if (code < 0x80) return put(code);
+    if (code < 0x800) {
+      put(0xc0 | code >> 6);
+    } else {
+      if (code < 0x10000) {
+        put(0xe0 | code >> 12);
+      } else {
+        put(0xf0 | code >> 18);
+        put(0x80 | (code >> 12 & 0x3f));
+      }
+      put(0x80 | (code >> 6 & 0x3f));
+    }
+    put(0x80 | (code & 0x3f));
+  }
+
+  /// A whole number below 2^53, which every JSON reader keeps exact.
+  std::uint64_t integer() {
+    skip_space();
+    const std::size_t begin = at_;
+    const bool negative = at_ < text_.size() && text_[at_] == '-';
+    if (negative) ++at_;
+    if (at_ >= text_.size() || !is_digit(text_[at_])) {
+      at_ = begin;
+      unexpected();
+    }
+    std::uint64_t value = 0;
+    constexpr std::uint64_t kMost = std::uint64_t{1} << 53;
+    const std::size_t digits = at_;
+    while (at_ < text_.size() && is_digit(text_[at_]) && value < kMost) {
+      value = value * 10 + static_cast<std::uint64_t>(text_[at_++] - '0');
+    }
+    const char next = at_ < text_.size() ? text_[at_] : '\0';
+    WEFT_CHECK(!negative && value < kMost && next != '.' && next != 'e' && next != 'E', Io,
+               kSafetensors, name_, ": ", negative ? "a negative number" : "no integer below 2^53",
+               context_, ", at byte ", begin);
+    if (text_[digits] == '0' && at_ - digits > 1) not_json("a number begins with 0");
+    return value;
+  }
+
+  static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+  void skip_space() {
+    while (at_ < text_.size() &&
+           (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\r' || text_[at_] == '\t')) {
+      ++at_;
+    }
+  }
+
+  bool accept(char c) {
+    skip_space();
+    if (at_ >= text_.size() || text_[at_] != c) return false;
+    ++at_;
+    return true;
+  }
+
+  /// The value that comes must be of the kind that begins with `c`.
+  void open(char c) {
+    if (!accept(c)) unexpected();
+  }
+
+  [[noreturn]] void unexpected() const {
+    const char c = at_ < text_.size() ? text_[at_] : '\0';
+    const char* what = nullptr;
+    if (c == '{') what = "an object";
+    if (c == '[') what = "an array";
+    if (c == '"') what = "a string";
+    if (c == '-' || is_digit(c)) what = "a number";
+    if (text_.substr(at_, 4) == "true" || text_.substr(at_, 5) == "false") what = "a boolean";
+    if (text_.substr(at_, 4) == "null") what = "null";
+    if (what == nullptr) not_json("a value is missing");
+    WEFT_THROW(Io, kSafetensors, name_, ": ", what, " where the format has none", context_,
+               ", at byte ", at_);
+  }
+
+  [[noreturn]] void not_json(const char* what) const {
+    WEFT_THROW(Io, kSafetensors, name_, ": the header is not JSON: ", what, context_, ", at byte ",
+               at_);
+  }
+
+  std::string_view text_;
   const std::string& name_;
+  std::size_t at_ = 0;
+  std::string context_;  // what is being parsed, for messages
   Header header_;
-  std::unordered_set<std::string> seen_;
-  State state_ = State::start;
-  bool in_metadata_ = false;
-  std::string metadata_key_;
-  TensorEntry entry_;
-  Field field_ = Field::none;
-  bool has_dtype_ = false, has_shape_ = false, has_offsets_ = false;
-  int offset_count_ = 0;
+  std::unordered_set<std::string> keys_;
 };
 
 /// Data must be covered once, from the first byte to the last.
@@ -373,7 +425,20 @@ void check_header_crc(std::string_view text, const Metadata& metadata, const std
              "was changed by a program that kept weft's checksums");
 }
 
-std::string json_string(const std::string& text) { return nlohmann::json(text).dump(); }
+std::string json_string(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (static_cast<unsigned char>(c) < 0x20) {
+      out += "\\u00";
+      out += "01"[c >> 4];
+      out += "0123456789abcdef"[c & 15];
+    } else {
+      if (c == '"' || c == '\\') out += '\\';
+      out += c;
+    }
+  }
+  return out += '"';
+}
 
 }  // namespace
 
@@ -388,10 +453,7 @@ Header parse_header(std::string_view text, std::uint64_t data_bytes, const std::
   const std::size_t bad = find_non_utf8(text);
   WEFT_CHECK(bad == std::string_view::npos, Io, kSafetensors, name,
              ": the header is not UTF-8, at byte ", bad);
-  check_extent(text, name);
-  HeaderReader reader(name);
-  nlohmann::json::sax_parse(text.begin(), text.end(), &reader);
-  Header header = reader.take();
+  Header header = HeaderParser(text, name).parse();
   check_offsets(header.tensors, data_bytes, name);
   check_header_crc(text, header.metadata, name);
   return header;
@@ -399,11 +461,10 @@ Header parse_header(std::string_view text, std::uint64_t data_bytes, const std::
 
 std::string format_header(const Header& header) {
   std::string text = "{\"__metadata__\":{";
-  const auto pair = [&](const std::string& key, const std::string& value) {
+  text += json_string(kHeaderCrc) + ':' + json_string(kZeroCrc) + ',';
+  for (const auto& [key, value] : header.metadata) {
     text += json_string(key) + ':' + json_string(value) + ',';
-  };
-  pair(std::string(kHeaderCrc), std::string(kZeroCrc));
-  for (const auto& [key, value] : header.metadata) pair(key, value);
+  }
   text.back() = '}';
   for (const TensorEntry& entry : header.tensors) {
     text += ',' + json_string(entry.name) + ":{\"dtype\":\"";
@@ -413,6 +474,8 @@ std::string format_header(const Header& header) {
   }
   text += '}';
   text.resize((text.size() + 7) / 8 * 8, ' ');  // the data begins aligned
+  WEFT_CHECK(find_non_utf8(text) == std::string_view::npos, InvalidArgument, kSafetensors,
+             "a name or a metadata text is not UTF-8");
   const std::size_t at = find_header_crc(text);
   text.replace(at, kZeroCrc.size(), format_crc(header_crc(text, at)));
   return text;

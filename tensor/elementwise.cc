@@ -39,9 +39,10 @@ Tensor unary(UnaryOp op, const Tensor& x, UnaryParams params) {
   const auto run = elementwise(about.name, device, dtype, &ElementwiseKernels::unary);
   const bool dense = x.is_dense();
   Tensor y = allocate(x.shape(), dense ? x.strides() : contiguous_strides(x.shape()), dtype, device);
-  if (y.numel() == 0) return y;
+  const std::int64_t n = y.numel();
+  if (n == 0) return y;
   if (dense) {
-    run(current_stream(device), op, params, flat_view(x), flat_view(y));
+    run(current_stream(device), op, params, flat_view(x, n), flat_view(y, n));
   } else {
     run(current_stream(device), op, params, x.view_of(), y.view_of());
   }
@@ -65,8 +66,9 @@ Tensor unary_backward(UnaryOp op, const Tensor& grad_y, const Tensor& saved, Una
              ", saved tensor has ", saved.shape());
   if (equal_and_dense(saved, grad_y)) {
     Tensor grad_x = allocate(saved.shape(), saved.strides(), saved.dtype(), device);
-    if (grad_x.numel() > 0) {
-      run(stream, op, params, flat_view(grad_y), flat_view(saved), flat_view(grad_x));
+    const std::int64_t n = grad_x.numel();
+    if (n > 0) {
+      run(stream, op, params, flat_view(grad_y, n), flat_view(saved, n), flat_view(grad_x, n));
     }
     return grad_x;
   }
@@ -94,7 +96,10 @@ Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b) {
   const auto run = elementwise(name, device, dtype, &ElementwiseKernels::binary);
   if (equal_and_dense(a, b)) [[likely]] {
     Tensor y = allocate(a.shape(), a.strides(), dtype, device);
-    if (y.numel() > 0) run(current_stream(device), op, flat_view(a), flat_view(b), flat_view(y));
+    const std::int64_t n = y.numel();
+    if (n > 0) {
+      run(current_stream(device), op, flat_view(a, n), flat_view(b, n), flat_view(y, n));
+    }
     return y;
   }
   const Shape shape =
@@ -133,8 +138,10 @@ Tensor binary_backward(BinaryOp op, bool of_b, const Tensor& grad_y, const Tenso
   const Stream stream = current_stream(device);
   if (same_layout(a, b) && equal_and_dense(a, grad_y)) [[likely]] {
     Tensor grad = allocate(a.shape(), a.strides(), dtype, device);
-    if (grad.numel() > 0) {
-      run(stream, op, of_b, flat_view(grad_y), flat_view(a), flat_view(b), flat_view(grad));
+    const std::int64_t n = grad.numel();
+    if (n > 0) {
+      run(stream, op, of_b, flat_view(grad_y, n), flat_view(a, n), flat_view(b, n),
+          flat_view(grad, n));
     }
     return grad;
   }

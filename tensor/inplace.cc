@@ -39,8 +39,9 @@ const Tensor& unary_(UnaryOp op, const Tensor& y, UnaryParams params) {
   const Device device = y.device();
   const auto run =
       kernel(device, &KernelTable::elementwise, &ElementwiseKernels::unary, name, y.dtype());
-  if (y.numel() == 0) return y;
-  const View view = y.is_dense() ? flat_view(y) : y.view_of();
+  const std::int64_t n = y.numel();
+  if (n == 0) return y;
+  const View view = y.is_dense() ? flat_view(y, n) : y.view_of();
   run(current_stream(device), op, params, view, view);
   y.storage()->bump_version();
   return y;
@@ -61,10 +62,11 @@ const Tensor& binary_(BinaryOp op, const Tensor& y, const Tensor& b) {
   const Device device = y.device();
   const auto run =
       kernel(device, &KernelTable::elementwise, &ElementwiseKernels::binary, name, dtype);
-  if (y.numel() == 0) return y;
+  const std::int64_t n = y.numel();
+  if (n == 0) return y;
   if (same_layout(y, other) && y.is_dense()) {
-    const View view = flat_view(y);
-    run(current_stream(device), op, view, flat_view(other), view);
+    const View view = flat_view(y, n);
+    run(current_stream(device), op, view, flat_view(other, n), view);
   } else {
     const View view = y.view_of();
     run(current_stream(device), op, view, broadcast_view(other, y.shape()), view);
@@ -83,9 +85,10 @@ const Tensor& add_scaled_(const Tensor& y, double alpha, const Tensor& x) {
   const Device device = y.device();
   const auto run = kernel(device, &KernelTable::elementwise, &ElementwiseKernels::add_scaled,
                           "add_", y.dtype());
-  if (y.numel() == 0) return y;
+  const std::int64_t n = y.numel();
+  if (n == 0) return y;
   if (same_layout(y, other) && y.is_dense()) {
-    run(current_stream(device), alpha, flat_view(other), flat_view(y));
+    run(current_stream(device), alpha, flat_view(other, n), flat_view(y, n));
   } else {
     run(current_stream(device), alpha, broadcast_view(other, y.shape()), y.view_of());
   }
@@ -119,15 +122,17 @@ const Tensor& fill_(const Tensor& y, double value) {
   const Device device = y.device();
   const auto run =
       kernel(device, &KernelTable::elementwise, &ElementwiseKernels::fill, "fill_", y.dtype());
-  if (y.numel() == 0) return y;
-  run(current_stream(device), value, y.is_dense() ? flat_view(y) : y.view_of());
+  const std::int64_t n = y.numel();
+  if (n == 0) return y;
+  run(current_stream(device), value, y.is_dense() ? flat_view(y, n) : y.view_of());
   y.storage()->bump_version();
   return y;
 }
 
 const Tensor& zero_(const Tensor& y) {
   if (!y.is_dense()) return fill_(y, 0);
-  if (y.numel() == 0) return y;
+  const std::int64_t n = y.numel();
+  if (n == 0) return y;
   const Span span("op", "zero_");
   const Device device = y.device();
   runtime(device).fill_zero(y.raw_data(), y.numel() * size_of(y.dtype()), current_stream(device));
@@ -140,10 +145,10 @@ const Tensor& copy_(const Tensor& y, const Tensor& x) {
   check_writable("copy_", y);
   const bool one_memory = y.device() == x.device() || (y.device().is_cpu() && x.device().is_cpu());
   if (!one_memory) {
-    const bool block = x.dtype() == y.dtype() && same_layout(x, y) && x.is_dense();
     // What crosses is what is smaller: x unexpanded, in the narrower of the two dtypes.
-    const bool narrow_first = size_of(y.dtype()) < size_of(x.dtype());
-    if (!block) return copy_(y, to(narrow_first ? cast(x, y.dtype()) : x, y.device()));
+    if (size_of(y.dtype()) < size_of(x.dtype())) return copy_(y, cast(x, y.dtype()));
+    const bool block = x.dtype() == y.dtype() && same_layout(x, y) && x.is_dense();
+    if (!block) return copy_(y, to(x, y.device()));
     if (y.numel() == 0) return y;
     const Span span("op", "copy_");
     copy_block(y, x);
@@ -155,9 +160,10 @@ const Tensor& copy_(const Tensor& y, const Tensor& x) {
   const Device device = y.device();
   const auto run =
       kernel(device, &KernelTable::elementwise, &ElementwiseKernels::copy, "copy_", y.dtype());
-  if (y.numel() == 0) return y;
+  const std::int64_t n = y.numel();
+  if (n == 0) return y;
   if (same_layout(y, from) && y.is_dense()) {
-    run(current_stream(device), flat_view(from), flat_view(y));
+    run(current_stream(device), flat_view(from, n), flat_view(y, n));
   } else {
     run(current_stream(device), broadcast_view(from, y.shape()), y.view_of());
   }

@@ -9,13 +9,7 @@ namespace weft::raw::internal {
 
 Tensor make(intrusive_ptr<Storage> storage, std::int64_t offset, const Shape& shape,
             const Strides& strides, DType dtype) {
-  auto impl = make_intrusive<TensorImpl>();
-  impl->storage = std::move(storage);
-  impl->offset = offset;
-  impl->shape = shape;
-  impl->strides = strides;
-  impl->dtype = dtype;
-  return Tensor(std::move(impl));
+  return Tensor(make_intrusive<TensorImpl>(std::move(storage), offset, shape, strides, dtype));
 }
 
 Tensor allocate(const Shape& shape, const Strides& strides, DType dtype, Device device) {
@@ -67,7 +61,12 @@ View broadcast_view(const Tensor& x, const Shape& shape) {
   return {x.raw_data(), x.dtype(), shape, broadcast_strides(x, shape)};
 }
 
-View flat_view(const Tensor& x) { return {x.raw_data(), x.dtype(), {x.numel()}, {1}}; }
+View flat_view(const Tensor& x, std::int64_t n) {
+  static const Dims one = {1};
+  View view{x.raw_data(), x.dtype(), one, one};
+  view.shape[0] = n;
+  return view;
+}
 
 Strides result_strides(const Shape& shape, std::initializer_list<const Tensor*> operands) {
   for (const Tensor* x : operands) {

@@ -45,8 +45,8 @@ Strides strides_for(const Shape& shape, MemoryFormat format);
 /// Strides that make x look like `shape`, which x's shape broadcasts to.
 Strides broadcast_strides(const Tensor& x, const Shape& shape);
 View broadcast_view(const Tensor& x, const Shape& shape);
-/// x as one row of all its elements in memory order; x is dense.
-View flat_view(const Tensor& x);
+/// x as one row of all its n elements in memory order; x is dense.
+View flat_view(const Tensor& x, std::int64_t n);
 /// Layout of an element-wise result: that of the first operand that is dense and of the result's
 /// shape, so that NHWC stays NHWC.
 Strides result_strides(const Shape& shape, std::initializer_list<const Tensor*> operands);

@@ -128,9 +128,10 @@ Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
     return fill_(loss, mean ? std::numeric_limits<double>::quiet_NaN() : 0);
   }
   const MsePair pair(x, target);
-  const View from = flat_view(pair.x);
+  const std::int64_t n = x.numel();
+  const View from = flat_view(pair.x, n);
   const Workspace workspace(x.device(), workspace_bytes(from));
-  run(current_stream(x.device()), reduction, from, flat_view(pair.target), loss.view_of(),
+  run(current_stream(x.device()), reduction, from, flat_view(pair.target, n), loss.view_of(),
       workspace.data());
   return loss;
 }
@@ -150,9 +151,10 @@ Tensor mse_loss_backward(const Tensor& grad_loss, const Tensor& x, const Tensor&
   const auto run = loss_kernel("mse_loss", x, &LossKernels::mse_backward);
   const MsePair pair(x, target);
   Tensor grad_x = allocate_like(pair.x, x.dtype(), x.device());
-  if (grad_x.numel() == 0) return grad_x;
-  run(current_stream(x.device()), reduction, grad_loss.view_of(), flat_view(pair.x),
-      flat_view(pair.target), flat_view(grad_x));
+  const std::int64_t n = grad_x.numel();
+  if (n == 0) return grad_x;
+  run(current_stream(x.device()), reduction, grad_loss.view_of(), flat_view(pair.x, n),
+      flat_view(pair.target, n), flat_view(grad_x, n));
   return grad_x;
 }
 

@@ -75,7 +75,7 @@ void run_reduce(const char* name, ReduceOp op, const Tensor& x, unsigned reduced
       kernel(device, &KernelTable::reduce, &ReduceKernels::workspace_bytes, name, x.dtype());
   const auto run = kernel(device, &KernelTable::reduce, &ReduceKernels::reduce, name, x.dtype());
   const bool everything = y.numel() == 1;
-  const View from = everything && x.is_dense() ? flat_view(x) : x.view_of();
+  const View from = everything && x.is_dense() ? flat_view(x, x.numel()) : x.view_of();
   View to{y.raw_data(), y.dtype(), from.shape, {}};
   for (int i = 0; i < to.shape.size(); ++i) {
     if (everything || (reduced >> i & 1)) to.shape[i] = 1;

@@ -24,11 +24,15 @@ class AutogradMeta : public Pooled {
 };
 
 struct TensorImpl final : RefCounted, Pooled {
+  TensorImpl(intrusive_ptr<Storage> memory, std::int64_t start, const Shape& sizes,
+             const Strides& steps, DType type)
+      : storage(std::move(memory)), offset(start), shape(sizes), strides(steps), dtype(type) {}
+
   intrusive_ptr<Storage> storage;
-  std::int64_t offset = 0;  // elements from the start of the storage
+  std::int64_t offset;  // elements from the start of the storage
   Shape shape;
   Strides strides;  // elements
-  DType dtype = DType::f32;
+  DType dtype;
   std::unique_ptr<AutogradMeta> autograd;
 };
 

@@ -105,7 +105,7 @@ def weft_simd_library(name, srcs, hdrs = [], deps = [], copts = [], visibility =
             # An inline function compiled for AVX must not become the program's only copy of it.
             # With -O3 all are inlined; //tests/kernels:simd_symbols_test checks that none is left.
             copts = copts + flags + ["-O3", "-DWEFT_SIMD=" + level],
-            visibility = ["//visibility:private"],
+            visibility = ["//tests/kernels:__pkg__"],
             **kwargs
         )
     weft_library(

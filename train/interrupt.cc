@@ -32,7 +32,10 @@ InterruptScope::InterruptScope() {
   install(remember_signal);
 }
 
-InterruptScope::~InterruptScope() { install(SIG_DFL); }
+InterruptScope::~InterruptScope() {
+  install(SIG_DFL);
+  received = 0;
+}
 
 bool interrupted() { return received != 0; }
 

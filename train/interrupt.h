@@ -13,7 +13,7 @@ class InterruptScope {
   InterruptScope& operator=(const InterruptScope&) = delete;
 };
 
-/// Whether a signal came since the scope began.
+/// Whether a signal came since the scope began; false outside of one.
 bool interrupted();
 /// 128 + the signal's number: what a shell expects as status; 0 without a signal.
 int interrupt_status();

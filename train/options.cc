@@ -2,8 +2,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <iostream>
-#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -28,6 +28,14 @@ std::string check_positive(const std::string& text) {
   double value = 0;
   const bool ok = CLI::detail::lexical_cast(text, value) && value > 0 && value < 1e9;
   return ok ? std::string() : "'" + text + "' is no number above 0";
+}
+
+std::string check_seed(const std::string& text) {
+  std::uint64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  const bool ok = error == std::errc() && stop == end;
+  return ok ? std::string() : "'" + text + "' is no whole number from 0 to 2^64-1";
 }
 
 int complain(const Options& options, const std::string& message) {
@@ -78,6 +86,7 @@ std::string nearest(const std::string& word, const std::vector<std::string>& kno
 std::optional<int> parse_options(int argc, const char* const* argv, Options& options) {
   CLI::App app(options.description, options.example);
   app.allow_extras();
+  app.option_defaults()->take_last();
   app.get_formatter()->column_width(34);
   std::string device = device_count(DeviceType::cuda) > 0 ? "cuda" : "cpu";
   std::string dtype = to_string(options.dtype);
@@ -100,7 +109,9 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
   app.add_option("--lr", options.lr, "learning rate")
       ->check(CLI::Validator(check_positive, ""))
       ->capture_default_str();
-  app.add_option("--seed", options.seed, "of the weights and the order")->capture_default_str();
+  app.add_option("--seed", options.seed, "of the weights and the order")
+      ->check(CLI::Validator(check_seed, ""))
+      ->capture_default_str();
   app.add_flag("--no-shuffle", no_shuffle, "visit the images in the order of the file");
   app.add_option("--workers", options.workers, "threads that load images; 0: none beside the main one")
       ->check(CLI::Range(0, 256))

@@ -199,15 +199,21 @@ io::Image loss_picture(std::span<const double> losses, const std::string& title)
     }
     if (low <= high) canvas.line(column + 0.5, y.at(low), column + 0.5, y.at(high), 1, kCurve, 0.28);
   }
-  // The running mean, over about a fortieth of the run; at least over each value itself.
-  const double keep = 1 - 1 / std::max(steps / 40, 1.0);
-  double sum = 0, weight = 0, before_x = 0, before_y = 0;
+  // The mean over a fiftieth of the run around each step, so that it does not lag behind.
+  std::vector<double> sums = {0}, counts = {0};
+  for (const double loss : losses) {
+    sums.push_back(sums.back() + (drawable(loss) ? loss : 0));
+    counts.push_back(counts.back() + (drawable(loss) ? 1 : 0));
+  }
+  const std::size_t reach = losses.size() / 100;
+  double before_x = 0, before_y = 0;
   bool drawing = false;
   for (std::size_t i = 0; i < losses.size(); ++i) {
-    if (!drawable(losses[i])) continue;
-    sum = keep * sum + (1 - keep) * losses[i];
-    weight = keep * weight + (1 - keep);
-    const double at_x = x.at(static_cast<double>(i)), at_y = y.at(sum / weight);
+    const std::size_t half = std::min({i, losses.size() - 1 - i, reach});
+    const double sum = sums[i + half + 1] - sums[i - half];
+    const double count = counts[i + half + 1] - counts[i - half];
+    if (count == 0) continue;
+    const double at_x = x.at(static_cast<double>(i)), at_y = y.at(sum / count);
     if (drawing && at_x - before_x < 1) continue;
     if (drawing) canvas.line(before_x, before_y, at_x, at_y, 2, kCurve);
     before_x = at_x;

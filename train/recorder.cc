@@ -147,7 +147,8 @@ double Recorder::images_per_second() const {
 void Recorder::record(double loss) {
   losses_.push_back(loss);
   if (std::isfinite(loss) || std::exchange(warned_, true)) return;
-  log_warning(detail::concat("the loss is ", loss, " at step ", losses_.size() - 1, " (epoch ", epoch_,
+  const char* what = std::isnan(loss) ? "nan" : loss > 0 ? "inf" : "-inf";
+  log_warning(detail::concat("the loss is ", what, " at step ", losses_.size() - 1, " (epoch ", epoch_,
                              "); further steps are not reported. A lower --lr may help"));
 }
 

@@ -188,10 +188,12 @@ void add_dnnl_conv(const Conv2dArgs& args, std::vector<Candidate<ConvPlan>>& to)
   const ConvProblem p(args);
   if (p.dtype != DType::f32 && p.dtype != DType::bf16) return;
   const auto add = [&](const char* name, Layout layout, MemoryFormat output) {
-    to.push_back({name, [args, p, layout, output]() -> std::unique_ptr<ConvPlan> {
-      const DnnlTeam team(num_threads());
-      return dnnl_guard(kOp, p.text(), [&] { return DnnlConv::make(args, layout, output); });
-    }});
+    to.push_back({name,
+                  [args, p, layout, output]() -> std::unique_ptr<ConvPlan> {
+                    const DnnlTeam team(num_threads());
+                    return dnnl_guard(kOp, p.text(), [&] { return DnnlConv::make(args, layout, output); });
+                  },
+                  format_handicap(output, p.output_channels())});
   };
   // The order is the fixed rule: nhwc where whole vectors of channels fit.
   const bool channels_fill = p.kind == Kind::weights || p.c % 8 == 0 || p.k % 8 == 0;

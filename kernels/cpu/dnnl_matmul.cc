@@ -270,10 +270,10 @@ void add_dnnl_matmul(const MatmulArgs& args, std::vector<Candidate<MatmulPlan>>&
   const MatmulProblem p(args);
   if (p.dtype != DType::f32 && p.dtype != DType::bf16) return;
   const auto add = [&](const char* name, auto make) {
-    to.push_back({name, [p, make] { 
-      const DnnlTeam team(num_threads());
-      return dnnl_guard(kOp, p.text(), [&]() -> PlanPtr { return make(p); });
-    }});
+    to.push_back({name, [p, make] {
+                    const DnnlTeam team(num_threads());
+                    return dnnl_guard(kOp, p.text(), [&]() -> PlanPtr { return make(p); });
+                  }});
   };
   add("dnnl.matmul", [](const MatmulProblem& q) { return matmul_primitive(q, Pack::no); });
   add("dnnl.matmul.packed", [](const MatmulProblem& q) { return matmul_primitive(q, Pack::b); });

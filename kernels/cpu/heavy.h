@@ -36,6 +36,8 @@ template <class P>
 struct Candidate {
   std::string name;
   std::function<std::unique_ptr<P>()> make;
+  /// Its time counts this much, for what it costs whoever takes the result.
+  double handicap = 1;
 };
 
 /// All ways to compute `args`, the one a deterministic run takes first. plan() chooses among the
@@ -43,7 +45,7 @@ struct Candidate {
 std::vector<Candidate<MatmulPlan>> matmul_candidates(const MatmulArgs& args);
 std::vector<Candidate<ConvPlan>> conv_candidates(const Conv2dArgs& args);
 
-/// How long a candidate took when its shape was first met; 0: not tried.
+/// How long one call of a candidate took.
 struct Measured {
   std::string name;
   double ms = 0;

@@ -40,11 +40,17 @@ struct ConvProblem {
 
   static const View& big(const Conv2dArgs& args) { return args.params.transposed ? args.y : args.x; }
   static const View& small(const Conv2dArgs& args) { return args.params.transposed ? args.x : args.y; }
-  /// The image the pass writes; not for Kind::weights.
-  const View& output(const Conv2dArgs& args) const {
-    return kind == Kind::gather ? small(args) : big(args);
+  /// Channels of the image the pass writes; 0 for Kind::weights.
+  std::int64_t output_channels() const {
+    return kind == Kind::gather ? k : kind == Kind::scatter ? c : 0;
   }
 };
+
+/// Handicap of a candidate that writes `channels` channels in `format`: where they fill whole
+/// vectors, the next convolution is faster from nhwc.
+inline double format_handicap(MemoryFormat format, std::int64_t channels) {
+  return format == MemoryFormat::nchw && channels > 1 && channels % 8 == 0 ? 1.2 : 1.0;
+}
 
 /// Whether `view` [N,C,H,W] lies in memory as `format`; both when the order makes no difference.
 bool is_format(const View& view, MemoryFormat format);
@@ -60,5 +66,7 @@ void add_dnnl_conv(const Conv2dArgs& args, std::vector<Candidate<ConvPlan>>& to)
 // Loops of our own.
 void add_plain_matmul(const MatmulArgs& args, std::vector<Candidate<MatmulPlan>>& to);
 void add_plain_conv(const Conv2dArgs& args, std::vector<Candidate<ConvPlan>>& to);
+void add_single_channel_conv(const Conv2dArgs& args, std::vector<Candidate<ConvPlan>>& to);
+void add_direct_conv(const Conv2dArgs& args, std::vector<Candidate<ConvPlan>>& to);
 
 }  // namespace weft::cpu

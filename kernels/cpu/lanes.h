@@ -1,6 +1,6 @@
 // Short vectors for the loops a compiler does not vectorise by itself: sums, whose order it must
-// keep, and maxima, where NaN counts. 64 bytes wide at every level; a narrower machine uses several
-// registers. Only for the sources built by weft_simd_library.
+// keep, and maxima, where NaN counts. As wide as the processor's registers: gcc takes wider ones
+// apart element by element in comparisons. Only for the sources built by weft_simd_library.
 #pragma once
 
 #include <cstdint>
@@ -12,39 +12,39 @@
 namespace weft::cpu {
 namespace {
 
+#if defined(__AVX512F__)
+constexpr int kVectorBytes = 64;
+#elif defined(__AVX2__)
+constexpr int kVectorBytes = 32;
+#else
+constexpr int kVectorBytes = 16;
+#endif
+
 template <class T>
-struct Lanes;
-
-template <>
-struct Lanes<float> {
-  static constexpr int kCount = 16;
-  using Scalar = float;
-  typedef float Vector __attribute__((vector_size(64)));
-  static void load(const float* p, Vector& v) { std::memcpy(&v, p, sizeof v); }
-};
-
-template <>
-struct Lanes<double> {
-  static constexpr int kCount = 8;
-  using Scalar = double;
-  typedef double Vector __attribute__((vector_size(64)));
-  static void load(const double* p, Vector& v) { std::memcpy(&v, p, sizeof v); }
+struct Lanes {  // float and double
+  static constexpr int kCount = kVectorBytes / sizeof(T);
+  using Scalar = T;
+  typedef T Vector __attribute__((vector_size(kVectorBytes)));
+  static void load(const T* p, Vector& v) { std::memcpy(&v, p, sizeof v); }
 };
 
 template <>
 struct Lanes<bf16> {
-  static constexpr int kCount = 16;
+  static constexpr int kCount = Lanes<float>::kCount;
   using Scalar = float;
   using Vector = Lanes<float>::Vector;
   static void load(const bf16* p, Vector& v) {
-    typedef std::uint16_t Half __attribute__((vector_size(32)));
-    typedef std::uint32_t Word __attribute__((vector_size(64)));
+    typedef std::uint16_t Half __attribute__((vector_size(kVectorBytes / 2)));
+    typedef std::uint32_t Word __attribute__((vector_size(kVectorBytes)));
     Half h;
     std::memcpy(&h, p, sizeof h);
     const Word w = __builtin_convertvector(h, Word) << 16;
     std::memcpy(&v, &w, sizeof v);
   }
 };
+
+/// Independent vectors that hide the latency of an addition; baseline has only 16 registers.
+constexpr int kUnroll = kVectorBytes == 64 ? 4 : 8;
 
 // What a reduction does with two values; V is a scalar or a vector of them.
 struct SumOp {
@@ -65,7 +65,7 @@ struct MaxOp {
   }
   template <class V>
   static void combine(V& a, const V& b) {
-    a = (b > a) | (b != b) ? b : a;
+    a = ((b > a) | (b != b)) ? b : a;
   }
 };
 struct MinOp {
@@ -75,7 +75,7 @@ struct MinOp {
   }
   template <class V>
   static void combine(V& a, const V& b) {
-    a = (b < a) | (b != b) ? b : a;
+    a = ((b < a) | (b != b)) ? b : a;
   }
 };
 

@@ -124,11 +124,41 @@ class PlainConv final : public ConvPlan {
  private:
   using Acc = accumulate_t<T>;
 
+  // What run_gemm asks for, from three functions.
+  template <class A, class B, class Store>
+  struct Source {
+    A pack_a;
+    B pack_b;
+    Store store_block;
+
+    PanelsA<Acc> a(std::int64_t group, std::int64_t k0, std::int64_t kc, std::int64_t m0,
+                   std::int64_t mc, std::int64_t width, Acc* to) const {
+      pack_a(group, k0, kc, m0, mc, width, to);
+      return PanelsA<Acc>::packed(to, width, kc);
+    }
+    void b(std::int64_t group, std::int64_t k0, std::int64_t kc, std::int64_t n0, std::int64_t nc,
+           std::int64_t width, Acc* to) const {
+      pack_b(group, k0, kc, n0, nc, width, to);
+    }
+    Target<Acc> target(std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t) const {
+      return {};
+    }
+    void store(std::int64_t group, std::int64_t m0, std::int64_t mc, std::int64_t n0,
+               std::int64_t nc, const Acc* sums, std::int64_t ld) const {
+      store_block(group, m0, mc, n0, nc, sums, ld);
+    }
+  };
+
+  template <class A, class B, class Store>
+  void multiply(Acc* space, const A& pack_a, const B& pack_b, const Store& store) const {
+    run_gemm<Acc>(gemm_, space, Source<A, B, Store>{pack_a, pack_b, store});
+  }
+
   void gather(const Image<T>& big, const T* w, const T* bias, const Image<T>& small,
               Acc* space) const {
     const std::int64_t depth = gemm_.k;  // of a row of weights
-    run_gemm<Acc>(
-        gemm_, space,
+    multiply(
+        space,
         [&](std::int64_t group, std::int64_t k0, std::int64_t kc, std::int64_t m0, std::int64_t mc,
             std::int64_t width, Acc* to) {
           pack_strided(w + (group * kg_ + m0) * depth + k0, depth, 1, mc, kc, width, to);
@@ -141,8 +171,8 @@ class PlainConv final : public ConvPlan {
   void scatter(const Image<T>& small, const T* w, const T* bias, const Image<T>& big,
                Acc* space) const {
     const std::int64_t taps = p_.r * p_.s;
-    run_gemm<Acc>(
-        gemm_, space,
+    multiply(
+        space,
         [&](std::int64_t group, std::int64_t k0, std::int64_t kc, std::int64_t m0, std::int64_t mc,
             std::int64_t width, Acc* to) {
           std::fill_n(to, round_up(mc, width) * kc, Acc(0));
@@ -161,8 +191,8 @@ class PlainConv final : public ConvPlan {
 
   void weights(const Image<T>& big, const Image<T>& small, T* w, Acc* space) const {
     const std::int64_t depth = gemm_.n;
-    run_gemm<Acc>(
-        gemm_, space,
+    multiply(
+        space,
         [&](std::int64_t group, std::int64_t k0, std::int64_t kc, std::int64_t m0, std::int64_t mc,
             std::int64_t width, Acc* to) { pack_channels(small, group * kg_ + m0, mc, k0, kc, width, to); },
         [&](std::int64_t group, std::int64_t k0, std::int64_t kc, std::int64_t n0, std::int64_t nc,
@@ -333,6 +363,7 @@ class PlainConv final : public ConvPlan {
 
 void add_plain_conv(const Conv2dArgs& args, std::vector<Candidate<ConvPlan>>& to) {
   dispatch_floating(args.y.dtype, "conv2d", [&]<class T>() {
+    // It writes the layout it reads.
     to.push_back({"plain", [args] { return std::make_unique<PlainConv<T>>(args); }});
   });
 }

@@ -45,13 +45,13 @@ GemmPlan plan_gemm(std::int64_t batch, std::int64_t m, std::int64_t n, std::int6
   plan.tile = loops.best_tile;
   while (plan.tile > 0 && loops.tiles[plan.tile - 1].cols >= n) --plan.tile;
   const Tile<Acc>& tile = loops.tiles[plan.tile];
-  // A panel of b stays in the first-level cache, both packed blocks and the sums in a second-level
-  // cache of 1 MiB.
-  plan.block_k = std::max<std::int64_t>(1, std::min<std::int64_t>(k, 128));
+  // Both packed blocks stay within a second-level cache of 1 MiB. A longer block_k would read the
+  // operands in longer runs, a shorter one would keep panels of b in the first-level cache.
+  plan.block_k = std::clamp<std::int64_t>(k, 1, 1536 / sizeof(Acc));
   const auto block = [](std::int64_t size, std::int64_t most, std::int64_t multiple) {
     return round_up(std::clamp<std::int64_t>(size, 1, most), multiple);
   };
-  plan.block_m = block(m, 192, tile.rows);
+  plan.block_m = block(m, 256, tile.rows);
   plan.block_n = block(n, 1536 / sizeof(Acc), tile.cols);
   plan.blocks_m = (m + plan.block_m - 1) / plan.block_m;
   plan.blocks_n = (n + plan.block_n - 1) / plan.block_n;
@@ -68,15 +68,39 @@ GemmPlan plan_gemm(std::int64_t batch, std::int64_t m, std::int64_t n, std::int6
   return plan;
 }
 
-/// pack_a(batch, k0, kc, m0, mc, width, to): panels of `width` rows, to[panel][step][width], zero
-/// beyond mc. pack_b(batch, k0, kc, n0, nc, width, to): panels of `width` columns, likewise.
-/// store(batch, m0, mc, n0, nc, sums, ld): takes a finished block; called from any thread.
-template <class Acc, class PackA, class PackB, class Store>
-void run_gemm(const GemmPlan& plan, Acc* workspace, const PackA& pack_a, const PackB& pack_b,
-              const Store& store) {
+/// A block of a as the tiles read it: rows of a tile row_step apart, tiles of `width` rows tile_step
+/// apart, steps of k step apart.
+template <class Acc>
+struct PanelsA {
+  const Acc* data;
+  std::int64_t row_step, tile_step, step;
+
+  /// Packed as panels of `width` rows: to[panel][step][width].
+  static PanelsA packed(const Acc* to, std::int64_t width, std::int64_t steps) {
+    return {to, 1, width * steps, width};
+  }
+};
+
+/// Where a block of the output is summed: in place, or (data == nullptr) in the lane's workspace,
+/// from which store() takes it.
+template <class Acc>
+struct Target {
+  Acc* data = nullptr;
+  std::int64_t ld = 0;
+  bool add = false;  ///< to what is there
+};
+
+/// Source: how operands are read and outputs written, called from any thread.
+///   PanelsA<Acc> a(batch, k0, kc, m0, mc, width, to): the block as it lies, or packed into `to`,
+///       zero (or any readable memory) beyond mc
+///   void b(batch, k0, kc, n0, nc, width, to): packs panels of `width` columns,
+///       to[panel][step][width], zero beyond nc
+///   Target<Acc> target(batch, m0, mc, n0, nc)
+///   void store(batch, m0, mc, n0, nc, sums, ld): unless it was summed in place
+template <class Acc, class Source>
+void run_gemm(const GemmPlan& plan, Acc* workspace, const Source& source) {
   const Tile<Acc>& tile = heavy_loops<Acc>().tiles[plan.tile];
   const std::int64_t tasks = plan.blocks() * plan.splits;
-  const std::int64_t ld = plan.block_n;
   Acc* const partial = workspace + plan.lanes * plan.lane_elements();
 
   struct Block {
@@ -91,6 +115,41 @@ void run_gemm(const GemmPlan& plan, Acc* workspace, const PackA& pack_a, const P
     return block;
   };
 
+  const auto run_tiles = [&](const Block& block, const PanelsA<Acc>& a, const Acc* b,
+                             std::int64_t kc, const Target<Acc>& target, bool padded) {
+    std::int64_t a_rows[kMostTileRows];
+    for (int i = 0; i < kMostTileRows; ++i) a_rows[i] = i * a.row_step;
+    // Columns beyond the edge of an output in place have nowhere to go.
+    Acc edge[kMostTileElements];
+    TileArgs<Acc> args;
+    args.steps = kc;
+    args.a_rows = a_rows;
+    args.a_segments = args.b_segments = kOneSegment;
+    args.a_step = a.step;
+    args.b_step = tile.cols;
+    for (std::int64_t j = 0; j < block.nc; j += tile.cols) {
+      const std::int64_t cols = std::min<std::int64_t>(tile.cols, block.nc - j);
+      const bool whole = padded || cols == tile.cols;
+      args.b = b + j * kc;
+      args.ldc = whole ? target.ld : tile.cols;
+      args.accumulate = whole && target.add;
+      for (std::int64_t i = 0, index = 0; i < block.mc; i += tile.rows, ++index) {
+        args.rows = std::min<std::int64_t>(tile.rows, block.mc - i);
+        args.a = a.data + index * a.tile_step;
+        Acc* const to = target.data + i * target.ld + j;
+        args.c = whole ? to : edge;
+        tile.run(args);
+        if (whole) continue;
+        for (std::int64_t row = 0; row < args.rows; ++row) {
+          for (std::int64_t col = 0; col < cols; ++col) {
+            Acc& value = to[row * target.ld + col];
+            value = edge[row * tile.cols + col] + (target.add ? value : Acc(0));
+          }
+        }
+      }
+    }
+  };
+
   const auto run_task = [&](std::int64_t task, Acc* lane) {
     const Block block = block_at(task / plan.splits);
     const std::int64_t split = task % plan.splits;
@@ -98,34 +157,28 @@ void run_gemm(const GemmPlan& plan, Acc* workspace, const PackA& pack_a, const P
     const std::int64_t k_end = plan.k * (split + 1) / plan.splits;
     Acc* const a = lane;
     Acc* const b = a + plan.block_m * plan.block_k;
-    Acc* const sums = plan.splits == 1 ? b + plan.block_n * plan.block_k
-                                       : partial + task * plan.block_elements();
-    static constexpr std::int64_t kRows[kMostTileRows] = {0, 1, 2, 3, 4, 5, 6, 7};
-    static constexpr std::int64_t kOneSegment[] = {0};
-    TileArgs<Acc> args;
-    args.a_rows = kRows;
-    args.a_segments = kOneSegment;
-    args.a_step = tile.rows;
-    args.b_step = tile.cols;
-    args.ldc = ld;
-    if (k_begin == k_end) std::fill_n(sums, plan.block_elements(), Acc(0));
+    Target<Acc> target;
+    if (plan.splits == 1) target = source.target(block.batch, block.m0, block.mc, block.n0, block.nc);
+    const bool in_place = target.data != nullptr;
+    if (!in_place) {
+      target.data = plan.splits == 1 ? b + plan.block_n * plan.block_k
+                                     : partial + task * plan.block_elements();
+      target.ld = plan.block_n;
+      if (k_begin == k_end) std::fill_n(target.data, plan.block_elements(), Acc(0));
+    } else if (k_begin == k_end && !target.add) {
+      for (std::int64_t i = 0; i < block.mc; ++i) std::fill_n(target.data + i * target.ld, block.nc, Acc(0));
+    }
     for (std::int64_t k0 = k_begin; k0 < k_end; k0 += plan.block_k) {
       const std::int64_t kc = std::min(plan.block_k, k_end - k0);
-      pack_a(block.batch, k0, kc, block.m0, block.mc, tile.rows, a);
-      pack_b(block.batch, k0, kc, block.n0, block.nc, tile.cols, b);
-      args.steps = kc;
-      args.accumulate = k0 != k_begin;
-      for (std::int64_t j = 0; j < block.nc; j += tile.cols) {
-        args.b = b + j * kc;
-        for (std::int64_t i = 0; i < block.mc; i += tile.rows) {
-          args.rows = std::min<std::int64_t>(tile.rows, block.mc - i);
-          args.a = a + i * kc;
-          args.c = sums + i * ld + j;
-          tile.run(args);
-        }
-      }
+      const PanelsA<Acc> panels =
+          source.a(block.batch, k0, kc, block.m0, block.mc, tile.rows, a);
+      source.b(block.batch, k0, kc, block.n0, block.nc, tile.cols, b);
+      run_tiles(block, panels, b, kc, target, !in_place);
+      target.add = true;
     }
-    if (plan.splits == 1) store(block.batch, block.m0, block.mc, block.n0, block.nc, sums, ld);
+    if (plan.splits == 1 && !in_place) {
+      source.store(block.batch, block.m0, block.mc, block.n0, block.nc, target.data, target.ld);
+    }
   };
 
   parallel_for(plan.lanes, 1, [&](std::int64_t begin, std::int64_t end) {
@@ -142,12 +195,10 @@ void run_gemm(const GemmPlan& plan, Acc* workspace, const PackA& pack_a, const P
       const Block block = block_at(index);
       Acc* const sums = partial + index * plan.splits * plan.block_elements();
       for (std::int64_t split = 1; split < plan.splits; ++split) {
-        const Acc* more = sums + split * plan.block_elements();
-        for (std::int64_t i = 0; i < block.mc; ++i) {
-          for (std::int64_t j = 0; j < block.nc; ++j) sums[i * ld + j] += more[i * ld + j];
-        }
+        heavy_loops<Acc>().add_rows(block.mc, block.nc, sums, plan.block_n,
+                                    sums + split * plan.block_elements(), plan.block_n);
       }
-      store(block.batch, block.m0, block.mc, block.n0, block.nc, sums, ld);
+      source.store(block.batch, block.m0, block.mc, block.n0, block.nc, sums, plan.block_n);
     }
   });
 }
@@ -163,19 +214,19 @@ void pack_strided(const T* src, std::int64_t row_stride, std::int64_t step_strid
     if (count < width) std::fill_n(to, width * steps, Acc(0));
     if constexpr (std::is_same_v<T, Acc>) {
       const HeavyLoops<Acc>& loops = heavy_loops<Acc>();
-      if (step_stride == 1 && row_stride != 1 && count == width && width % loops.lanes == 0) {
-        loops.pack_across(width, steps, panel, row_stride, to);
+      if (row_stride == 1) {
+        loops.copy_rows(steps, count, to, width, panel, step_stride);
+        continue;
+      }
+      if (step_stride == 1) {
+        loops.transpose(count, steps, to, width, panel, row_stride);
         continue;
       }
     }
     if (row_stride == 1) {
       for (std::int64_t p = 0; p < steps; ++p) {
         const T* from = panel + p * step_stride;
-        if constexpr (std::is_same_v<T, Acc>) {
-          std::memcpy(to + p * width, from, std::size_t(count) * sizeof(T));
-        } else {
-          for (std::int64_t r = 0; r < count; ++r) to[p * width + r] = Acc(from[r]);
-        }
+        for (std::int64_t r = 0; r < count; ++r) to[p * width + r] = Acc(from[r]);
       }
     } else {
       for (std::int64_t r = 0; r < count; ++r) {

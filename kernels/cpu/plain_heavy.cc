@@ -96,13 +96,19 @@ bool is_format(const View& view, MemoryFormat format) {
 
 std::vector<Candidate<MatmulPlan>> matmul_candidates(const MatmulArgs& args) {
   std::vector<Candidate<MatmulPlan>> candidates;
-  if (args.a.shape[2] > 0) add_dnnl_matmul(args, candidates);
-  add_plain_matmul(args, candidates);
+  const MatmulProblem p(args);
+  // oneDNN first, but for few outputs of a long sum, which it does not share out.
+  const bool long_sum = p.m * p.n <= 64 * 64 && p.k >= 4096;
+  if (long_sum) add_plain_matmul(args, candidates);
+  if (p.k > 0) add_dnnl_matmul(args, candidates);
+  if (!long_sum) add_plain_matmul(args, candidates);
   return candidates;
 }
 
 std::vector<Candidate<ConvPlan>> conv_candidates(const Conv2dArgs& args) {
   std::vector<Candidate<ConvPlan>> candidates;
+  add_single_channel_conv(args, candidates);
+  add_direct_conv(args, candidates);
   if (args.x.numel() > 0 && args.y.numel() > 0) add_dnnl_conv(args, candidates);
   add_plain_conv(args, candidates);
   return candidates;

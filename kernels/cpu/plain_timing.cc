@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstring>
 
@@ -38,21 +37,19 @@ TimingBuffer::TimingBuffer(std::size_t bytes, DType dtype) {
 }
 
 double time_ms(const std::function<void()>& call, double best) {
-  const double before = now_ms();
-  call();
-  const double warm_up = now_ms() - before;
-  if (warm_up > 2 * best && warm_up > 0.2) return warm_up;
-  // Several calls per repetition where one is too short for the clock and the scheduler.
-  const int calls = static_cast<int>(std::clamp(0.05 / std::max(warm_up, 1e-4), 1.0, 20.0));
-  const int repetitions = warm_up > 100 ? 1 : warm_up > 5 ? 3 : 5;
-  std::array<double, 5> times{};
-  for (int r = 0; r < repetitions; ++r) {
+  const auto timed = [&](int calls) {
     const double start = now_ms();
     for (int c = 0; c < calls; ++c) call();
-    times[r] = (now_ms() - start) / calls;
-  }
-  std::sort(times.begin(), times.begin() + repetitions);
-  return times[repetitions / 2];
+    return (now_ms() - start) / calls;
+  };
+  const double warm_up = timed(1);
+  // Several calls per repetition where one is too short for the clock.
+  const int calls = static_cast<int>(std::clamp(0.05 / std::max(warm_up, 1e-4), 1.0, 20.0));
+  const int repetitions = warm_up > 100 ? 2 : warm_up > 5 ? 3 : 5;
+  double shortest = timed(calls);
+  if (std::min(shortest, warm_up) > 4 * best) return shortest;
+  for (int r = 1; r < repetitions; ++r) shortest = std::min(shortest, timed(calls));
+  return shortest;
 }
 
 }  // namespace weft::cpu

@@ -1,6 +1,5 @@
-// 2-D max pooling for both layouts, by strides: planes of adjacent pixels (nchw), or pixels of
-// adjacent channels (nhwc), where a whole pixel is compared at once.
-#include <cstring>
+// 2-D max pooling for both layouts: planes of adjacent pixels (nchw), where a row of windows is
+// compared at once, or pixels of adjacent channels (nhwc), where all channels of a window are.
 #include <limits>
 
 #include "weft/kernels/cpu/element.h"
@@ -9,19 +8,16 @@
 namespace weft::cpu {
 namespace {
 
-/// The part of a window that lies inside the image: positions first, first + dilation ... < end.
-struct Window {
-  std::int64_t first, end;
-  /// Possible with dilation: all taken positions are padding.
-  bool empty() const { return first >= end; }
-};
+std::int64_t positive_ceil(std::int64_t a, std::int64_t b) { return a <= 0 ? 0 : (a + b - 1) / b; }
 
-Window window_at(const Pool2dParams& p, int axis, std::int64_t out, std::int64_t size) {
-  const std::int64_t dilation = p.dilation[axis];
-  std::int64_t first = out * p.stride[axis] - p.padding[axis];
-  const std::int64_t end = first + (p.kernel[axis] - 1) * dilation + 1;
-  if (first < 0) first += (-first + dilation - 1) / dilation * dilation;
-  return {first, std::min(end, size)};
+/// Of the kernel positions [0, kernel), those that fall inside the image for output position `out`.
+struct Range {
+  std::int64_t begin, end;
+};
+Range inside(const Pool2dParams& p, int axis, std::int64_t out, std::int64_t size) {
+  const std::int64_t first = out * p.stride[axis] - p.padding[axis];
+  return {positive_ceil(-first, p.dilation[axis]),
+          std::min(p.kernel[axis], positive_ceil(size - first, p.dilation[axis]))};
 }
 
 /// Also true of some nchw images of one pixel, which are nhwc just as well.
@@ -29,93 +25,86 @@ bool channels_adjacent(const View& a, const View& b) {
   return a.shape[1] > 1 && a.strides[1] == 1 && b.strides[1] == 1;
 }
 
-template <class T>
-accumulate_t<T> lowest() {
-  return -std::numeric_limits<accumulate_t<T>>::infinity();
+/// Distance in memory of an image's pixels, numbered row by row.
+std::int64_t pixel_step(const View& v) {
+  return v.shape[3] > 1 ? v.strides[3] : v.shape[2] > 1 ? v.strides[2] : 0;
 }
 
-/// Windows of one plane, or of one channel of a strided image.
+/// A window may hold no pixel at all when it is dilated; it gets what nothing beats.
 template <class T>
-void pool_plane(const Pool2dParams& p, const View& x, const View& y, const T* in, T* out,
-                std::int32_t* winner) {
-  const std::int64_t height = x.shape[2], width = x.shape[3];
-  const std::int64_t sh = x.strides[2], sw = x.strides[3];
-  for (std::int64_t oh = 0; oh < y.shape[2]; ++oh) {
-    const Window rows = window_at(p, 0, oh, height);
-    for (std::int64_t ow = 0; ow < y.shape[3]; ++ow) {
-      const Window cols = window_at(p, 1, ow, width);
-      const bool empty = rows.empty() || cols.empty();
-      std::int64_t position = empty ? 0 : rows.first * width + cols.first;
-      auto best = empty ? lowest<T>() : load(in[rows.first * sh + cols.first * sw]);
-      for (std::int64_t h = rows.first; h < rows.end && best == best; h += p.dilation[0]) {
-        for (std::int64_t w = cols.first; w < cols.end && best == best; w += p.dilation[1]) {
-          const auto v = load(in[h * sh + w * sw]);
-          const bool takes = v > best || v != v;  // the first NaN ends the search
-          best = takes ? v : best;
-          position = takes ? h * width + w : position;
-        }
-      }
-      const std::int64_t at = oh * y.strides[2] + ow * y.strides[3];
-      out[at] = store<T>(best);
-      winner[at] = static_cast<std::int32_t>(position);
-    }
+void settle_empty(std::int64_t n, T* best, std::int32_t* winner) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    if (winner[i] >= 0) continue;
+    best[i] = store<T>(-std::numeric_limits<accumulate_t<T>>::infinity());
+    winner[i] = 0;
   }
 }
 
-/// One row of output pixels of one image.
+/// One row of windows of a plane: each kernel position is compared for the whole row at once.
 template <class T>
-void pool_pixel_row(const Pool2dParams& p, const View& x, const View& y, std::int64_t oh,
-                    const T* in, T* out, std::int32_t* winner) {
+void pool_plane_row(const Pool2dParams& p, const View& x, std::int64_t out_cols, std::int64_t oh,
+                    const T* in, T* best, std::int32_t* winner) {
+  const std::int64_t width = x.shape[3];
+  const PoolStep step = simd().of(x.dtype).pool_step;
+  std::fill_n(best, out_cols, store<T>(0.0f));
+  std::fill_n(winner, out_cols, -1);
+  const Range rows = inside(p, 0, oh, x.shape[2]);
+  for (std::int64_t r = rows.begin; r < rows.end; ++r) {
+    const std::int64_t h = oh * p.stride[0] - p.padding[0] + r * p.dilation[0];
+    for (std::int64_t s = 0; s < p.kernel[1]; ++s) {
+      // Outputs whose window has an image column at s: w = ow * stride + shift in [0, width).
+      const std::int64_t shift = s * p.dilation[1] - p.padding[1];
+      const std::int64_t from = positive_ceil(-shift, p.stride[1]);
+      const std::int64_t to = std::min(out_cols, positive_ceil(width - shift, p.stride[1]));
+      if (from >= to) continue;
+      const std::int64_t position = h * width + from * p.stride[1] + shift;
+      step(to - from, in + position, p.stride[1], static_cast<std::int32_t>(position),
+           static_cast<std::int32_t>(p.stride[1]), best + from, winner + from);
+    }
+  }
+  settle_empty(out_cols, best, winner);
+}
+
+/// One row of output pixels: each kernel position is compared for all channels at once.
+template <class T>
+void pool_pixel_row(const Pool2dParams& p, const View& x, std::int64_t out_cols, std::int64_t oh,
+                    const T* in, T* best, std::int32_t* winner) {
   const std::int64_t channels = x.shape[1], width = x.shape[3];
   const PoolStep step = simd().of(x.dtype).pool_step;
-  const Window rows = window_at(p, 0, oh, x.shape[2]);
-  for (std::int64_t ow = 0; ow < y.shape[3]; ++ow) {
-    const Window cols = window_at(p, 1, ow, width);
-    const std::int64_t at = oh * y.strides[2] + ow * y.strides[3];
-    if (rows.empty() || cols.empty()) {
-      std::fill_n(out + at, channels, store<T>(lowest<T>()));
-      std::fill_n(winner + at, channels, 0);
-      continue;
-    }
-    std::memcpy(out + at, in + rows.first * x.strides[2] + cols.first * x.strides[3],
-                static_cast<std::size_t>(channels) * sizeof(T));
-    std::fill_n(winner + at, channels,
-                static_cast<std::int32_t>(rows.first * width + cols.first));
-    for (std::int64_t h = rows.first; h < rows.end; h += p.dilation[0]) {
-      for (std::int64_t w = cols.first; w < cols.end; w += p.dilation[1]) {
-        if (h == rows.first && w == cols.first) continue;  // already there
-        step(channels, in + h * x.strides[2] + w * x.strides[3],
-             static_cast<std::int32_t>(h * width + w), out + at, winner + at);
+  const Range rows = inside(p, 0, oh, x.shape[2]);
+  for (std::int64_t ow = 0; ow < out_cols; ++ow, best += channels, winner += channels) {
+    const Range cols = inside(p, 1, ow, width);
+    std::fill_n(best, channels, store<T>(0.0f));
+    std::fill_n(winner, channels, -1);
+    for (std::int64_t r = rows.begin; r < rows.end; ++r) {
+      for (std::int64_t s = cols.begin; s < cols.end; ++s) {
+        const std::int64_t h = oh * p.stride[0] - p.padding[0] + r * p.dilation[0];
+        const std::int64_t w = ow * p.stride[1] - p.padding[1] + s * p.dilation[1];
+        step(channels, in + (h * width + w) * channels, 1,
+             static_cast<std::int32_t>(h * width + w), 0, best, winner);
       }
     }
+    settle_empty(channels, best, winner);
   }
 }
 
 template <class T>
 void max_pool2d_as(const Pool2dParams& p, const View& x, const View& y, const View& index) {
-  const std::int64_t images = y.shape[0], channels = y.shape[1], out_rows = y.shape[2];
-  const std::int64_t row_work = y.shape[3] * p.kernel[0] * p.kernel[1];
-  if (channels_adjacent(x, y)) {
-    const std::int64_t grain =
-        std::max<std::int64_t>(kCheapGrain / std::max<std::int64_t>(row_work * channels, 1), 1);
-    parallel_for(images * out_rows, grain, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t r = begin; r < end; ++r) {
-        const std::int64_t n = r / out_rows;
-        pool_pixel_row(p, x, y, r % out_rows, x.as<T>() + n * x.strides[0],
-                       y.as<T>() + n * y.strides[0],
-                       index.as<std::int32_t>() + n * index.strides[0]);
-      }
-    });
-    return;
-  }
+  const std::int64_t channels = y.shape[1], out_rows = y.shape[2], out_cols = y.shape[3];
+  const bool pixels = channels_adjacent(x, y);
+  // Rows of the output in memory order: of images, or of planes.
+  const std::int64_t images = pixels ? y.shape[0] : y.shape[0] * channels;
+  const std::int64_t in_step = x.shape[2] * x.shape[3] * (pixels ? channels : 1);
+  const std::int64_t row = out_cols * (pixels ? channels : 1);
   const std::int64_t grain =
-      std::max<std::int64_t>(kCostlyGrain / std::max<std::int64_t>(row_work * out_rows, 1), 1);
-  parallel_for(images * channels, grain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t u = begin; u < end; ++u) {
-      const std::int64_t n = u / channels, c = u % channels;
-      const std::int64_t to = n * y.strides[0] + c * y.strides[1];
-      pool_plane(p, x, y, x.as<T>() + n * x.strides[0] + c * x.strides[1], y.as<T>() + to,
-                 index.as<std::int32_t>() + to);
+      std::max<std::int64_t>(kCheapGrain / (row * p.kernel[0] * p.kernel[1]), 1);
+  parallel_for(images * out_rows, grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      const T* in = x.as<T>() + r / out_rows * in_step;
+      T* best = y.as<T>() + r * row;
+      std::int32_t* winner = index.as<std::int32_t>() + r * row;
+      if (pixels) pool_pixel_row(p, x, out_cols, r % out_rows, in, best, winner);
+      else pool_plane_row(p, x, out_cols, r % out_rows, in, best, winner);
     }
   });
 }
@@ -131,37 +120,34 @@ void max_pool2d(const Stream& stream, const Pool2dParams& p, const View& x, cons
 template <class T>
 void max_pool2d_backward_as(const View& grad_y, const View& index, const View& grad_x) {
   const std::int64_t images = grad_x.shape[0], channels = grad_x.shape[1];
-  const std::int64_t width = grad_x.shape[3];
-  const std::int64_t out_rows = grad_y.shape[2], out_cols = grad_y.shape[3];
+  const std::int64_t in_pixels = grad_x.shape[2] * grad_x.shape[3];
+  const std::int64_t out_pixels = grad_y.shape[2] * grad_y.shape[3];
+  const std::int64_t in_step = pixel_step(grad_x), out_step = pixel_step(grad_y);
   // Windows may overlap, so one thread owns a plane, or (nhwc) some channels of an image: enough of
   // them to fill a cache line, for no two threads to write to the same one.
   constexpr std::int64_t kLine = 64 / sizeof(T);
   const std::int64_t block = channels_adjacent(grad_x, grad_y) ? std::min(channels, kLine) : 1;
   const std::int64_t blocks = (channels + block - 1) / block;
-  const std::int64_t work = std::max<std::int64_t>(grad_x.shape[2] * width * block, 1);
-  parallel_for(images * blocks, std::max<std::int64_t>(kCheapGrain / work, 1),
-               [&](std::int64_t begin, std::int64_t end) {
+  const std::int64_t grain = std::max<std::int64_t>(kCheapGrain / (in_pixels * block), 1);
+  parallel_for(images * blocks, grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t u = begin; u < end; ++u) {
       const std::int64_t n = u / blocks, c = u % blocks * block;
       const std::int64_t here = std::min(block, channels - c);
       T* gx = grad_x.as<T>() + n * grad_x.strides[0] + c * grad_x.strides[1];
-      for (std::int64_t h = 0; h < grad_x.shape[2]; ++h) {
-        for (std::int64_t w = 0; w < width; ++w) {
-          T* pixel = gx + h * grad_x.strides[2] + w * grad_x.strides[3];
-          for (std::int64_t k = 0; k < here; ++k) pixel[k] = store<T>(0.0);
+      if (in_step == here) {
+        std::fill_n(gx, in_pixels * here, store<T>(0.0f));
+      } else {
+        for (std::int64_t i = 0; i < in_pixels; ++i) {
+          std::fill_n(gx + i * in_step, here, store<T>(0.0f));
         }
       }
       const std::int64_t from = n * grad_y.strides[0] + c * grad_y.strides[1];
       const T* gy = grad_y.as<T>() + from;
       const std::int32_t* winner = index.as<std::int32_t>() + from;
-      for (std::int64_t oh = 0; oh < out_rows; ++oh) {
-        for (std::int64_t ow = 0; ow < out_cols; ++ow) {
-          const std::int64_t at = oh * grad_y.strides[2] + ow * grad_y.strides[3];
-          for (std::int64_t k = 0; k < here; ++k) {
-            const std::int64_t h = winner[at + k] / width, w = winner[at + k] % width;
-            T& to = gx[h * grad_x.strides[2] + w * grad_x.strides[3] + k];
-            to = store<T>(load(to) + load(gy[at + k]));
-          }
+      for (std::int64_t i = 0; i < out_pixels; ++i) {
+        for (std::int64_t k = 0; k < here; ++k) {
+          T& to = gx[winner[i * out_step + k] * in_step + k];
+          to = store<T>(load(to) + load(gy[i * out_step + k]));
         }
       }
     }

@@ -240,8 +240,9 @@ class Reduction {
       d = 1;
     }
     for (; d < kept_.n; ++d) {
-      const std::int64_t at = u % kept_.size[d];
-      u /= kept_.size[d];
+      const bool last = d == kept_.n - 1;  // most often the only one: no division
+      const std::int64_t at = last ? u : u % kept_.size[d];
+      if (!last) u /= kept_.size[d];
       unit.x += at * kept_.x[d];
       unit.y += at * kept_.y[d];
     }
@@ -255,6 +256,11 @@ class Reduction {
     const char* base = x_.as<char>() + unit.x * bytes;
     const std::int64_t length = reduced_.n > 0 ? reduced_.size[0] : 1;
     const std::int64_t step = reduced_.n > 0 ? reduced_.x[0] : 0;
+    const auto add = [&](std::int64_t offset, std::int64_t n) {
+      if (runs_) add_run(method, base + offset * bytes, n, step, bytes, acc);
+      else add_columns(method, base + offset * bytes, n, step, unit.width, bytes, acc);
+    };
+    if (reduced_.n < 2) return add(begin * step, end - begin);
     while (begin < end) {
       const std::int64_t at = begin % length;
       const std::int64_t n = std::min(length - at, end - begin);
@@ -264,8 +270,7 @@ class Reduction {
         offset += rest % reduced_.size[d] * reduced_.x[d];
         rest /= reduced_.size[d];
       }
-      if (runs_) add_run(method, base + offset * bytes, n, step, bytes, acc);
-      else add_columns(method, base + offset * bytes, n, step, unit.width, bytes, acc);
+      add(offset, n);
       begin += n;
     }
   }

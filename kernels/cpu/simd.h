@@ -70,10 +70,11 @@ struct LossRows {
   RowFn squared_error_grad = nullptr;  // grad, x, t; params: double[2] = {2 or 2/n, grad_loss}
 };
 
-/// One row of a channels-last max pooling window position: best[c] and winner[c] are updated where
-/// x[c] is larger or NaN.
-using PoolStep = void (*)(std::int64_t channels, const void* x, std::int32_t position, void* best,
-                          std::int32_t* winner);
+/// One position of the windows of a max pooling, for n windows side by side: where x[i * step] is
+/// larger than best[i], is NaN, or winner[i] is still -1, it becomes best[i] and
+/// position + i * position_step the winner.
+using PoolStep = void (*)(std::int64_t n, const void* x, std::int64_t step, std::int32_t position,
+                          std::int32_t position_step, void* best, std::int32_t* winner);
 
 struct FloatKernels {
   ElementwiseRows elementwise;

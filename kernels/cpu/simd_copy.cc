@@ -15,6 +15,14 @@ void convert_row(std::int64_t n, char* const* data, const void*) {
   for (std::int64_t i = 0; i < n; ++i) y[i] = store<To>(load(x[i]));
 }
 
+// By way of i32, not i64: AVX2 has no conversion from i64.
+void u8_to_f32_row(std::int64_t n, char* const* data, const void*) {
+  float* y = reinterpret_cast<float*>(data[0]);
+  const auto* x = reinterpret_cast<const std::uint8_t*>(data[1]);
+  WEFT_VECTOR_LOOP
+  for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<float>(static_cast<std::int32_t>(x[i]));
+}
+
 // Eight words; a machine with narrower registers uses two.
 typedef std::uint32_t Words __attribute__((vector_size(32)));
 
@@ -61,7 +69,7 @@ void transpose4(std::int64_t rows, std::int64_t cols, const void* in, std::int64
 namespace WEFT_SIMD {
 
 void fill_copy(SimdKernels& table) {
-  table.u8_to_f32 = convert_row<std::uint8_t, float>;
+  table.u8_to_f32 = u8_to_f32_row;
   table.f32_to_bf16 = convert_row<float, bf16>;
   table.bf16_to_f32 = convert_row<bf16, float>;
   table.transpose4 = transpose4;

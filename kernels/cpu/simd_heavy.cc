@@ -29,16 +29,23 @@ void tile(const TileArgs<T>& t) {
   using Vector = typename Simd<T, kBytes>::Vector;
   using Loose = typename Simd<T, kBytes>::Loose;
   constexpr int kLanes = Simd<T, kBytes>::kLanes;
-  static_assert(kRows <= kMostTileRows);
+  static_assert(kRows <= kMostTileRows && kRows * kVectors * kLanes <= kMostTileElements);
   const T* rows[kRows];
   // Beyond the edge the last row is computed again and dropped.
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) rows[i] = t.a + t.a_rows[i < t.rows ? i : t.rows - 1];
-  Vector sum[kRows][kVectors] = {};
-  const T* b = t.b;
+  Vector sum[kRows][kVectors];
+#pragma GCC unroll 8
+  for (int j = 0; j < kVectors; ++j) {
+    const Vector first =
+        t.start ? Vector(*reinterpret_cast<const Loose*>(t.start + j * kLanes)) : Vector{};
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i) sum[i][j] = first;
+  }
   const std::int64_t a_step = t.a_step, b_step = t.b_step, steps = t.steps;
   for (std::int64_t g = 0; g < t.segments; ++g) {
     std::int64_t at = t.a_segments[g];
+    const T* b = t.b + t.b_segments[g];
     for (std::int64_t p = 0; p < steps; ++p) {
       Vector bv[kVectors];
 #pragma GCC unroll 8
@@ -64,77 +71,6 @@ void tile(const TileArgs<T>& t) {
   }
 }
 
-// 4 x 4 dot products: 16 sums, 8 loads per step.
-constexpr int kDot = 4;
-
-template <class T>
-void dot_tile(std::int64_t k, const T* const* a, const T* const* b, T* const* out) {
-  using Vector = typename Simd<T>::Vector;
-  using Loose = typename Simd<T>::Loose;
-  constexpr int kLanes = Simd<T>::kLanes;
-  Vector sum[kDot][kDot];
-#pragma GCC unroll 4
-  for (int i = 0; i < kDot; ++i) {
-#pragma GCC unroll 4
-    for (int j = 0; j < kDot; ++j) {
-      sum[i][j] = *reinterpret_cast<const Loose*>(out[i * kDot + j]);
-    }
-  }
-  std::int64_t p = 0;
-  for (; p + kLanes <= k; p += kLanes) {
-    Vector bv[kDot];
-#pragma GCC unroll 4
-    for (int j = 0; j < kDot; ++j) bv[j] = *reinterpret_cast<const Loose*>(b[j] + p);
-#pragma GCC unroll 4
-    for (int i = 0; i < kDot; ++i) {
-      const Vector av = *reinterpret_cast<const Loose*>(a[i] + p);
-#pragma GCC unroll 4
-      for (int j = 0; j < kDot; ++j) sum[i][j] += av * bv[j];
-    }
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < kDot; ++i) {
-#pragma GCC unroll 4
-    for (int j = 0; j < kDot; ++j) {
-      *reinterpret_cast<Loose*>(out[i * kDot + j]) = sum[i][j];
-    }
-  }
-  for (; p < k; ++p) {
-    for (int i = 0; i < kDot; ++i) {
-      for (int j = 0; j < kDot; ++j) out[i * kDot + j][0] += a[i][p] * b[j][p];
-    }
-  }
-}
-
-template <class T>
-void dot(std::int64_t m, std::int64_t n, std::int64_t k, const T* a, std::int64_t lda, const T* b,
-         std::int64_t ldb, T* sums) {
-  constexpr int kLanes = Simd<T>::kLanes;
-  // 4 rows of b stay in the first-level cache while those of a pass by.
-  constexpr std::int64_t kBlock = 1024 / std::int64_t{sizeof(T)};
-  T dropped[kDot * kDot][kLanes] = {};
-  for (std::int64_t k0 = 0; k0 < k; k0 += kBlock) {
-    const std::int64_t kc = k - k0 < kBlock ? k - k0 : kBlock;
-    for (std::int64_t j0 = 0; j0 < n; j0 += kDot) {
-      const T* b_rows[kDot];
-      for (int j = 0; j < kDot; ++j) b_rows[j] = b + (j0 + j < n ? j0 + j : n - 1) * ldb + k0;
-      for (std::int64_t i0 = 0; i0 < m; i0 += kDot) {
-        const T* a_rows[kDot];
-        T* out[kDot * kDot];
-        for (int i = 0; i < kDot; ++i) {
-          a_rows[i] = a + (i0 + i < m ? i0 + i : m - 1) * lda + k0;
-          for (int j = 0; j < kDot; ++j) {
-            const bool inside = i0 + i < m && j0 + j < n;
-            out[i * kDot + j] =
-                inside ? sums + ((i0 + i) * n + j0 + j) * kLanes : dropped[i * kDot + j];
-          }
-        }
-        dot_tile(kc, a_rows, b_rows, out);
-      }
-    }
-  }
-}
-
 // One stage of transposing a square of vectors: a and b, kHalf rows apart, swap their off-diagonal
 // pieces of kHalf lanes.
 template <int kHalf, class V, int... kLane>
@@ -147,63 +83,144 @@ inline __attribute__((always_inline)) void swap_pieces(V& a, V& b,
 }
 
 template <int kHalf, int kLanes, class V>
-inline __attribute__((always_inline)) void transpose(V* v) {
+inline __attribute__((always_inline)) void transpose_square(V* v) {
   if constexpr (kHalf > 0) {
 #pragma GCC unroll 16
     for (int q = 0; q < kLanes / 2; ++q) {
       const int i = q / kHalf * 2 * kHalf + q % kHalf;
       swap_pieces<kHalf>(v[i], v[i + kHalf], std::make_integer_sequence<int, kLanes>());
     }
-    transpose<kHalf / 2, kLanes>(v);
+    transpose_square<kHalf / 2, kLanes>(v);
   }
 }
 
-template <class T>
-void pack_across(std::int64_t width, std::int64_t steps, const T* from, std::int64_t stride, T* to) {
-  using Vector = typename Simd<T>::Vector;
-  using Loose = typename Simd<T>::Loose;
-  constexpr int kLanes = Simd<T>::kLanes;
-  std::int64_t p = 0;
-  for (; p + kLanes <= steps; p += kLanes) {
-    for (std::int64_t row = 0; row < width; row += kLanes) {
+template <class T, int kBytes>
+void transpose_squares(std::int64_t rows, std::int64_t n, T* to, std::int64_t to_step, const T* from,
+                       std::int64_t from_step) {
+  using Vector = typename Simd<T, kBytes>::Vector;
+  using Loose = typename Simd<T, kBytes>::Loose;
+  constexpr int kLanes = Simd<T, kBytes>::kLanes;
+  const std::int64_t whole = rows - rows % kLanes;
+  std::int64_t j = 0;
+  for (; j + kLanes <= n; j += kLanes) {
+    for (std::int64_t row = 0; row < whole; row += kLanes) {
       Vector v[kLanes];
 #pragma GCC unroll 16
       for (int i = 0; i < kLanes; ++i) {
-        v[i] = *reinterpret_cast<const Loose*>(from + (row + i) * stride + p);
+        v[i] = *reinterpret_cast<const Loose*>(from + (row + i) * from_step + j);
       }
-      transpose<kLanes / 2, kLanes>(v);
+      transpose_square<kLanes / 2, kLanes>(v);
 #pragma GCC unroll 16
       for (int i = 0; i < kLanes; ++i) {
-        *reinterpret_cast<Loose*>(to + (p + i) * width + row) = v[i];
+        *reinterpret_cast<Loose*>(to + (j + i) * to_step + row) = v[i];
       }
     }
+    for (std::int64_t row = whole; row < rows; ++row) {
+      for (int i = 0; i < kLanes; ++i) to[(j + i) * to_step + row] = from[row * from_step + j + i];
+    }
   }
-  for (; p < steps; ++p) {
-    for (std::int64_t row = 0; row < width; ++row) to[p * width + row] = from[row * stride + p];
+  for (; j < n; ++j) {
+    for (std::int64_t row = 0; row < rows; ++row) to[j * to_step + row] = from[row * from_step + j];
   }
 }
 
-// y[0, n) += x[0, n), whole vectors first.
 template <class T>
-inline __attribute__((always_inline)) void add_row(std::int64_t n, T* y, const T* x) {
+void transpose(std::int64_t rows, std::int64_t n, T* to, std::int64_t to_step, const T* from,
+               std::int64_t from_step) {
+  constexpr int kLanes = Simd<T>::kLanes;
+  // The half squares where the whole ones would leave rows over or have too few steps.
+  if (rows % kLanes == 0 && n >= kLanes) {
+    transpose_squares<T, kVectorBytes>(rows, n, to, to_step, from, from_step);
+  } else {
+    transpose_squares<T, kVectorBytes / 2>(rows, n, to, to_step, from, from_step);
+  }
+}
+
+// 24 sums of 32 registers; narrower machines spill some, and still beat scalars.
+constexpr int kDotRows = 8, kDotCols = 3;
+
+template <class T>
+void dot(std::int64_t rows, std::int64_t cols, std::int64_t n, const T* a, std::int64_t a_step,
+         const T* b, std::int64_t b_step, T* sums) {
+  using Vector = typename Simd<T>::Vector;
+  using Loose = typename Simd<T>::Loose;
+  constexpr int kLanes = Simd<T>::kLanes;
+  const T* as[kDotRows];
+  const T* bs[kDotCols];
+  // Beyond the edge the last one is computed again and dropped.
+  for (int i = 0; i < kDotRows; ++i) as[i] = a + (i < rows ? i : rows - 1) * a_step;
+  for (int j = 0; j < kDotCols; ++j) bs[j] = b + (j < cols ? j : cols - 1) * b_step;
+  Vector sum[kDotRows][kDotCols] = {};
+  std::int64_t p = 0;
+  for (; p + kLanes <= n; p += kLanes) {
+    Vector bv[kDotCols];
+#pragma GCC unroll 3
+    for (int j = 0; j < kDotCols; ++j) bv[j] = *reinterpret_cast<const Loose*>(bs[j] + p);
+#pragma GCC unroll 8
+    for (int i = 0; i < kDotRows; ++i) {
+      const Vector av = *reinterpret_cast<const Loose*>(as[i] + p);
+#pragma GCC unroll 3
+      for (int j = 0; j < kDotCols; ++j) sum[i][j] += av * bv[j];
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < kDotRows; ++i) {
+#pragma GCC unroll 3
+    for (int j = 0; j < kDotCols; ++j) {
+      if (i >= rows || j >= cols) continue;
+      T* const to = sums + (i * cols + j) * kLanes;
+      *reinterpret_cast<Loose*>(to) += sum[i][j];
+      for (std::int64_t q = p; q < n; ++q) to[0] += as[i][q] * bs[j][q];
+    }
+  }
+}
+
+// y[0, n) = or += x[0, n), whole vectors first.
+template <bool kAdd, class T>
+inline __attribute__((always_inline)) void take_row(std::int64_t n, T* y, const T* x) {
   using Loose = typename Simd<T>::Loose;
   using Half = typename Simd<T, kVectorBytes / 2>::Loose;
   constexpr int kLanes = Simd<T>::kLanes;
   std::int64_t j = 0;
   for (; j + kLanes <= n; j += kLanes) {
-    *reinterpret_cast<Loose*>(y + j) += *reinterpret_cast<const Loose*>(x + j);
+    Loose& to = *reinterpret_cast<Loose*>(y + j);
+    const Loose from = *reinterpret_cast<const Loose*>(x + j);
+    to = kAdd ? to + from : from;
   }
   if (j + kLanes / 2 <= n) {
-    *reinterpret_cast<Half*>(y + j) += *reinterpret_cast<const Half*>(x + j);
+    Half& to = *reinterpret_cast<Half*>(y + j);
+    const Half from = *reinterpret_cast<const Half*>(x + j);
+    to = kAdd ? to + from : from;
     j += kLanes / 2;
   }
-  for (; j < n; ++j) y[j] += x[j];
+  for (; j < n; ++j) y[j] = kAdd ? y[j] + x[j] : x[j];
+}
+
+template <class T>
+void copy_rows(std::int64_t rows, std::int64_t n, T* to, std::int64_t to_step, const T* from,
+               std::int64_t from_step) {
+  for (std::int64_t i = 0; i < rows; ++i) take_row<false>(n, to + i * to_step, from + i * from_step);
+}
+
+template <class T, int kBytes>
+void add_vectors(std::int64_t rows, T* to, std::int64_t to_step, const T* from,
+                 std::int64_t from_step) {
+  using Loose = typename Simd<T, kBytes>::Loose;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    *reinterpret_cast<Loose*>(to) += *reinterpret_cast<const Loose*>(from);
+    to += to_step;
+    from += from_step;
+  }
 }
 
 template <class T>
 void add_rows(std::int64_t rows, std::int64_t n, T* to, std::int64_t to_step, const T* from,
               std::int64_t from_step) {
-  for (std::int64_t i = 0; i < rows; ++i) add_row(n, to + i * to_step, from + i * from_step);
+  constexpr int kLanes = Simd<T>::kLanes;
+  // One vector per row: as many channels as lanes.
+  if (n == kLanes) return add_vectors<T, kVectorBytes>(rows, to, to_step, from, from_step);
+  if (n == kLanes / 2) return add_vectors<T, kVectorBytes / 2>(rows, to, to_step, from, from_step);
+  for (std::int64_t i = 0; i < rows; ++i) take_row<true>(n, to + i * to_step, from + i * from_step);
 }
 
 template <class T>
@@ -219,7 +236,7 @@ void sum_rows(std::int64_t rows, std::int64_t n, const T* from, std::int64_t ste
     }
     *reinterpret_cast<Loose*>(sums + j) += total;
   }
-  for (std::int64_t i = 0; i < rows && j < n; ++i) add_row(n - j, sums + j, from + i * step + j);
+  for (std::int64_t i = 0; i < rows && j < n; ++i) take_row<true>(n - j, sums + j, from + i * step + j);
 }
 
 template <class T>
@@ -243,7 +260,7 @@ constexpr HeavyLoops<T> loops() {
       {{8, kLanes, tile<T, 8, 1>}, {5, 2 * kLanes, tile<T, 5, 2>}},
       1,
 #endif
-      kLanes, dot<T>, pack_across<T>, add_rows<T>, sum_rows<T>,
+      kLanes, transpose<T>, copy_rows<T>, add_rows<T>, dot<T>, sum_rows<T>,
   };
 }
 

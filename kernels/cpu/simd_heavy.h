@@ -6,9 +6,9 @@
 namespace weft::cpu {
 
 /// The work of one tile: for i < rows and j < the tile's columns
-///   c[i * ldc + j] = or += sum over segments g and steps p of
-///                    a[a_rows[i] + a_segments[g] + p * a_step] * b[(g * steps + p) * b_step + j]
-/// So a may be a packed panel, a strided matrix, or the windows of an image.
+///   c[i * ldc + j] = or += start[j] + sum over segments g and steps p of
+///       a[a_rows[i] + a_segments[g] + p * a_step] * b[b_segments[g] + p * b_step + j]
+/// So either operand may be a packed panel, a strided matrix, or the windows of an image.
 template <class T>
 struct TileArgs {
   std::int64_t rows = 0;  ///< at most the tile's
@@ -18,11 +18,16 @@ struct TileArgs {
   const std::int64_t* a_segments = nullptr;
   std::int64_t a_step = 0;
   const T* b = nullptr;
+  const std::int64_t* b_segments = nullptr;
   std::int64_t b_step = 0;
+  const T* start = nullptr;  ///< null: 0
   T* c = nullptr;
   std::int64_t ldc = 0;
   bool accumulate = false;
 };
+
+/// For operands without segments.
+inline constexpr std::int64_t kOneSegment[] = {0};
 
 /// rows x cols sums in registers.
 template <class T>
@@ -34,6 +39,7 @@ struct Tile {
 
 inline constexpr int kMostTiles = 6;
 inline constexpr int kMostTileRows = 8;
+inline constexpr int kMostTileElements = 512;
 
 template <class T>
 struct HeavyLoops {
@@ -43,17 +49,20 @@ struct HeavyLoops {
   int best_tile;
   /// Elements of a vector.
   int lanes;
-  /// sums[m][n][lanes] += a[m * lda + k] b[n * ldb + k] lane by lane over whole vectors of k, the
-  /// rest of k into lane 0: both operands lie along k, as in x W^T, and nothing is packed.
-  void (*dot)(std::int64_t m, std::int64_t n, std::int64_t k, const T* a, std::int64_t lda,
-              const T* b, std::int64_t ldb, T* sums);
-  /// to[step * width + row] = from[row * stride + step] for row < width, step < steps, width a
-  /// multiple of the lanes.
-  void (*pack_across)(std::int64_t width, std::int64_t steps, const T* from, std::int64_t stride,
-                      T* to);
+  /// to[j * to_step + i] = from[i * from_step + j] for i < rows, j < n. Fast where rows is a
+  /// multiple of half the lanes.
+  void (*transpose)(std::int64_t rows, std::int64_t n, T* to, std::int64_t to_step, const T* from,
+                    std::int64_t from_step);
+  /// to[i * to_step + j] = from[i * from_step + j] for i < rows, j < n.
+  void (*copy_rows)(std::int64_t rows, std::int64_t n, T* to, std::int64_t to_step, const T* from,
+                    std::int64_t from_step);
   /// to[i * to_step + j] += from[i * from_step + j] for i < rows, j < n.
   void (*add_rows)(std::int64_t rows, std::int64_t n, T* to, std::int64_t to_step, const T* from,
                    std::int64_t from_step);
+  /// sums[i][j][lane] += a[i * a_step + p] * b[j * b_step + p] over p < n, lane by lane over whole
+  /// vectors, what remains of n into lane 0; i < rows <= 8, j < cols <= 3.
+  void (*dot)(std::int64_t rows, std::int64_t cols, std::int64_t n, const T* a, std::int64_t a_step,
+              const T* b, std::int64_t b_step, T* sums);
   /// sums[j] += sum over rows of from[i * step + j], j < n.
   void (*sum_rows)(std::int64_t rows, std::int64_t n, const T* from, std::int64_t step, T* sums);
 };

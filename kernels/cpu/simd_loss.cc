@@ -1,6 +1,8 @@
 // The inner loops of the losses, and of max pooling over channels-last images.
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <type_traits>
 
 #include "weft/kernels/cpu/element.h"
 #include "weft/kernels/cpu/lanes.h"
@@ -129,19 +131,40 @@ void squared_error_grad_row(std::int64_t n, char* const* data, const void* param
   }
 }
 
+/// condition ? a : b without a branch, which random data would make cost more than all the rest.
+template <class U>
+U choose(bool condition, U a, U b) {
+  return static_cast<U>(b ^ ((a ^ b) & static_cast<U>(-static_cast<std::int64_t>(condition))));
+}
+
 template <class T>
-void pool_step_row(std::int64_t channels, const void* in, std::int32_t position, void* largest,
-                   std::int32_t* winner) {
+using Bits = std::conditional_t<sizeof(T) == 8, std::uint64_t,
+                                std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint16_t>>;
+
+template <class T>
+void pool_step(std::int64_t n, const T* x, std::int64_t step, std::int32_t position,
+               std::int32_t position_step, T* best, std::int32_t* winner) {
+  WEFT_VECTOR_LOOP
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T candidate = x[i * step];
+    const auto v = load(candidate), b = load(best[i]);
+    // The first NaN stays: later values compare false, later NaNs find one already there.
+    const bool takes = (v > b) | ((v != v) & (b == b)) | (winner[i] < 0);
+    best[i] = std::bit_cast<T>(
+        choose(takes, std::bit_cast<Bits<T>>(candidate), std::bit_cast<Bits<T>>(best[i])));
+    winner[i] = choose(takes, position + static_cast<std::int32_t>(i) * position_step, winner[i]);
+  }
+}
+
+template <class T>
+void pool_step_row(std::int64_t n, const void* in, std::int64_t step, std::int32_t position,
+                   std::int32_t position_step, void* largest, std::int32_t* winner) {
   const T* x = static_cast<const T*>(in);
   T* best = static_cast<T*>(largest);
-  WEFT_VECTOR_LOOP
-  for (std::int64_t c = 0; c < channels; ++c) {
-    const auto v = load(x[c]), b = load(best[c]);
-    // The first NaN stays: later values compare false, later NaNs find one already there.
-    const bool takes = (v > b) | ((v != v) & (b == b));
-    best[c] = takes ? x[c] : best[c];
-    winner[c] = takes ? position : winner[c];
-  }
+  // Constants let the compiler use vector loads: channels or stride 1, and stride 2.
+  if (step == 1) return pool_step(n, x, 1, position, position_step, best, winner);
+  if (step == 2) return pool_step(n, x, 2, position, position_step, best, winner);
+  pool_step(n, x, step, position, position_step, best, winner);
 }
 
 template <class T>

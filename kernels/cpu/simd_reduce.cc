@@ -20,7 +20,6 @@ template <class T, class Op>
 void reduce_run(std::int64_t n, const void* data, void* acc) {
   using L = Lanes<T>;
   using Vector = typename L::Vector;
-  constexpr int kUnroll = 4;
   constexpr std::int64_t kStep = kUnroll * L::kCount;
   constexpr std::int64_t kBlock = 16 * kStep;
   const T* x = static_cast<const T*>(data);
@@ -37,21 +36,44 @@ void reduce_run(std::int64_t n, const void* data, void* acc) {
         Op::combine(part[u], v);
       }
     }
-    Op::combine(part[0], part[1]);
-    Op::combine(part[2], part[3]);
-    Op::combine(part[0], part[2]);
+    for (int half = kUnroll / 2; half > 0; half /= 2) {
+      for (int u = 0; u < half; ++u) Op::combine(part[u], part[u + half]);
+    }
     Op::combine(total, fold<Op, T>(part[0]));
   }
   for (; i < n; ++i) Op::combine(total, static_cast<double>(load(x[i])));
   *static_cast<double*>(acc) = total;
 }
 
+/// kVectors vectors of columns, side by side to hide the latency of an addition.
+template <class T, class Op, int kVectors>
+void reduce_strip(std::int64_t rows, std::int64_t row_step, const T* x, double* acc) {
+  using L = Lanes<T>;
+  using Vector = typename L::Vector;
+  constexpr std::int64_t kRows = 16;  // terms of a partial sum
+  for (std::int64_t r = 0; r < rows; r += kRows) {
+    const std::int64_t end = std::min(r + kRows, rows);
+    Vector part[kVectors];
+    for (int v = 0; v < kVectors; ++v) L::load(x + r * row_step + v * L::kCount, part[v]);
+    for (std::int64_t i = r + 1; i < end; ++i) {
+      for (int v = 0; v < kVectors; ++v) {
+        Vector next;
+        L::load(x + i * row_step + v * L::kCount, next);
+        Op::combine(part[v], next);
+      }
+    }
+    typename L::Scalar lane[kVectors * L::kCount];
+    std::memcpy(lane, part, sizeof part);
+    for (int k = 0; k < kVectors * L::kCount; ++k) {
+      Op::combine(acc[k], static_cast<double>(lane[k]));
+    }
+  }
+}
+
 template <class T, class Op>
 void reduce_columns(std::int64_t rows, std::int64_t row_step, std::int64_t cols, const void* data,
                     void* accumulators) {
   using L = Lanes<T>;
-  using Vector = typename L::Vector;
-  constexpr std::int64_t kRows = 16;  // terms of a partial sum
   const T* x = static_cast<const T*>(data);
   double* acc = static_cast<double*>(accumulators);
 
@@ -72,20 +94,11 @@ void reduce_columns(std::int64_t rows, std::int64_t row_step, std::int64_t cols,
   }
 
   std::int64_t c = 0;
+  for (; c + kUnroll * L::kCount <= cols; c += kUnroll * L::kCount) {
+    reduce_strip<T, Op, kUnroll>(rows, row_step, x + c, acc + c);
+  }
   for (; c + L::kCount <= cols; c += L::kCount) {
-    for (std::int64_t r = 0; r < rows; r += kRows) {
-      const std::int64_t end = std::min(r + kRows, rows);
-      Vector part;
-      L::load(x + r * row_step + c, part);
-      for (std::int64_t i = r + 1; i < end; ++i) {
-        Vector v;
-        L::load(x + i * row_step + c, v);
-        Op::combine(part, v);
-      }
-      typename L::Scalar lane[L::kCount];
-      std::memcpy(lane, &part, sizeof part);
-      for (int k = 0; k < L::kCount; ++k) Op::combine(acc[c + k], static_cast<double>(lane[k]));
-    }
+    reduce_strip<T, Op, 1>(rows, row_step, x + c, acc + c);
   }
   for (std::int64_t r = 0; r < rows && c < cols; ++r) {
     for (std::int64_t k = c; k < cols; ++k) {

@@ -27,8 +27,10 @@ class TimingBuffer {
   std::unique_ptr<void, Free> data_;
 };
 
-/// Milliseconds of one call: the median of 3 to 5 repetitions after a warm-up. A warm-up that takes
-/// over twice `best` ends the trial: it cannot win any more.
+/// Milliseconds of one call: the best of 5 repetitions (3 of a long call, 2 of a very long one)
+/// after a warm-up. The best and not the median: other processes can only add time, and a choice
+/// made while they run is kept for the life of the process. A trial ends early when the first
+/// repetition takes several times `best`: it cannot win any more.
 double time_ms(const std::function<void()>& call, double best);
 
 /// Above this the buffers for timing would weigh more than the choice is worth; the fixed rule is
@@ -65,8 +67,9 @@ std::unique_ptr<P> fastest_plan(const std::vector<Candidate<P>>& candidates, Run
     const double limit = report ? std::numeric_limits<double>::infinity() : best_ms;
     const double ms = time_ms([&] { run(*plan, workspace.data()); }, limit);
     if (report) report->push_back({candidate.name, ms});
-    if (!best || ms < best_ms * kClearlyFaster) {
-      best_ms = ms;
+    const double cost = ms * candidate.handicap;
+    if (!best || cost < best_ms * kClearlyFaster) {
+      best_ms = cost;
       best = std::move(plan);
     }
   }

@@ -31,8 +31,8 @@ void throw_status(cudaError_t status, const char* call, const char* file, int li
   // A failed call leaves its status behind as the thread's last error, where the next launch
   // would find it and blame an innocent kernel.
   cudaGetLastError();
-  throw Error(status == cudaErrorMemoryAllocation ? ErrorCode::OutOfMemory : ErrorCode::Cuda, "cuda",
-              describe(call, message_of(status)), file, line);
+  throw Error(status == cudaErrorMemoryAllocation ? ErrorCode::OutOfMemory : ErrorCode::Cuda,
+              "cuda", describe(call, message_of(status)), file, line);
 }
 
 void throw_status(cublasStatus_t status, const char* call, const char* file, int line) {

@@ -39,11 +39,11 @@ class DeviceGuard {
 
 }  // namespace weft::cuda
 
-#define WEFT_CUDA_CHECK_(call, success)                                              \
-  do {                                                                               \
-    const auto weft_status_ = (call);                                                \
-    if (weft_status_ != (success)) [[unlikely]]                                      \
-      ::weft::cuda::throw_status(weft_status_, #call, __FILE__, __LINE__);           \
+#define WEFT_CUDA_CHECK_(call, success)                                    \
+  do {                                                                     \
+    const auto weft_status_ = (call);                                      \
+    if (weft_status_ != (success)) [[unlikely]]                            \
+      ::weft::cuda::throw_status(weft_status_, #call, __FILE__, __LINE__); \
   } while (0)
 
 #define WEFT_CUDA(call) WEFT_CUDA_CHECK_(call, cudaSuccess)
@@ -51,9 +51,9 @@ class DeviceGuard {
 #define WEFT_CUDNN(call) WEFT_CUDA_CHECK_(call, CUDNN_STATUS_SUCCESS)
 
 /// WEFT_CUDA where nothing may be thrown.
-#define WEFT_CUDA_LOG(call)                                                          \
-  do {                                                                               \
-    const cudaError_t weft_status_ = (call);                                         \
-    if (weft_status_ != cudaSuccess) [[unlikely]]                                    \
-      ::weft::cuda::log_status(weft_status_, #call, __FILE__, __LINE__);             \
+#define WEFT_CUDA_LOG(call)                                              \
+  do {                                                                   \
+    const cudaError_t weft_status_ = (call);                             \
+    if (weft_status_ != cudaSuccess) [[unlikely]]                        \
+      ::weft::cuda::log_status(weft_status_, #call, __FILE__, __LINE__); \
   } while (0)

@@ -13,6 +13,7 @@
 #include "weft/kernels/cuda/conv_problem.h"
 #include "weft/kernels/cuda/families.h"
 #include "weft/kernels/cuda/handles.h"
+#include "weft/kernels/cuda/launch.h"
 #include "weft/kernels/cuda/plan_cache.h"
 #include "weft/kernels/cuda/timing.h"
 
@@ -28,7 +29,9 @@ constexpr int kMaxAlgorithms = 2 * CUDNN_CONVOLUTION_FWD_ALGO_COUNT;
 // cuDNN's fast kernels want their operands aligned to this.
 constexpr std::size_t kAlignment = 256;
 
-std::size_t rounded_up(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+std::size_t rounded_up(std::size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 /// Owns one cuDNN descriptor.
 template <class T, cudnnStatus_t (*create)(T*), cudnnStatus_t (*destroy)(T)>
@@ -50,10 +53,10 @@ class Descriptor {
   T descriptor_ = nullptr;
 };
 
-using TensorDescriptor = Descriptor<cudnnTensorDescriptor_t, cudnnCreateTensorDescriptor,
-                                    cudnnDestroyTensorDescriptor>;
-using FilterDescriptor = Descriptor<cudnnFilterDescriptor_t, cudnnCreateFilterDescriptor,
-                                    cudnnDestroyFilterDescriptor>;
+using TensorDescriptor =
+    Descriptor<cudnnTensorDescriptor_t, cudnnCreateTensorDescriptor, cudnnDestroyTensorDescriptor>;
+using FilterDescriptor =
+    Descriptor<cudnnFilterDescriptor_t, cudnnCreateFilterDescriptor, cudnnDestroyFilterDescriptor>;
 using ConvDescriptor = Descriptor<cudnnConvolutionDescriptor_t, cudnnCreateConvolutionDescriptor,
                                   cudnnDestroyConvolutionDescriptor>;
 
@@ -63,9 +66,12 @@ cudnnTensorFormat_t library_format(MemoryFormat format) {
 
 cudnnDataType_t library_type(DType dtype) {
   switch (dtype) {
-    case DType::f64: return CUDNN_DATA_DOUBLE;
-    case DType::bf16: return CUDNN_DATA_BFLOAT16;
-    default: return CUDNN_DATA_FLOAT;
+    case DType::f64:
+      return CUDNN_DATA_DOUBLE;
+    case DType::bf16:
+      return CUDNN_DATA_BFLOAT16;
+    default:
+      return CUDNN_DATA_FLOAT;
   }
 }
 
@@ -132,22 +138,22 @@ std::vector<Algorithm> ranked(ConvPass pass, cudnnHandle_t handle, const Descrip
     case ConvPass::forward: {
       std::array<cudnnConvolutionFwdAlgoPerf_t, kMaxAlgorithms> perfs{};
       const cudnnStatus_t status = cudnnGetConvolutionForwardAlgorithm_v7(
-          handle, d.big.get(), d.weights.get(), d.conv.get(), d.small.get(), kMaxAlgorithms,
-          &found, perfs.data());
+          handle, d.big.get(), d.weights.get(), d.conv.get(), d.small.get(), kMaxAlgorithms, &found,
+          perfs.data());
       return supported(status, perfs, found);
     }
     case ConvPass::backward_data: {
       std::array<cudnnConvolutionBwdDataAlgoPerf_t, kMaxAlgorithms> perfs{};
       const cudnnStatus_t status = cudnnGetConvolutionBackwardDataAlgorithm_v7(
-          handle, d.weights.get(), d.small.get(), d.conv.get(), d.big.get(), kMaxAlgorithms,
-          &found, perfs.data());
+          handle, d.weights.get(), d.small.get(), d.conv.get(), d.big.get(), kMaxAlgorithms, &found,
+          perfs.data());
       return supported(status, perfs, found);
     }
     case ConvPass::backward_weights: {
       std::array<cudnnConvolutionBwdFilterAlgoPerf_t, kMaxAlgorithms> perfs{};
       const cudnnStatus_t status = cudnnGetConvolutionBackwardFilterAlgorithm_v7(
-          handle, d.big.get(), d.small.get(), d.conv.get(), d.weights.get(), kMaxAlgorithms,
-          &found, perfs.data());
+          handle, d.big.get(), d.small.get(), d.conv.get(), d.weights.get(), kMaxAlgorithms, &found,
+          perfs.data());
       return supported(status, perfs, found);
     }
   }
@@ -169,7 +175,8 @@ bool is_winograd(ConvPass pass, int algorithm) {
   return false;
 }
 
-/// One way to run a pass: a memory format, an algorithm, and what has to be rearranged for them.
+/// One way to run a pass: a memory format, an algorithm, and what has to be copied for them: images
+/// and weights that come in another format, and any of the three that is not aligned.
 ///
 ///   workspace: [big copy][small copy][weights copy][cuDNN's own]
 class Execution {
@@ -192,23 +199,28 @@ class Execution {
   }
 
   /// Runs the pass, without bias. What it returns is cuDNN's answer.
-  cudnnStatus_t run(const Stream& stream, View big, View small, View weights,
+  cudnnStatus_t run(const Stream& stream, const View& big, const View& small, const View& weights,
                     char* workspace) const {
-    const View given_weights = weights;
-    if (big_bytes_) big = rearranged(stream, big, workspace);
-    if (small_bytes_) small = rearranged(stream, small, workspace + big_bytes_);
-    if (weights_bytes_) {
-      weights.data = workspace + big_bytes_ + small_bytes_;
-      weights.strides = channels_last_strides(weights.shape);
-      if (pass_ != ConvPass::backward_weights) copy(stream, given_weights, weights);
-    }
+    const View own_big = place(big, big_bytes_, workspace);
+    const View own_small = place(small, small_bytes_, workspace + big_bytes_);
+    const View own_weights = place(weights, weights_bytes_, workspace + big_bytes_ + small_bytes_);
+    if (big_bytes_ && pass_ != ConvPass::backward_data) copy(stream, big, own_big);
+    if (small_bytes_ && pass_ != ConvPass::forward) copy(stream, small, own_small);
+    if (weights_bytes_ && pass_ != ConvPass::backward_weights) copy(stream, weights, own_weights);
     const cudnnStatus_t status =
-        convolve(cudnn_handle(stream), big.data, small.data, weights.data,
+        convolve(cudnn_handle(stream), own_big.data, own_small.data, own_weights.data,
                  workspace + big_bytes_ + small_bytes_ + weights_bytes_);
-    if (status == CUDNN_STATUS_SUCCESS && weights_bytes_ && pass_ == ConvPass::backward_weights) {
-      copy(stream, weights, given_weights);
-    }
+    if (status != CUDNN_STATUS_SUCCESS) return status;
+    if (small_bytes_ && pass_ == ConvPass::forward) copy(stream, own_small, small);
+    if (big_bytes_ && pass_ == ConvPass::backward_data) copy(stream, own_big, big);
+    if (weights_bytes_ && pass_ == ConvPass::backward_weights) copy(stream, own_weights, weights);
     return status;
+  }
+
+  /// Whether the views' addresses are as the plan was told. A copy takes any.
+  bool accepts(const View& big, const View& small, const View& weights) const {
+    return (big_bytes_ || is_aligned(big)) && (small_bytes_ || is_aligned(small)) &&
+           (weights_bytes_ || is_aligned(weights));
   }
 
  private:
@@ -221,19 +233,19 @@ class Execution {
     const auto bytes = [&](const Shape& shape) {
       return rounded_up(static_cast<std::size_t>(numel(shape)) * size_of(p.dtype));
     };
-    if (p.reads_big() && !p.big_formats.has(format)) big_bytes_ = bytes(p.big);
-    if (p.reads_small() && !p.small_formats.has(format)) small_bytes_ = bytes(p.small);
-    if (format == MemoryFormat::nhwc && !p.weights_in_any_format()) {
-      weights_bytes_ = bytes(p.weights);
-    }
+    // What the pass writes is in the execution's format, for that is what the plan will name.
+    const bool big_fits = !p.reads_big() || p.big_formats.has(format);
+    const bool small_fits = !p.reads_small() || p.small_formats.has(format);
+    const bool weights_fit = format == MemoryFormat::nchw || p.weights_in_any_format();
+    if (!big_fits || !p.big_aligned) big_bytes_ = bytes(p.big);
+    if (!small_fits || !p.small_aligned) small_bytes_ = bytes(p.small);
+    if (!weights_fit || !p.weights_aligned) weights_bytes_ = bytes(p.weights);
   }
 
-  View rearranged(const Stream& stream, const View& given, char* to) const {
-    View out = given;
-    out.data = to;
-    out.strides = format_strides(given.shape, format_);
-    copy(stream, given, out);
-    return out;
+  /// Where cuDNN finds an operand: where it is, or at `to` in the execution's format.
+  View place(const View& given, std::size_t bytes, char* to) const {
+    if (bytes == 0) return given;
+    return View{to, given.dtype, given.shape, format_strides(given.shape, format_)};
   }
 
   cudnnStatus_t query_workspace(cudnnHandle_t handle) {
@@ -270,10 +282,10 @@ class Execution {
                                        static_cast<cudnnConvolutionFwdAlgo_t>(algorithm_),
                                        workspace, library_bytes_, zero, d.small.get(), small);
       case ConvPass::backward_data:
-        return cudnnConvolutionBackwardData(
-            handle, one, d.weights.get(), weights, d.small.get(), small, d.conv.get(),
-            static_cast<cudnnConvolutionBwdDataAlgo_t>(algorithm_), workspace, library_bytes_,
-            zero, d.big.get(), big);
+        return cudnnConvolutionBackwardData(handle, one, d.weights.get(), weights, d.small.get(),
+                                            small, d.conv.get(),
+                                            static_cast<cudnnConvolutionBwdDataAlgo_t>(algorithm_),
+                                            workspace, library_bytes_, zero, d.big.get(), big);
       case ConvPass::backward_weights:
         return cudnnConvolutionBackwardFilter(
             handle, one, d.big.get(), big, d.small.get(), small, d.conv.get(),
@@ -387,7 +399,7 @@ std::size_t CudaConvPlan::fastest(const std::vector<Execution>& choices) const {
   for (const Execution& e : choices) workspace = std::max(workspace, e.workspace_bytes());
   const std::size_t big_bytes = bytes(problem_.big), small_bytes = bytes(problem_.small);
   const std::size_t weights_bytes = bytes(problem_.weights);
-  const TrialMemory memory(device_, big_bytes + small_bytes + weights_bytes + workspace);
+  const TrialMemory memory(stream, big_bytes + small_bytes + weights_bytes + workspace);
   if (!memory.data()) return 0;
   char* const at_small = memory.data() + big_bytes;
   char* const at_weights = at_small + small_bytes;
@@ -405,8 +417,7 @@ std::size_t CudaConvPlan::fastest(const std::vector<Execution>& choices) const {
       }
       return View{data, problem_.dtype, shape, format_strides(shape, format)};
     };
-    const View big =
-        image(memory.data(), problem_.big, problem_.reads_big(), problem_.big_formats);
+    const View big = image(memory.data(), problem_.big, problem_.reads_big(), problem_.big_formats);
     const View small =
         image(at_small, problem_.small, problem_.reads_small(), problem_.small_formats);
     const View weights{at_weights, problem_.dtype, problem_.weights,
@@ -425,9 +436,12 @@ std::size_t CudaConvPlan::fastest(const std::vector<Execution>& choices) const {
 /// One of the tensors has no elements: every sum is empty.
 void CudaConvPlan::run_empty(const Stream& stream, const Conv2dArgs& args) const {
   switch (problem_.pass) {
-    case ConvPass::forward: return fill(stream, 0, ConvProblem::small_of(args));
-    case ConvPass::backward_data: return fill(stream, 0, ConvProblem::big_of(args));
-    case ConvPass::backward_weights: return fill(stream, 0, args.w);
+    case ConvPass::forward:
+      return fill(stream, 0, ConvProblem::small_of(args));
+    case ConvPass::backward_data:
+      return fill(stream, 0, ConvProblem::big_of(args));
+    case ConvPass::backward_weights:
+      return fill(stream, 0, args.w);
   }
 }
 
@@ -446,7 +460,11 @@ void CudaConvPlan::run(const Stream& stream, const Conv2dArgs& args, void* works
       WEFT_CHECK(formats_of(written).has(output_format), Internal, "conv2d",
                  "the output is not in the format its plan names");
     }
+    WEFT_CHECK(execution_->accepts(big, small, args.w), Internal, "conv2d",
+               "a view is less aligned than the one its plan was made with (", kConvAlignment,
+               " bytes); ask for a plan with the views themselves");
     WEFT_CUDNN(execution_->run(stream, big, small, args.w, static_cast<char*>(workspace)));
+    check_launched("conv2d", stream);
   }
   if (problem_.bias && args.pass == ConvPass::forward) {
     View bias = channel_view(args.bias);
@@ -463,8 +481,8 @@ const Conv2dPlan& plan(const Conv2dArgs& args) {
   const ThreadState& state = thread_state();
   const auto key = ConvProblem(args).key(device, state.deterministic, state.allow_tf32_conv);
   return cache->get(key, [&] {
-    const bool timed = !state.deterministic &&
-                       !capturing(current_stream(Device(DeviceType::cuda, device)));
+    const bool timed =
+        !state.deterministic && !capturing(current_stream(Device(DeviceType::cuda, device)));
     return std::make_unique<CudaConvPlan>(args, device, timed);
   });
 }

@@ -37,7 +37,10 @@ ConvProblem::ConvProblem(const Conv2dArgs& args)
       params(args.params),
       big(big_of(args).shape),
       small(small_of(args).shape),
-      weights(args.w.shape) {
+      weights(args.w.shape),
+      big_aligned(is_aligned(big_of(args))),
+      small_aligned(is_aligned(small_of(args))),
+      weights_aligned(is_aligned(args.w)) {
   // The strides of what the pass writes are free, and must not tell plans apart.
   if (reads_big()) big_formats = formats_of(big_of(args));
   if (reads_small()) small_formats = formats_of(small_of(args));
@@ -63,15 +66,38 @@ MemoryFormat ConvProblem::preferred_format() const {
   return formats.nchw ? MemoryFormat::nchw : MemoryFormat::nhwc;
 }
 
-std::array<std::int64_t, 28> ConvProblem::key(int device, bool deterministic, bool tf32) const {
-  return {static_cast<std::int64_t>(pass), static_cast<std::int64_t>(dtype), transposed, bias,
-          big[0], big[1], big[2], big[3],
-          small[1], small[2], small[3],
-          weights[1], weights[2], weights[3],
-          params.stride[0], params.stride[1], params.padding[0], params.padding[1],
-          params.dilation[0], params.dilation[1], params.groups,
-          big_formats.nchw, big_formats.nhwc, small_formats.nchw, small_formats.nhwc,
-          device, deterministic, tf32};
+std::array<std::int64_t, 31> ConvProblem::key(int device, bool deterministic, bool tf32) const {
+  return {static_cast<std::int64_t>(pass),
+          static_cast<std::int64_t>(dtype),
+          transposed,
+          bias,
+          big[0],
+          big[1],
+          big[2],
+          big[3],
+          small[1],
+          small[2],
+          small[3],
+          weights[1],
+          weights[2],
+          weights[3],
+          params.stride[0],
+          params.stride[1],
+          params.padding[0],
+          params.padding[1],
+          params.dilation[0],
+          params.dilation[1],
+          params.groups,
+          big_formats.nchw,
+          big_formats.nhwc,
+          small_formats.nchw,
+          small_formats.nhwc,
+          big_aligned,
+          small_aligned,
+          weights_aligned,
+          device,
+          deterministic,
+          tf32};
 }
 
 }  // namespace weft::cuda

@@ -16,6 +16,13 @@ struct Formats {
 };
 Formats formats_of(const View& view);
 
+/// cuDNN's fast kernels read 16 bytes at a time and fault on less aligned addresses. A view that is
+/// not allocated yet counts as aligned, as fresh memory is.
+inline constexpr std::uintptr_t kConvAlignment = 16;
+inline bool is_aligned(const View& view) {
+  return reinterpret_cast<std::uintptr_t>(view.data) % kConvAlignment == 0;
+}
+
 Strides format_strides(const Shape& shape, MemoryFormat format);
 
 /// cuDNN convolves a big image, [N,C,H,W], into a small one, [N,K,Ho,Wo], through weights
@@ -30,6 +37,7 @@ struct ConvProblem {
   Conv2dParams params;
   Shape big, small, weights;
   Formats big_formats, small_formats;  // of those the pass reads
+  bool big_aligned = true, small_aligned = true, weights_aligned = true;
 
   explicit ConvProblem(const Conv2dArgs& args);
 
@@ -50,7 +58,7 @@ struct ConvProblem {
   static const View& small_of(const Conv2dArgs& a) { return a.params.transposed ? a.x : a.y; }
 
   /// What a plan is found by.
-  std::array<std::int64_t, 28> key(int device, bool deterministic, bool tf32) const;
+  std::array<std::int64_t, 31> key(int device, bool deterministic, bool tf32) const;
 };
 
 }  // namespace weft::cuda

@@ -37,8 +37,7 @@ __device__ void map_strided(const MapArgs<N>& args, const F& f, std::index_seque
   const Y y(args.data[0], args.dtype[0]);
   for (std::uint32_t i = blockIdx.x * kBlock + threadIdx.x; i < args.n; i += gridDim.x * kBlock) {
     const OffsetArray<N> offset = args.offsets.at(i);
-    y.store(offset.at[0],
-            f(X(args.data[1 + I], args.dtype[1 + I]).load(offset.at[1 + I])...));
+    y.store(offset.at[0], f(X(args.data[1 + I], args.dtype[1 + I]).load(offset.at[1 + I])...));
   }
 }
 

@@ -23,7 +23,7 @@ struct MapArgs {
 struct MapKernels {
   const void* dense = nullptr;  // null: there is none
   const void* strided = nullptr;
-  int pack = 1;                 // elements the dense one moves at a time: the alignment it needs
+  int pack = 1;  // elements the dense one moves at a time: the alignment it needs
 };
 
 /// Runs an operation over views[0..N); `f` points to its functor. Kept out of the template that

@@ -17,8 +17,8 @@ cudnnHandle_t cudnn_handle(int device);
 cublasLtHandle_t cublas_handle(int device);
 
 /// Device memory of one stream, for results between two kernels of one operation. Made at first use
-/// and kept for the life of the process, like the stream; two streams never share it, and within
-/// one the work is ordered.
+/// (not while capturing, which forbids it) and kept for the life of the process, like the stream;
+/// two streams never share it, and within one the work is ordered.
 inline constexpr std::size_t kScratchBytes = 16 << 10;
 void* scratch(const Stream& stream);
 

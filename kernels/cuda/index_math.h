@@ -18,6 +18,10 @@ namespace weft::cuda {
 // Below this the linear position takes 32 bits, and FastDivider divides it exactly.
 inline constexpr std::int64_t kMaxSmall = std::numeric_limits<std::int32_t>::max();
 
+// Giant views are cut at multiples of this, so that both halves of a dense one are as aligned as
+// the whole: 16 elements are at least 16 bytes.
+inline constexpr std::int64_t kPartMultiple = 16;
+
 /// Division by a constant known at run time: a multiplication instead of some 20 instructions.
 /// Exact for n and divisor in [1, 2^31) (Granlund and Montgomery 1994, with a 33-bit multiplier).
 struct FastDivider {
@@ -29,8 +33,7 @@ struct FastDivider {
   explicit FastDivider(std::uint32_t d) : divisor(d) {
     while ((std::uint64_t{1} << shift) < d) ++shift;
     const std::uint64_t two32 = std::uint64_t{1} << 32;
-    multiplier =
-        static_cast<std::uint32_t>(two32 * ((std::uint64_t{1} << shift) - d) / d + 1);
+    multiplier = static_cast<std::uint32_t>(two32 * ((std::uint64_t{1} << shift) - d) / d + 1);
   }
 
   WEFT_HD std::uint32_t div(std::uint32_t n) const {
@@ -62,9 +65,7 @@ struct IndexSpace {
   }
 
   /// True when view `operand` is walked element by element, without gaps.
-  bool dense(int operand) const {
-    return ndim == 0 || (ndim == 1 && stride[0][operand] == 1);
-  }
+  bool dense(int operand) const { return ndim == 0 || (ndim == 1 && stride[0][operand] == 1); }
 
   void add_outer(std::int64_t length, const Row& strides) {
     size[ndim] = length;
@@ -137,16 +138,18 @@ void for_each_part(const IndexSpace<N>& space, F&& f, std::int64_t limit = kMaxS
     if (space.size[d] > space.size[longest]) longest = d;
   }
   IndexSpace<N> low = space, high = space;
-  low.size[longest] = space.size[longest] / 2;
+  std::int64_t half = space.size[longest] / 2;
+  if (half > kPartMultiple) half -= half % kPartMultiple;
+  low.size[longest] = half;
   high.size[longest] = space.size[longest] - low.size[longest];
   typename IndexSpace<N>::Row high_base = base;
-  for (int k = 0; k < N; ++k) high_base[k] += low.size[longest] * space.stride[longest][k];
+  for (int k = 0; k < N; ++k) high_base[k] += half * space.stride[longest][k];
   for_each_part(low, f, limit, base);
   for_each_part(high, f, limit, high_base);
 }
 
 /// What kernels get: an IndexSpace with its divisions prepared. Passed by value in kernel
-/// parameters (under 400 bytes for N = 4).
+/// parameters (some 400 bytes for N = 4).
 template <int N>
 struct Offsets {
   int ndim = 0;
@@ -158,9 +161,11 @@ struct Offsets {
   Offsets() = default;
   explicit Offsets(const IndexSpace<N>& space)
       : ndim(space.ndim), small(space.numel() <= kMaxSmall) {
+    // Of an empty space single lengths may be 0, or beyond 32 bits; nobody asks for its elements.
+    const bool divides = small && space.numel() > 0;
     for (int d = 0; d < ndim; ++d) {
       size[d] = space.size[d];
-      if (small && size[d] > 0) divider[d] = FastDivider(static_cast<std::uint32_t>(size[d]));
+      if (divides) divider[d] = FastDivider(static_cast<std::uint32_t>(size[d]));
       for (int k = 0; k < N; ++k) stride[d][k] = space.stride[d][k];
     }
   }
@@ -168,8 +173,7 @@ struct Offsets {
   /// For spaces known to be small.
   WEFT_HD OffsetArray<N> at(std::uint32_t linear) const {
     OffsetArray<N> out{};
-    for (int d = 0; d < kMaxDims; ++d) {
-      if (d >= ndim) break;
+    for (int d = 0; d < ndim; ++d) {
       std::uint32_t coordinate = linear;
       if (d + 1 < ndim) {
         const std::uint32_t rest = divider[d].div(linear);
@@ -185,8 +189,7 @@ struct Offsets {
   WEFT_HD OffsetArray<N> at_any(std::int64_t linear) const {
     if (small) return at(static_cast<std::uint32_t>(linear));
     OffsetArray<N> out{};
-    for (int d = 0; d < kMaxDims; ++d) {
-      if (d >= ndim) break;
+    for (int d = 0; d < ndim; ++d) {
       std::int64_t coordinate = linear;
       if (d + 1 < ndim) {
         const std::int64_t rest = linear / size[d];

@@ -80,10 +80,14 @@ void take(const char* name, const Stream& stream, const View& x, int dim, const 
            x.strides[dim], index.as<std::int64_t>());
   };
   switch (size_of(y.dtype)) {
-    case 1: return run.operator()<std::uint8_t>();
-    case 2: return run.operator()<std::uint16_t>();
-    case 4: return run.operator()<std::uint32_t>();
-    default: return run.operator()<std::uint64_t>();
+    case 1:
+      return run.operator()<std::uint8_t>();
+    case 2:
+      return run.operator()<std::uint16_t>();
+    case 4:
+      return run.operator()<std::uint32_t>();
+    default:
+      return run.operator()<std::uint64_t>();
   }
 }
 
@@ -109,8 +113,7 @@ __global__ void __launch_bounds__(kBlock)
        f += std::int64_t{gridDim.x} * kBlock) {
     const OffsetArray<3> o = args.fibres.at_any(f);
     for (std::int64_t j = 0; j < args.x_length; ++j) {
-      const std::int64_t at =
-          o.at[0] + args.index[o.at[2] + j * args.index_stride] * args.y_stride;
+      const std::int64_t at = o.at[0] + args.index[o.at[2] + j * args.index_stride] * args.y_stride;
       y.store(at, y.load(at) + x.load(o.at[1] + j * args.x_stride));
     }
   }
@@ -171,10 +174,14 @@ void add(const char* name, const Stream& stream, const View& x, int dim, const V
     }
   };
   switch (y.dtype) {
-    case DType::f32: return run.operator()<Typed<float>>();
-    case DType::f64: return run.operator()<Typed<double>>();
-    case DType::bf16: return run.operator()<Typed<bf16>>();
-    default: return run.operator()<AnyInt>();
+    case DType::f32:
+      return run.operator()<Typed<float>>();
+    case DType::f64:
+      return run.operator()<Typed<double>>();
+    case DType::bf16:
+      return run.operator()<Typed<bf16>>();
+    default:
+      return run.operator()<AnyInt>();
   }
 }
 

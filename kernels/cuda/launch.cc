@@ -16,18 +16,22 @@ bool sync_after_launch() {
 
 }  // namespace
 
-void launch_untyped(const Launch& from, const Stream& stream, const void* kernel, dim3 grid,
-                    int block, void** arguments) {
-  const DeviceGuard guard(stream.device.index);
-  cudaError_t status = cudaLaunchKernel(kernel, grid, dim3(block), arguments, 0, handle(stream));
-  // Some errors of a launch are only left behind as the thread's last error.
-  if (status == cudaSuccess) status = cudaGetLastError();
+void check_launched(const Launch& from, const Stream& stream) {
+  cudaError_t status = cudaGetLastError();
   if (status == cudaSuccess && sync_after_launch() && !capturing(stream)) {
     status = cudaStreamSynchronize(handle(stream));
   }
   if (status != cudaSuccess) [[unlikely]] {
     throw_status(status, from.name, from.where.file_name(), static_cast<int>(from.where.line()));
   }
+}
+
+void launch_untyped(const Launch& from, const Stream& stream, const void* kernel, dim3 grid,
+                    int block, void** arguments) {
+  const DeviceGuard guard(stream.device.index);
+  // A refused launch also stays behind as the thread's last error, which is looked at next.
+  cudaLaunchKernel(kernel, grid, dim3(block), arguments, 0, handle(stream));
+  check_launched(from, stream);
 }
 
 }  // namespace weft::cuda

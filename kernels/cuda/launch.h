@@ -17,9 +17,13 @@ struct Launch {
       : name(n), where(w) {}
 };
 
-/// Queues `kernel` on the stream's device and asks for its error; with WEFT_SYNC=1 also waits for
-/// it, so that a fault inside is reported here and not by a later call. arguments[i] points to the
-/// i-th parameter, of exactly the declared type.
+/// After every kernel and every library call that queues some: throws what went wrong. With
+/// WEFT_SYNC=1 also waits for them, so that a fault inside is reported here and not by a later
+/// call.
+void check_launched(const Launch& from, const Stream& stream);
+
+/// Queues `kernel` on the stream's device and checks. arguments[i] points to the i-th parameter, of
+/// exactly the declared type.
 void launch_untyped(const Launch& from, const Stream& stream, const void* kernel, dim3 grid,
                     int block, void** arguments);
 

@@ -31,8 +31,8 @@ struct RowArgs {
 
 RowArgs row_args(const CrossEntropyParams& params, const View& logits) {
   const int lanes = lanes_for(logits.shape[1]);
-  return {logits.shape[0], logits.shape[1], lanes, kBlock / lanes, params.ignore_index,
-          params.label_smoothing};
+  return {logits.shape[0], logits.shape[1],     lanes,
+          kBlock / lanes,  params.ignore_index, params.label_smoothing};
 }
 
 /// log_probs = logits - log sum exp(logits), row by row.
@@ -93,8 +93,8 @@ __device__ double row_loss(const RowArgs& args, const T* log_probs, std::int64_t
 }
 
 /// One block goes over all rows: with their log-probabilities at hand that is one load per row, or
-/// one pass over log_probs with smoothing; and the sum needs no second pass. losses: per row, or null; total: their sum (divided by
-/// the number of rows that count for mean), or null.
+/// one pass over log_probs with smoothing; and the sum needs no second pass. losses: per row, or
+/// null; total: their sum (divided by the number of rows that count for mean), or null.
 template <class T>
 __global__ void __launch_bounds__(kBlock)
     cross_entropy_kernel(RowArgs args, const T* log_probs, const std::int64_t* target,
@@ -154,8 +154,7 @@ __global__ void __launch_bounds__(kBlock)
 }
 
 void cross_entropy(const Stream& stream, const CrossEntropyParams& params, const View& logits,
-                   const View& target, const View& log_probs, const View& loss,
-                   const View& count) {
+                   const View& target, const View& log_probs, const View& loss, const View& count) {
   const RowArgs args = row_args(params, logits);
   const bool per_row = params.reduction == Reduction::none;
   for_floating("cross_entropy", stream, logits.dtype, [&]<class T>() {
@@ -169,10 +168,10 @@ void cross_entropy(const Stream& stream, const CrossEntropyParams& params, const
       loss_args.groups = kBlock;
     }
     // Also without rows: the count is 0 then, and the mean NaN.
-    launch("cross_entropy", stream, cross_entropy_kernel<T>, 1, kBlock, loss_args, log_probs.as<T>(),
-           target.as<std::int64_t>(), target.strides[0], per_row ? loss.as<T>() : nullptr,
-           per_row ? loss.strides[0] : 0, per_row ? nullptr : loss.as<T>(),
-           params.reduction == Reduction::mean, count.as<T>());
+    launch("cross_entropy", stream, cross_entropy_kernel<T>, 1, kBlock, loss_args,
+           log_probs.as<T>(), target.as<std::int64_t>(), target.strides[0],
+           per_row ? loss.as<T>() : nullptr, per_row ? loss.strides[0] : 0,
+           per_row ? nullptr : loss.as<T>(), params.reduction == Reduction::mean, count.as<T>());
   });
 }
 
@@ -195,8 +194,7 @@ constexpr std::int64_t kMsePerBlock = 8 * kBlock;
 constexpr std::int64_t kMseMaxBlocks = 1024;
 
 unsigned mse_blocks(std::int64_t n) {
-  return static_cast<unsigned>(
-      std::min<std::int64_t>(grid_blocks(n, kMsePerBlock), kMseMaxBlocks));
+  return static_cast<unsigned>(std::min<std::int64_t>(grid_blocks(n, kMsePerBlock), kMseMaxBlocks));
 }
 
 template <class T>
@@ -251,9 +249,9 @@ struct MseGradient {
 
 void mse_backward(const Stream& stream, Reduction reduction, const View& grad_loss, const View& x,
                   const View& target, const View& grad_x) {
-  const double scale =
-      reduction == Reduction::mean ? 2 / static_cast<double>(std::max<std::int64_t>(x.numel(), 1))
-                                   : 2;
+  const double scale = reduction == Reduction::mean
+                           ? 2 / static_cast<double>(std::max<std::int64_t>(x.numel(), 1))
+                           : 2;
   for_floating("mse_backward", stream, x.dtype, [&]<class T>() {
     const MseGradient<T> f{grad_loss.as<T>(), static_cast<accumulate_t<T>>(scale)};
     map<Typed<T>, Typed<T>, Typed<T>>("mse_backward", stream, f, grad_x, x, target);

@@ -8,6 +8,7 @@
 #include "weft/kernels/cuda/check.h"
 #include "weft/kernels/cuda/families.h"
 #include "weft/kernels/cuda/handles.h"
+#include "weft/kernels/cuda/launch.h"
 #include "weft/kernels/cuda/matmul_problem.h"
 #include "weft/kernels/cuda/plan_cache.h"
 #include "weft/kernels/cuda/timing.h"
@@ -40,9 +41,8 @@ class CudaMatmulPlan final : public Plan {
   cublasLtMatmulDescOpaque_t make_description(const void* bias) const;
   std::vector<Choice> candidates(std::uint32_t alignment) const;
   Choice fastest(const std::vector<Choice>& choices) const;
-  cublasStatus_t multiply(const Stream& stream, const Choice& choice, const void* a,
-                          const void* b, void* y, const void* bias, bool add_to_y,
-                          void* workspace) const;
+  cublasStatus_t multiply(const Stream& stream, const Choice& choice, const void* a, const void* b,
+                          void* y, const void* bias, bool add_to_y, void* workspace) const;
   void run_empty(const Stream& stream, const MatmulArgs& args) const;
 
   MatmulProblem problem_;
@@ -52,8 +52,8 @@ class CudaMatmulPlan final : public Plan {
   bool epilogue_ = false;  // the bias is added by cuBLAS, not put into y beforehand
   // Mutable because the C interface takes layouts by pointer to non-const; it only reads them.
   mutable cublasLtMatrixLayoutOpaque_t a_layout_{}, b_layout_{}, y_layout_{};
-  Choice aligned_;   // for views aligned to kAligned
-  Choice unaligned_; // for any views
+  Choice aligned_;    // for views aligned to kAligned
+  Choice unaligned_;  // for any views
 };
 
 CudaMatmulPlan::CudaMatmulPlan(const MatmulArgs& args, int device, bool timed)
@@ -66,8 +66,11 @@ CudaMatmulPlan::CudaMatmulPlan(const MatmulArgs& args, int device, bool timed)
       type_ = CUDA_R_64F;
       compute_ = CUBLAS_COMPUTE_64F;
       break;
-    case DType::bf16: type_ = CUDA_R_16BF; break;
-    default: throw_unsupported("matmul", Device(DeviceType::cuda, device), problem_.dtype);
+    case DType::bf16:
+      type_ = CUDA_R_16BF;
+      break;
+    default:
+      throw_unsupported("matmul", Device(DeviceType::cuda, device), problem_.dtype);
   }
   if (problem_.k == 0) return;  // nothing to multiply
   WEFT_CHECK(problem_.batch <= std::numeric_limits<std::int32_t>::max(), Unsupported, "matmul",
@@ -135,12 +138,11 @@ std::vector<Choice> CudaMatmulPlan::candidates(std::uint32_t alignment) const {
   const std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   WEFT_CUBLAS(cublasLtMatmulPreferenceSetAttribute(
       &preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions, sizeof reductions));
-  for (const auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
-                               CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-                               CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
-                               CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
-    WEFT_CUBLAS(cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &alignment,
-                                                     sizeof alignment));
+  for (const auto attribute :
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+    WEFT_CUBLAS(
+        cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &alignment, sizeof alignment));
   }
   std::array<cublasLtMatmulHeuristicResult_t, kCandidates> results{};
   int found = 0;
@@ -148,7 +150,9 @@ std::vector<Choice> CudaMatmulPlan::candidates(std::uint32_t alignment) const {
       cublas_handle(device_), &description, &b_layout_, &a_layout_, &y_layout_, &y_layout_,
       &preference, kCandidates, results.data(), &found);
   std::vector<Choice> choices;
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED) return choices;
+  // Which of the two it is for a combination without a kernel differs between releases.
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE)
+    return choices;
   WEFT_CUBLAS(status);
   for (int i = 0; i < found; ++i) {
     if (results[i].state != CUBLAS_STATUS_SUCCESS) continue;
@@ -166,7 +170,7 @@ Choice CudaMatmulPlan::fastest(const std::vector<Choice>& choices) const {
     return (static_cast<std::size_t>(m.extent(problem_.batch)) * element + 255) / 256 * 256;
   };
   const std::size_t a = bytes_of(problem_.a), b = bytes_of(problem_.b), y = bytes_of(problem_.y);
-  const TrialMemory memory(device_, a + b + y + problem_.n * element + 256 + workspace);
+  const TrialMemory memory(stream, a + b + y + problem_.n * element + 256 + workspace);
   if (!memory.data()) return choices.front();
   char* const at_b = memory.data() + a;
   char* const at_y = at_b + b;
@@ -230,17 +234,17 @@ void CudaMatmulPlan::run(const Stream& stream, const MatmulArgs& args, void* wor
   if (prefilled) copy(stream, broadcast_bias(args), args.y);
   WEFT_CUBLAS(multiply(stream, choice, args.a.data, args.b.data, args.y.data, args.bias.data,
                        problem_.accumulate || prefilled, workspace));
+  check_launched("matmul", stream);
 }
 
 const Plan& plan(const MatmulArgs& args) {
   static auto* const cache = new PlanCache<CudaMatmulPlan>;  // alive while statics are destroyed
   const int device = device_of(args.a.data);
   const ThreadState& state = thread_state();
-  const auto key =
-      MatmulProblem(args).key(device, state.deterministic, state.allow_tf32_matmul);
+  const auto key = MatmulProblem(args).key(device, state.deterministic, state.allow_tf32_matmul);
   return cache->get(key, [&] {
-    const bool timed = !state.deterministic &&
-                       !capturing(current_stream(Device(DeviceType::cuda, device)));
+    const bool timed =
+        !state.deterministic && !capturing(current_stream(Device(DeviceType::cuda, device)));
     return std::make_unique<CudaMatmulPlan>(args, device, timed);
   });
 }

@@ -42,11 +42,23 @@ MatmulProblem::MatmulProblem(const MatmulArgs& args)
 }
 
 std::array<std::int64_t, 17> MatmulProblem::key(int device, bool deterministic, bool tf32) const {
-  return {static_cast<std::int64_t>(dtype), batch, m, n, k,
-          a.ld, a.batch_stride, a.transposed,
-          b.ld, b.batch_stride, b.transposed,
-          bias, dense_bias, accumulate,
-          device, deterministic, tf32};
+  return {static_cast<std::int64_t>(dtype),
+          batch,
+          m,
+          n,
+          k,
+          a.ld,
+          a.batch_stride,
+          a.transposed,
+          b.ld,
+          b.batch_stride,
+          b.transposed,
+          bias,
+          dense_bias,
+          accumulate,
+          device,
+          deterministic,
+          tf32};
 }
 
 }  // namespace weft::cuda

@@ -13,9 +13,9 @@ namespace {
 struct PoolArgs {
   // From a position in the written view's memory order to its n, c, h, w.
   Offsets<4> coordinates;
-  std::int64_t n;                  // elements of the written view
-  std::int64_t image_h, image_w;   // of the larger side
-  std::int64_t window_h, window_w; // of the pooled side: number of windows
+  std::int64_t n;                   // elements of the written view
+  std::int64_t image_h, image_w;    // of the larger side
+  std::int64_t window_h, window_w;  // of the pooled side: number of windows
   Pool2dParams p;
   std::int64_t image[4], pooled[4], index[4];  // strides of x or grad_x, y or grad_y, index
 };
@@ -33,8 +33,8 @@ __device__ Position position_of(const Offsets<4>& coordinates, std::int64_t i) {
 /// coordinates, sorted by the strides of `written`, which go first.
 Offsets<4> coordinates_of(const View& written) {
   static const Strides unit[4] = {{1, 0, 0, 0}, {0, 1, 0, 0}, {0, 0, 1, 0}, {0, 0, 0, 1}};
-  const IndexSpace<5> sorted = index_space<5>(
-      written.shape, {&written.strides, &unit[0], &unit[1], &unit[2], &unit[3]});
+  const IndexSpace<5> sorted =
+      index_space<5>(written.shape, {&written.strides, &unit[0], &unit[1], &unit[2], &unit[3]});
   IndexSpace<4> space;
   for (int d = 0; d < sorted.ndim; ++d) {
     const auto& row = sorted.stride[d];
@@ -74,8 +74,10 @@ __global__ void __launch_bounds__(kBlock)
   for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < args.n;
        i += std::int64_t{gridDim.x} * kBlock) {
     const Position at = position_of(args.coordinates, i);
-    C best = 0;
-    std::int64_t winner = -1;
+    // What a window of padding alone gives.
+    C best = -static_cast<C>(INFINITY);
+    std::int64_t winner = 0;
+    bool found = false;
     for (std::int64_t r = 0; r < p.kernel[0]; ++r) {
       const std::int64_t h = at.h * p.stride[0] - p.padding[0] + r * p.dilation[0];
       if (h < 0 || h >= args.image_h) continue;
@@ -84,16 +86,14 @@ __global__ void __launch_bounds__(kBlock)
         if (w < 0 || w >= args.image_w) continue;
         const C value = static_cast<C>(x[offset(args.image, at.n, at.c, h, w)]);
         // The first NaN stays; otherwise the first of the largest.
-        const bool takes = winner < 0 || (best == best && (value > best || value != value));
-        if (takes) {
+        if (!found || (best == best && (value > best || value != value))) {
+          found = true;
           best = value;
           winner = h * args.image_w + w;
         }
       }
     }
-    // A window with nothing but padding, which tensor/ refuses, would have no winner.
-    y[offset(args.pooled, at.n, at.c, at.h, at.w)] =
-        static_cast<T>(winner < 0 ? -static_cast<C>(INFINITY) : best);
+    y[offset(args.pooled, at.n, at.c, at.h, at.w)] = static_cast<T>(best);
     index[offset(args.index, at.n, at.c, at.h, at.w)] = static_cast<std::int32_t>(winner);
   }
 }
@@ -148,6 +148,8 @@ void max_pool2d_backward(const Stream& stream, const Pool2dParams& params, const
 
 }  // namespace
 
-PoolingKernels pooling_kernels() { return {.max_pool2d = max_pool2d, .max_pool2d_backward = max_pool2d_backward}; }
+PoolingKernels pooling_kernels() {
+  return {.max_pool2d = max_pool2d, .max_pool2d_backward = max_pool2d_backward};
+}
 
 }  // namespace weft::cuda

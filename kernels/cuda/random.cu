@@ -86,14 +86,16 @@ void fill_random(const char* name, const Stream& stream, Generator& generator, d
   if (n == 0) return;
   const auto run = [&]<class T>() {
     const Distribution<T> distribution{static_cast<T>(a), static_cast<T>(b)};
-    launch(name, stream, fill_random_kernel<T, Distribution<T>>,
-           grid_blocks(n / kPerBlock<T> + 1), kBlock, n, generator.random64(), distribution,
-           y.as<T>());
+    launch(name, stream, fill_random_kernel<T, Distribution<T>>, grid_blocks(n / kPerBlock<T> + 1),
+           kBlock, n, generator.random64(), distribution, y.as<T>());
   };
   switch (y.dtype) {
-    case DType::f32: return run.template operator()<float>();
-    case DType::f64: return run.template operator()<double>();
-    default: throw_unsupported(name, stream.device, y.dtype);
+    case DType::f32:
+      return run.template operator()<float>();
+    case DType::f64:
+      return run.template operator()<double>();
+    default:
+      throw_unsupported(name, stream.device, y.dtype);
   }
 }
 

@@ -13,30 +13,42 @@ namespace {
 
 struct Product {
   template <class A>
-  __device__ static A identity() { return A(1); }
+  __device__ static A identity() {
+    return A(1);
+  }
   template <class A>
-  __device__ static A fold(A a, A b) { return a * b; }
+  __device__ static A fold(A a, A b) {
+    return a * b;
+  }
 };
 
 // max and min of nothing never reach here; the identities only fill idle lanes.
 struct Max {
   template <class A>
   __device__ static A identity() {
-    if constexpr (std::is_same_v<A, double>) return -INFINITY;
-    else return INT64_MIN;
+    if constexpr (std::is_same_v<A, double>)
+      return -INFINITY;
+    else
+      return INT64_MIN;
   }
   template <class A>
-  __device__ static A fold(A a, A b) { return functor::Maximum{}.fwd(a, b); }
+  __device__ static A fold(A a, A b) {
+    return functor::Maximum{}.fwd(a, b);
+  }
 };
 
 struct Min {
   template <class A>
   __device__ static A identity() {
-    if constexpr (std::is_same_v<A, double>) return INFINITY;
-    else return INT64_MAX;
+    if constexpr (std::is_same_v<A, double>)
+      return INFINITY;
+    else
+      return INT64_MAX;
   }
   template <class A>
-  __device__ static A fold(A a, A b) { return functor::Minimum{}.fwd(a, b); }
+  __device__ static A fold(A a, A b) {
+    return functor::Minimum{}.fwd(a, b);
+  }
 };
 
 /// Any type as 0 or 1: `all` is then a minimum, `any` a maximum.
@@ -52,16 +64,24 @@ struct Truth {
 
 struct All {
   template <class A>
-  __device__ static A identity() { return 1; }
+  __device__ static A identity() {
+    return 1;
+  }
   template <class A>
-  __device__ static A fold(A a, A b) { return a < b ? a : b; }
+  __device__ static A fold(A a, A b) {
+    return a < b ? a : b;
+  }
 };
 
 struct Any {
   template <class A>
-  __device__ static A identity() { return 0; }
+  __device__ static A identity() {
+    return 0;
+  }
   template <class A>
-  __device__ static A fold(A a, A b) { return a > b ? a : b; }
+  __device__ static A fold(A a, A b) {
+    return a > b ? a : b;
+  }
 };
 
 struct ReduceArgs {
@@ -73,9 +93,8 @@ struct ReduceArgs {
   std::int64_t outputs, count, per_split;
   int lanes, groups;
   bool lanes_inner;
-  bool mean;      // divide by `divisor` when storing
-  double divisor;
-  void* partial;  // [gridDim.y][outputs] instead of y, when not null
+  double divisor;  // of floating results: the count for a mean, else 1
+  void* partial;   // [gridDim.y][outputs] instead of y, when not null
 };
 
 /// Folds elements begin, begin + step, ... below end of the reduced range.
@@ -99,8 +118,7 @@ __device__ A fold_range(const Load& x, std::int64_t base, const Offsets<1>& redu
 }
 
 template <class Load, class Op, class A>
-__global__ void __launch_bounds__(kBlock)
-    reduce_kernel(const __grid_constant__ ReduceArgs args) {
+__global__ void __launch_bounds__(kBlock) reduce_kernel(const __grid_constant__ ReduceArgs args) {
   __shared__ A shared[kBlock];
   const Place place(args.lanes, args.groups, args.lanes_inner);
   const Load x(args.x, args.x_dtype);
@@ -123,7 +141,7 @@ __global__ void __launch_bounds__(kBlock)
       if (args.partial) {
         static_cast<A*>(args.partial)[blockIdx.y * args.outputs + output] = value;
       } else if constexpr (std::is_same_v<A, double>) {
-        AnyFloat(args.y, args.y_dtype).store(base.at[1], args.mean ? value / args.divisor : value);
+        AnyFloat(args.y, args.y_dtype).store(base.at[1], value / args.divisor);
       } else {
         AnyInt(args.y, args.y_dtype).store(base.at[1], value);
       }
@@ -131,8 +149,7 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-ReduceArgs make_args(const ReducePlan& plan, void* x, DType x_dtype, const View& y,
-                     void* partial) {
+ReduceArgs make_args(const ReducePlan& plan, void* x, DType x_dtype, const View& y, void* partial) {
   ReduceArgs args{};
   args.x = x;
   args.x_dtype = x_dtype;
@@ -156,36 +173,33 @@ dim3 grid_of(const ReducePlan& plan) {
 
 /// Load reads x, A is what is folded, and Again reads an A.
 template <class Load, class Op, class A, class Again>
-void run(const char* name, const Stream& stream, const ReducePlan& plan, bool mean, const View& x,
-         const View& y, void* workspace) {
+void run(const char* name, const Stream& stream, const ReducePlan& plan, double divisor,
+         const View& x, const View& y, void* workspace) {
   ReduceArgs args = make_args(plan, x.data, x.dtype, y, plan.splits > 1 ? workspace : nullptr);
-  args.mean = mean;
-  args.divisor = static_cast<double>(plan.count);
+  args.divisor = divisor;
   launch(name, stream, reduce_kernel<Load, Op, A>, grid_of(plan), kBlock, args);
   if (plan.splits == 1) return;
   const ReducePlan second = plan_fold(plan);
   args = make_args(second, workspace, dtype_of<A>, y, nullptr);
-  args.mean = mean;
-  args.divisor = static_cast<double>(plan.count);
+  args.divisor = divisor;
   launch(name, stream, reduce_kernel<Again, Op, A>, grid_of(second), kBlock, args);
 }
 
+/// Sums are what training does all the time; they get a kernel for each type.
+void run_sum(const char* name, const Stream& stream, const ReducePlan& plan, double divisor,
+             const View& x, const View& y, void* workspace) {
+  for_floating(name, stream, x.dtype, [&]<class T>() {
+    run<Typed<T>, Sum, double, Typed<double>>(name, stream, plan, divisor, x, y, workspace);
+  });
+}
+
 template <class Op>
-void run_numbers(const char* name, const Stream& stream, const ReducePlan& plan, bool mean,
-                 const View& x, const View& y, void* workspace) {
-  switch (x.dtype) {
-    case DType::f32:
-      return run<Typed<float>, Op, double, Typed<double>>(name, stream, plan, mean, x, y,
-                                                          workspace);
-    case DType::f64:
-      return run<Typed<double>, Op, double, Typed<double>>(name, stream, plan, mean, x, y,
-                                                           workspace);
-    case DType::bf16:
-      return run<Typed<bf16>, Op, double, Typed<double>>(name, stream, plan, mean, x, y,
-                                                         workspace);
-    default:
-      if (mean) throw_unsupported(name, stream.device, x.dtype);
-      run<AnyInt, Op, std::int64_t, AnyInt>(name, stream, plan, false, x, y, workspace);
+void run_any(const char* name, const Stream& stream, const ReducePlan& plan, const View& x,
+             const View& y, void* workspace) {
+  if (is_floating(x.dtype)) {
+    run<AnyFloat, Op, double, AnyFloat>(name, stream, plan, 1, x, y, workspace);
+  } else {
+    run<AnyInt, Op, std::int64_t, AnyInt>(name, stream, plan, 1, x, y, workspace);
   }
 }
 
@@ -226,7 +240,8 @@ __global__ void __launch_bounds__(kBlock)
     Found<A> found{A(0), -1};
     if (exists) {
       base = args.kept.at_any(output);
-      const std::int64_t stride = args.reduced.stride[0][0];  // one dimension, or none of length > 1
+      const std::int64_t stride =
+          args.reduced.stride[0][0];  // one dimension, or none of length > 1
       for (std::int64_t r = place.lane; r < args.count; r += args.lanes) {
         const A value = static_cast<A>(x.load(base.at[0] + r * stride));
         found = FirstExtreme<max>::fold(found, Found<A>{value, r});
@@ -256,15 +271,21 @@ void reduce(const Stream& stream, ReduceOp op, const View& x, const View& y, voi
   if (y.numel() == 0) return;
   const ReducePlan plan = plan_reduce(x, y);
   switch (op) {
-    case ReduceOp::sum: return run_numbers<Sum>("sum", stream, plan, false, x, y, workspace);
-    case ReduceOp::mean: return run_numbers<Sum>("mean", stream, plan, true, x, y, workspace);
-    case ReduceOp::prod: return run_numbers<Product>("prod", stream, plan, false, x, y, workspace);
-    case ReduceOp::max: return run_numbers<Max>("max", stream, plan, false, x, y, workspace);
-    case ReduceOp::min: return run_numbers<Min>("min", stream, plan, false, x, y, workspace);
+    case ReduceOp::sum:
+      if (is_floating(x.dtype)) return run_sum("sum", stream, plan, 1, x, y, workspace);
+      return run<AnyInt, Sum, std::int64_t, AnyInt>("sum", stream, plan, 1, x, y, workspace);
+    case ReduceOp::mean:
+      return run_sum("mean", stream, plan, static_cast<double>(plan.count), x, y, workspace);
+    case ReduceOp::prod:
+      return run_any<Product>("prod", stream, plan, x, y, workspace);
+    case ReduceOp::max:
+      return run_any<Max>("max", stream, plan, x, y, workspace);
+    case ReduceOp::min:
+      return run_any<Min>("min", stream, plan, x, y, workspace);
     case ReduceOp::all:
-      return run<Truth, All, std::int64_t, Truth>("all", stream, plan, false, x, y, workspace);
+      return run<Truth, All, std::int64_t, Truth>("all", stream, plan, 1, x, y, workspace);
     case ReduceOp::any:
-      return run<Truth, Any, std::int64_t, Truth>("any", stream, plan, false, x, y, workspace);
+      return run<Truth, Any, std::int64_t, Truth>("any", stream, plan, 1, x, y, workspace);
   }
 }
 
@@ -273,11 +294,10 @@ void arg_reduce(const Stream& stream, ArgReduceOp op, const View& x, int, const 
   ReducePlan plan = plan_reduce(x, y);  // finds the dimension by y's length of 1 there
   plan.splits = 1;                      // there is no workspace for partial results
   const ReduceArgs args = make_args(plan, x.data, x.dtype, y, nullptr);
-  switch (x.dtype) {
-    case DType::f32: return run_arg<Typed<float>, float>(stream, op, plan, args);
-    case DType::f64: return run_arg<Typed<double>, double>(stream, op, plan, args);
-    case DType::bf16: return run_arg<Typed<bf16>, float>(stream, op, plan, args);
-    default: return run_arg<AnyInt, std::int64_t>(stream, op, plan, args);
+  if (is_floating(x.dtype)) {
+    run_arg<AnyFloat, double>(stream, op, plan, args);
+  } else {
+    run_arg<AnyInt, std::int64_t>(stream, op, plan, args);
   }
 }
 

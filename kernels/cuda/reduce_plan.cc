@@ -47,8 +47,7 @@ ReducePlan plan_reduce(const View& x, const View& y) {
   const std::int64_t blocks = plan.outputs / plan.groups + (plan.outputs % plan.groups != 0);
   const std::int64_t useful = plan.count / (plan.lanes * kPerLane);
   const std::int64_t wanted = kFullGrid / std::max<std::int64_t>(blocks, 1);
-  plan.splits =
-      static_cast<int>(std::clamp<std::int64_t>(std::min(useful, wanted), 1, kMaxSplits));
+  plan.splits = static_cast<int>(std::clamp<std::int64_t>(std::min(useful, wanted), 1, kMaxSplits));
   return plan;
 }
 

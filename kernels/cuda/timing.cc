@@ -28,16 +28,14 @@ class TimingEvent {
 
 }  // namespace
 
-TrialMemory::TrialMemory(int device, std::size_t bytes) : device_(device) {
-  data_ = static_cast<char*>(cuda_runtime().allocate(device, bytes));
+TrialMemory::TrialMemory(const Stream& stream, std::size_t bytes) : device_(stream.device.index) {
+  data_ = static_cast<char*>(cuda_runtime().allocate(device_, bytes));
   if (!data_) {
-    release_cached_memory(Device(DeviceType::cuda, device));
-    data_ = static_cast<char*>(cuda_runtime().allocate(device, bytes));
+    release_cached_memory(stream.device);
+    data_ = static_cast<char*>(cuda_runtime().allocate(device_, bytes));
   }
-  if (!data_) return;
   // Zeros rather than what was there: NaNs and denormals can change the speed.
-  const DeviceGuard guard(device);
-  WEFT_CUDA(cudaMemset(data_, 0, bytes));
+  if (data_) cuda_runtime().fill_zero(data_, bytes, stream);
 }
 
 TrialMemory::TrialMemory(TrialMemory&& other) noexcept

@@ -8,11 +8,12 @@
 
 namespace weft::cuda {
 
-/// Device memory for a trial, straight from the driver: it must show neither in the allocator's
-/// statistics nor as an OutOfMemory of the user's. data() is null when the device has no room.
+/// Zeroed device memory for a trial on one stream, straight from the driver: it must show neither
+/// in the allocator's statistics nor as an OutOfMemory of the user's. data() is null when the
+/// device has no room.
 class TrialMemory {
  public:
-  TrialMemory(int device, std::size_t bytes);
+  TrialMemory(const Stream& stream, std::size_t bytes);
   TrialMemory(TrialMemory&& other) noexcept;
   TrialMemory& operator=(TrialMemory&& other) noexcept;
   ~TrialMemory();

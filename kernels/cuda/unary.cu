@@ -32,9 +32,12 @@ void forward(const char* name, const Stream& stream, const Functor& functor, con
              const View& y) {
   const Forward<Functor> f{functor};
   switch (y.dtype) {
-    case DType::f32: return map<Typed<float>, Typed<float>>(name, stream, f, y, x);
-    case DType::f64: return map<Typed<double>, Typed<double>>(name, stream, f, y, x);
-    case DType::bf16: return map<Typed<bf16>, Typed<bf16>>(name, stream, f, y, x);
+    case DType::f32:
+      return map<Typed<float>, Typed<float>>(name, stream, f, y, x);
+    case DType::f64:
+      return map<Typed<double>, Typed<double>>(name, stream, f, y, x);
+    case DType::bf16:
+      return map<Typed<bf16>, Typed<bf16>>(name, stream, f, y, x);
     default:
       if constexpr (integers) {
         map<AnyInt, AnyInt>(name, stream, f, y, x);
@@ -62,11 +65,13 @@ void backward(const char* name, const Stream& stream, const Functor& functor, co
 void unary(const Stream& stream, UnaryOp op, UnaryParams params, const View& x, const View& y) {
   switch (op) {
 #define X(value, name, Functor, integers, ...) \
-  case UnaryOp::value: return forward<functor::Functor, integers>(#value, stream, {params}, x, y);
+  case UnaryOp::value:                         \
+    return forward<functor::Functor, integers>(#value, stream, {params}, x, y);
     WEFT_UNARY_OPS(X)
 #undef X
 #define X(value, Functor, integers) \
-  case UnaryOp::value: return forward<functor::Functor, integers>(#value, stream, {params}, x, y);
+  case UnaryOp::value:              \
+    return forward<functor::Functor, integers>(#value, stream, {params}, x, y);
     WEFT_SCALAR_OPS(X)
 #undef X
   }
@@ -75,16 +80,14 @@ void unary(const Stream& stream, UnaryOp op, UnaryParams params, const View& x, 
 void unary_backward(const Stream& stream, UnaryOp op, UnaryParams params, const View& grad_y,
                     const View& saved, const View& grad_x) {
   switch (op) {
-#define X(value, name, Functor, ...)                                                       \
-  case UnaryOp::value:                                                                     \
-    return backward<functor::Functor>(#value "_backward", stream, {params}, grad_y, saved, \
-                                      grad_x);
+#define X(value, name, Functor, ...) \
+  case UnaryOp::value:               \
+    return backward<functor::Functor>(#value "_backward", stream, {params}, grad_y, saved, grad_x);
     WEFT_UNARY_OPS(X)
 #undef X
-#define X(value, Functor, integers)                                                        \
-  case UnaryOp::value:                                                                     \
-    return backward<functor::Functor>(#value "_backward", stream, {params}, grad_y, saved, \
-                                      grad_x);
+#define X(value, Functor, integers) \
+  case UnaryOp::value:              \
+    return backward<functor::Functor>(#value "_backward", stream, {params}, grad_y, saved, grad_x);
     WEFT_SCALAR_OPS(X)
 #undef X
   }

@@ -47,7 +47,7 @@ NamedTensors every_dtype() {
 TEST(Safetensors, RoundTripsEveryDtype) {
   TempFolder folder;
   const std::string path = folder.path("a.safetensors");
-  const Metadata metadata = {{"", "empty key"}, {"key \"quoted\"", "line\nbreak, \xc3\xa9"}};
+  const Metadata metadata = {{"", "empty key"}, {"key \"quoted\"", "line\nbreak, \x01\x1f\\ \xc3\xa9"}};
   save_safetensors(path, every_dtype(), metadata);
   const SafetensorsFile file = load_safetensors(path);
   EXPECT_EQ(file.metadata, metadata);
@@ -175,10 +175,12 @@ const std::string kGood = R"("dtype":"F32","shape":[2],"data_offsets":[0,8])";
 // A header of `bytes` bytes: `fill` again and again between `start` and `finish`.
 std::string huge(std::size_t bytes, const std::string& start, const std::string& fill,
                  const std::string& finish) {
+  std::string block;
+  while (block.size() < 100'000) block += fill;
   std::string text = start;
-  text.reserve(bytes + 64);
-  while (text.size() + fill.size() + finish.size() <= bytes) text += fill;
-  return text + finish;
+  text.reserve(bytes + finish.size());
+  while (text.size() + block.size() + finish.size() <= bytes) text += block;
+  return text += finish;
 }
 
 std::string many_tensors(std::size_t count) {
@@ -215,15 +217,27 @@ std::vector<Malformed> malformed() {
       {"Utf8Surrogate", safetensors("{\"\xed\xa0\x80\":1}"), "is not UTF-8, at byte 2"},
       {"Utf8AboveUnicode", safetensors("{\"\xf4\x90\x80\x80\":1}"), "is not UTF-8, at byte 2"},
       {"Utf8CutOff", safetensors("{\"abcdefghijkl\xc3"), "is not UTF-8, at byte 14"},
-      {"DeepNesting", safetensors("{\"w\":{\"shape\":[[1]]}}"), "nests deeper than 3 levels, at byte 15"},
-      {"MillionBrackets", safetensors("{" + std::string(1'000'000, '[')), "nests deeper than 3 levels"},
-      {"NotJson", safetensors("{\"w\": nope}"), "the header is not JSON, at byte 8"},
-      {"CutOffJson", safetensors("{\"w\":{"), "the header is not JSON, at byte 7"},
-      {"TwoValues", safetensors("{}{}"), "the header is not JSON, at byte 3"},
-      {"Comment", safetensors("{/**/}"), "the header is not JSON, at byte 2"},
-      {"ControlCharacter", safetensors(std::string("{\"a\0b\":1}", 9)), "the header is not JSON, at byte 4"},
+      {"DeepNesting", safetensors("{\"w\":{\"shape\":[[1]]}}"), "an array where the format has none for tensor \"w\", at byte 15"},
+      {"MillionBrackets", safetensors("{" + std::string(1'000'000, '[')), "a key is missing, at byte 1"},
+      {"NotJson", safetensors("{\"w\": nope}"), "not JSON: a value is missing for tensor \"w\", at byte 6"},
+      {"CutOffJson", safetensors("{\"w\":{"), "not JSON: a key is missing for tensor \"w\", at byte 6"},
+      {"TwoValues", safetensors("{}{}"), "not JSON: something follows its end, at byte 2"},
+      {"Comment", safetensors("{/**/}"), "not JSON: a key is missing, at byte 1"},
+      {"ControlCharacter", safetensors(std::string("{\"a\0b\":1}", 9)), "not JSON: a control character in a string, at byte 3"},
       {"LongNumber", safetensors(entry("\"shape\":[" + std::string(21, '1') + "]")),
-       "has a number of 21 digits, at byte 15"},
+       "no integer below 2^53 for tensor \"w\", at byte 15"},
+      {"LeadingZero", safetensors(entry("\"shape\":[01]")), "not JSON: a number begins with 0"},
+      {"NoColon", safetensors("{\"w\" 1}"), "not JSON: a ':' is missing, at byte 5"},
+      {"NoComma", safetensors("{\"w\":{} \"v\":{}}"), "no dtype for tensor \"w\""},
+      {"NoCommaInArray", safetensors(entry("\"shape\":[1 2]")), "not JSON: a ',' or ']' is missing"},
+      {"NoCommaInEntry", safetensors(entry("\"dtype\":\"F32\" 1")), "not JSON: a ',' or '}' is missing"},
+      {"TrailingComma", safetensors(entry("\"dtype\":\"F32\",")), "not JSON: a key is missing"},
+      {"OpenString", safetensors("{\"w"), "not JSON: a string without end"},
+      {"UnknownEscape", safetensors("{\"\\x\":1}"), "not JSON: an unknown escape"},
+      {"ShortEscape", safetensors("{\"\\u12g4\":1}"), "not JSON: \\u needs four digits"},
+      {"HalfSurrogate", safetensors("{\"\\ud800\":1}"), "not JSON: half a surrogate pair"},
+      {"LowSurrogate", safetensors("{\"\\udc00\":1}"), "not JSON: half a surrogate pair"},
+      {"TwoHighSurrogates", safetensors("{\"\\ud800\\ud800\":1}"), "not JSON: half a surrogate pair"},
       {"TensorTwice", safetensors("{\"w\":{" + kGood + "},\"w\":{" + kGood + "}}", 8),
        "key \"w\" appears twice"},
       {"TensorTwiceEscaped", safetensors("{\"w\":{" + kGood + "},\"\\u0077\":{" + kGood + "}}", 8),
@@ -259,14 +273,14 @@ std::vector<Malformed> malformed() {
       {"MetadataOfNumbers", safetensors(metadata("{\"k\":1}")),
        "a number where the format has none in __metadata__"},
       {"MetadataOfObjects", safetensors(metadata("{\"k\":{}}")), "an object where the format has none"},
-      {"NegativeDimension", safetensors(entry("\"shape\":[-1]")), "negative number -1 for tensor \"w\""},
-      {"NegativeOffset", safetensors(entry("\"data_offsets\":[-8,0]")), "negative number -8"},
-      {"FractionalDimension", safetensors(entry("\"shape\":[2.0]")), "2.0 is no integer below 2^53"},
-      {"ExponentDimension", safetensors(entry("\"shape\":[1e2]")), "1e2 is no integer below 2^53"},
+      {"NegativeDimension", safetensors(entry("\"shape\":[-1]")), "a negative number for tensor \"w\", at byte 15"},
+      {"NegativeOffset", safetensors(entry("\"data_offsets\":[-8,0]")), "a negative number for tensor"},
+      {"FractionalDimension", safetensors(entry("\"shape\":[2.0]")), "no integer below 2^53"},
+      {"ExponentDimension", safetensors(entry("\"shape\":[1e2]")), "no integer below 2^53"},
       {"LargeInteger", safetensors(entry("\"shape\":[9007199254740992]")),
-       "9007199254740992 is no integer below 2^53"},
+       "no integer below 2^53"},
       {"IntegerOver64Bits", safetensors(entry("\"shape\":[99999999999999999999]")),
-       "99999999999999999999 is no integer"},
+       "no integer below 2^53"},
       {"NineDimensions", safetensors(entry("\"shape\":[1,1,1,1,1,1,1,1,1]")), "more than 8 dimensions"},
       {"OneOffset", safetensors(entry("\"data_offsets\":[0]")), "data_offsets needs two numbers, has 1"},
       {"ThreeOffsets", safetensors(entry("\"data_offsets\":[0,8,8]")), "more than two offsets"},
@@ -297,7 +311,7 @@ std::vector<Malformed> malformed() {
       {"BoolOfSeven", safetensors(entry(R"("dtype":"BOOL","shape":[1],"data_offsets":[0,1])")) + '\7',
        "value 7 in BOOL tensor \"w\""},
       {"LongName", safetensors("{\"" + std::string(4097, 'n') + "\":{" + kGood + "}}", 8),
-       "a tensor's name has 4097 bytes"},
+       "a string over 4096 bytes, at byte 1"},
       {"HeaderCrcMissing", safetensors(metadata(R"({"weft.crc32.w":"00000000"})")),
        "checksum of the header is missing"},
       {"HeaderCrcWrong", safetensors(metadata(R"({"weft.header_crc32":"00000000"})")),
@@ -344,7 +358,7 @@ TEST(Safetensors, HugeHeadersCostLittle) {
     const CheapScope cheap;
     EXPECT_WEFT_ERROR(load_safetensors(folder.path("bad")), Io, message);
   };
-  refuse(huge(kBytes, "{\"", "a", "\":1}"), "has a string over 16777216 bytes");
+  refuse(huge(kBytes, "{\"", "a", "\":1}"), "a string over 4096 bytes, at byte 1");
   refuse(huge(kBytes, "{\"w\":{\"shape\":[", "1,", "1]}}"), "more than 8 dimensions");
   refuse(huge(kBytes, "{", "\"\":0,", "\"\":0}"), "a number where the format has none");
   refuse(many_tensors(1'000'000), "more than 262144 tensors");
@@ -352,7 +366,18 @@ TEST(Safetensors, HugeHeadersCostLittle) {
   for (int i = 0; i < 4'000'000; ++i) metadata += "\"" + std::to_string(i) + "\":\"\",";
   metadata.back() = '}';
   refuse(metadata + "}", "more than 524288 metadata entries");
-  refuse(huge(kBytes, "{", " ", "?"), "the header is not JSON");
+  refuse(huge(kBytes, "{\"__metadata__\":{\"\":\"", "a", "\"}}"), "a string over 16777216 bytes");
+  refuse(huge(kBytes, "{\"__metadata__\":{\"\":\"", "\\u00e9", "\"}}"), "a string over 16777216 bytes");
+  refuse(huge(kBytes, "{", " ", "?"), "not JSON: a key is missing");
+  refuse(huge(kBytes, "{\"w\":{\"shape\":[", "9", "]}}"), "no integer below 2^53");
+}
+
+TEST(Safetensors, ReadsEveryWayToWriteAString) {
+  const std::string header =
+      R"( "\u0041\u00e9\u20AC\ud83d\ude00\"\\\/\b\f\n\r\t" :{"shape" : [ ] ,"data_offsets":[0,1],"dtype":"U8"})";
+  const SafetensorsFile file = parse_safetensors(as_bytes(safetensors("{" + header + "\n}\t ", 1)));
+  ASSERT_EQ(file.tensors.size(), 1u);
+  EXPECT_EQ(file.tensors[0].first, "A\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\"\\/\b\f\n\r\t");
 }
 
 TEST(Safetensors, ReadsHeadersOfManyTensors) {

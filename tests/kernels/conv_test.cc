@@ -5,6 +5,7 @@
 #include <functional>
 #include <thread>
 
+#include "weft/tests/core/heap_count.h"
 #include "weft/tests/kernels/plans.h"
 
 namespace weft {
@@ -219,7 +220,11 @@ class ConvTest : public testing::DeviceTest {
 // groups, dilation, stride, padding and sizes, each apart and some together.
 const Case kCases[] = {
     {"1 to 8", 2, 1, 9, 8, 8, 3, 3},
+    {"1 to 12, padded and dilated", 2, 1, 9, 11, 12, 3, 4, {.padding = {1, 2}, .dilation = {2, 1}}},
+    {"1 to 3, mostly padding", 2, 1, 2, 3, 3, 3, 5, {.padding = {2, 4}, .dilation = {1, 2}}},
+    {"1 to 8, stride 2", 2, 1, 9, 8, 8, 3, 3, {.stride = {2, 2}}},
     {"8 to 64", 2, 8, 8, 7, 64, 3, 3},
+    {"8 to 100", 2, 8, 6, 7, 100, 3, 3},
     {"8 to 16, wide", 2, 8, 5, 26, 16, 3, 3},
     {"odd channels", 2, 3, 7, 6, 5, 3, 2, {.padding = {1, 0}}},
     {"17 to 33, padded", 1, 17, 6, 6, 33, 3, 3, {.padding = {1, 1}}},
@@ -236,6 +241,7 @@ const Case kCases[] = {
     {"wide kernel", 1, 2, 5, 24, 3, 1, 19},
     {"transposed 64 to 8", 2, 64, 6, 7, 8, 3, 3, {.transposed = true}},
     {"transposed 8 to 1", 2, 8, 7, 6, 1, 3, 3, {.transposed = true}},
+    {"transposed 8 to 1, padded", 2, 8, 7, 6, 1, 3, 3, {.padding = {1, 2}, .transposed = true}},
     {"transposed, odd, padded", 2, 3, 5, 6, 7, 3, 2, {.padding = {1, 1}, .transposed = true}},
     {"transposed, stride 2, output padding", 2, 4, 5, 4, 6, 3, 3,
      {.stride = {2, 2}, .padding = {1, 1}, .output_padding = {1, 1}, .transposed = true}},
@@ -298,6 +304,18 @@ TEST_P(ConvTest, PlansAreKeptPerProblemAndLayout) {
   EXPECT_EQ(&plan, &conv().plan(other)) << "the output's strides are free";
   other.x.strides = channels_last_strides(other.x.shape);
   EXPECT_NE(&plan, &conv().plan(other));
+}
+
+TEST_P(ConvTest, FindingAPlanAgainTouchesNoHeap) {
+  const Case c{"4 to 6", 2, 4, 6, 6, 6, 3, 3};
+  const auto whole = [](std::int64_t n, std::uint64_t seed) { return testing::whole_values(n, 2, seed); };
+  const Problem problem(device(), DType::f64, c, ConvPass::forward, MemoryFormat::nchw, MemoryFormat::nchw, false, whole);
+  const Conv2dPlan& plan = conv().plan(problem.args);
+  const std::int64_t before = testing::heap_count();
+  int same = 0;
+  for (int i = 0; i < 100; ++i) same += &conv().plan(problem.args) == &plan;
+  EXPECT_EQ(testing::heap_count(), before);
+  EXPECT_EQ(same, 100);
 }
 
 // Two threads, one plan, a workspace each: what data-parallel training does.

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <thread>
 
+#include "weft/tests/core/heap_count.h"
 #include "weft/tests/kernels/plans.h"
 
 namespace weft {
@@ -232,6 +233,18 @@ TEST_P(MatmulTest, PlansAreKeptPerProblemAndTeam) {
     const Scoped threads(&ThreadState::num_threads, num_threads() + 1);
     EXPECT_NE(&plan, &matmul().plan(problem.args));
   }
+}
+
+TEST_P(MatmulTest, FindingAPlanAgainTouchesNoHeap) {
+  const Case c{1, 12, 20, 28};
+  Problem problem(device(), DType::f64, c, testing::whole_values(c.m * c.k, 4, 1),
+                  testing::whole_values(c.k * c.n, 4, 2), {}, {});
+  const Plan& plan = matmul().plan(problem.args);
+  const std::int64_t before = testing::heap_count();
+  int same = 0;
+  for (int i = 0; i < 100; ++i) same += &matmul().plan(problem.args) == &plan;
+  EXPECT_EQ(testing::heap_count(), before);
+  EXPECT_EQ(same, 100);
 }
 
 // Two threads, one plan, a workspace each: what data-parallel training does.

@@ -185,6 +185,20 @@ TEST(ForEachPart, CutsGiantSpaces) {
   EXPECT_EQ(parts, 4);
 }
 
+// 16-byte accesses need every part to begin as aligned as the view.
+TEST(ForEachPart, KeepsGiantDenseViewsAligned) {
+  const auto space = space_of<1>(Shape{3 * kTwo31 + 77}, {Strides{1}});
+  for_each_part(space, [&](const IndexSpace<1>&, const IndexSpace<1>::Row& base) {
+    EXPECT_EQ(base[0] % 16, 0);
+  });
+}
+
+TEST(Offsets, OfNothing) {
+  const auto space = space_of<1>(Shape{0, 2 * kTwo31}, {Strides{2 * kTwo31, 2}});
+  EXPECT_EQ(space.numel(), 0);
+  EXPECT_TRUE(Offsets<1>(space).small);
+}
+
 View view(Shape shape, Strides strides, DType dtype = DType::f32) {
   return View{nullptr, dtype, shape, strides};
 }
@@ -214,11 +228,11 @@ TEST(ReducePlan, ReadsEachElementOnceForItsOutput) {
     Shape x, y;
     bool channels_last = false;
   };
-  for (const Case& c : {Case{{6, 5, 4}, {6, 5, 1}}, Case{{6, 5, 4}, {1, 5, 4}},
-                        Case{{6, 5, 4}, {6, 1, 4}}, Case{{6, 5, 4}, {1, 1, 1}},
-                        Case{{6, 5, 4}, {6, 5, 4}}, Case{{3, 4, 5, 6}, {1, 4, 1, 1}},
-                        Case{{3, 4, 5, 6}, {1, 4, 1, 1}, true}, Case{{70000}, {1}},
-                        Case{{20000, 3}, {1, 3}}, Case{{3, 20000}, {3, 1}}, Case{{}, {}}}) {
+  for (const Case& c :
+       {Case{{6, 5, 4}, {6, 5, 1}}, Case{{6, 5, 4}, {1, 5, 4}}, Case{{6, 5, 4}, {6, 1, 4}},
+        Case{{6, 5, 4}, {1, 1, 1}}, Case{{6, 5, 4}, {6, 5, 4}}, Case{{3, 4, 5, 6}, {1, 4, 1, 1}},
+        Case{{3, 4, 5, 6}, {1, 4, 1, 1}, true}, Case{{70000}, {1}}, Case{{20000, 3}, {1, 3}},
+        Case{{3, 20000}, {3, 1}}, Case{{}, {}}}) {
     const Strides x_strides =
         c.channels_last ? channels_last_strides(c.x) : contiguous_strides(c.x);
     const ReducePlan plan = plan_reduce(view(c.x, x_strides), view(c.y, contiguous_strides(c.y)));
@@ -254,7 +268,7 @@ TEST(ReducePlan, LongReductionsAreSplitAndFoldedAgain) {
   EXPECT_EQ(second.workspace_bytes(), 0u);
 
   // The second pass finds [splits][outputs] and writes where the first would have written.
-  const View wide = view({1 << 16, 2, 3}, {6, 3, 1}), out = view({1, 2, 3}, {6, 1, 2});
+  const View wide = view({1 << 16, 2, 3}, {8, 4, 1}), out = view({1, 2, 3}, {6, 1, 2});
   const ReducePlan first = plan_reduce(wide, out);
   ASSERT_GT(first.splits, 1);
   const Offsets<2> kept(first.kept);
@@ -461,9 +475,11 @@ TEST(MatmulProblem, KeyTellsProblemsApart) {
   other = args;
   other.a.strides = {12, 1, 3};
   EXPECT_TRUE(add(other));
-  other = args;
-  other.b.strides[0] = 0;
-  EXPECT_TRUE(add(other));
+  for (View MatmulArgs::* matrix : {&MatmulArgs::a, &MatmulArgs::b}) {
+    other = args;
+    (other.*matrix).strides[0] = 0;
+    EXPECT_TRUE(add(other));
+  }
   other = args;
   other.a.dtype = DType::bf16;
   EXPECT_TRUE(add(other));
@@ -531,7 +547,7 @@ TEST(ConvProblem, KeyIgnoresTheOutputsStrides) {
 }
 
 TEST(ConvProblem, KeyTellsProblemsApart) {
-  std::set<std::array<std::int64_t, 28>> keys;
+  std::set<std::array<std::int64_t, 31>> keys;
   const Conv2dArgs base = conv_args(false, ConvPass::forward);
   const auto add = [&](const Conv2dArgs& a, int device = 0, bool fixed = false, bool tf32 = true) {
     return keys.insert(ConvProblem(a).key(device, fixed, tf32)).second;
@@ -570,10 +586,29 @@ TEST(ConvProblem, LimitsAndEmptiness) {
   Conv2dArgs args = conv_args(false, ConvPass::forward);
   EXPECT_TRUE(ConvProblem(args).fits_int());
   EXPECT_FALSE(ConvProblem(args).empty());
-  args.x.shape[0] = args.y.shape[0] = 0;
-  EXPECT_TRUE(ConvProblem(args).empty());
-  args.x.shape[0] = args.y.shape[0] = kTwo31;
+  for (View Conv2dArgs::* one : {&Conv2dArgs::x, &Conv2dArgs::w, &Conv2dArgs::y}) {
+    Conv2dArgs other = args;
+    (other.*one).shape[0] = 0;
+    EXPECT_TRUE(ConvProblem(other).empty());
+    (other.*one).shape[0] = kTwo31 / 128;  // all have at least 144 elements per first index
+    (other.*one).shape[1] = 128;
+    EXPECT_FALSE(ConvProblem(other).fits_int());
+  }
+  args.params.padding[1] = kTwo31;
   EXPECT_FALSE(ConvProblem(args).fits_int());
+}
+
+// A slice may begin anywhere; what is not allocated yet will be aligned.
+TEST(ConvProblem, PlansForUnalignedViewsAreTheirOwn) {
+  const Conv2dArgs base = conv_args(false, ConvPass::forward);
+  const auto key = ConvProblem(base).key(0, false, true);
+  for (View Conv2dArgs::* one : {&Conv2dArgs::x, &Conv2dArgs::w, &Conv2dArgs::y}) {
+    Conv2dArgs other = base;
+    (other.*one).data = reinterpret_cast<void*>(std::uintptr_t{4096 + kConvAlignment});
+    EXPECT_EQ(ConvProblem(other).key(0, false, true), key);
+    (other.*one).data = reinterpret_cast<void*>(std::uintptr_t{4096 + 8});
+    EXPECT_NE(ConvProblem(other).key(0, false, true), key);
+  }
 }
 
 TEST(PlanCache, MakesEachPlanOnce) {

@@ -1,0 +1,420 @@
+// Convolutions whose windows the tiles read straight from the image: channels last, few channels,
+// f32 and f64. Where a library unfolds the image or wastes lanes on 1 or 8 channels, these run at
+// the speed of the multiplier.
+//
+//   gather:  a row of the small image = windows of R rows of the big one x packed weights
+//   scatter: (a row of the small image x packed weights), its R x S x C products per pixel then added
+//            to the R rows of the big image they fall on
+//   weights: per row, (windows of the big image) transposed x the row of the small one, summed up
+//
+// All in the order (r, s, c), so that a window row of S x C values is one contiguous stretch.
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "weft/core/parallel.h"
+#include "weft/kernels/cpu/heavy_internal.h"
+#include "weft/kernels/cpu/simd_heavy.h"
+
+namespace weft::cpu {
+
+namespace {
+
+using Kind = ConvProblem::Kind;
+
+constexpr std::int64_t kAlign = 16;  // elements: workspace parts start on a cache line
+
+std::int64_t aligned(std::int64_t n) { return (n + kAlign - 1) / kAlign * kAlign; }
+
+/// `total` columns in stretches one tile each; the last may reach beyond `total`.
+struct Stretch {
+  int tile;
+  std::int64_t first, cols;
+  std::vector<std::int64_t> segments;  ///< of the packed weights, for gather
+};
+
+template <class T>
+std::vector<Stretch> cut_columns(std::int64_t total) {
+  const HeavyLoops<T>& loops = heavy_loops<T>();
+  int widest = 0;
+  while (widest + 1 < kMostTiles && loops.tiles[widest + 1].run) ++widest;
+  std::vector<Stretch> stretches;
+  for (std::int64_t at = 0; at < total;) {
+    int tile = loops.best_tile;
+    if (total - at <= loops.tiles[widest].cols) {  // one tile takes the rest: the narrowest that does
+      tile = 0;
+      while (loops.tiles[tile].cols < total - at) ++tile;
+    }
+    stretches.push_back({tile, at, loops.tiles[tile].cols, {}});
+    at += loops.tiles[tile].cols;
+  }
+  return stretches;
+}
+
+/// Strides of an image batch.
+struct Lay {
+  std::int64_t n, c, h, w;
+  explicit Lay(const View& view)
+      : n(view.strides[0]), c(view.strides[1]), h(view.strides[2]), w(view.strides[3]) {}
+};
+
+template <class T>
+class DirectConv final : public ConvPlan {
+ public:
+  static bool fits(const ConvProblem& p) {
+    // Packed weights must stay in the second-level cache, and an image needs work to amortise it.
+    return p.groups == 1 && p.c * p.k * p.r * p.s * std::int64_t{sizeof(T)} <= (1 << 20) &&
+           p.images > 0 && p.ho > 0 && p.wo > 0;
+  }
+
+  explicit DirectConv(const Conv2dArgs& args) : p_(args), window_(p_.r * p_.s * p_.c) {
+    output_format = MemoryFormat::nhwc;
+    big_last_ = is_format(ConvProblem::big(args), MemoryFormat::nhwc);
+    small_last_ = is_format(ConvProblem::small(args), MemoryFormat::nhwc);
+    padded_ = p_.padding[0] != 0 || p_.padding[1] != 0;
+    lines_ = p_.kind != Kind::scatter && (padded_ || !big_last_);
+    line_width_ = lines_ ? p_.w + 2 * p_.padding[1] : p_.w;
+    columns_ = cut_columns<T>(p_.kind == Kind::scatter ? window_ : p_.k);
+    depth_cols_ = columns_.back().first + columns_.back().cols;
+    // Whole tiles of columns, or a copy of the row that has them.
+    small_row_ = p_.kind == Kind::scatter ? !small_last_ : depth_cols_ != p_.k || !small_last_;
+    if (p_.kind == Kind::gather) small_row_ = depth_cols_ != p_.k;
+    make_offsets();
+    block_ = std::min(kBlockRows, p_.ho);
+    // Rows of products overlap in the big image, so a scatter shares out whole images.
+    parts_ = std::min<std::int64_t>(num_threads(), p_.kind == Kind::scatter ? p_.images : p_.images * ((p_.ho + block_ - 1) / block_));
+    lay_out_workspace();
+  }
+
+  void run(const Conv2dArgs& args, void* workspace) const override {
+    T* const space = static_cast<T*>(workspace);
+    T* const weights = space + parts_ * part_elements_;
+    if (p_.kind != Kind::weights) pack_weights(args.w.as<const T>(), weights);
+    if (p_.kind == Kind::gather && p_.bias) {
+      // As many values as the tiles have columns.
+      std::fill_n(weights + window_ * depth_cols_, depth_cols_, T(0));
+      std::copy_n(args.bias.as<const T>(), p_.k, weights + window_ * depth_cols_);
+    }
+    parallel_for(parts_, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t part = begin; part < end; ++part) {
+        T* const mine = space + part * part_elements_;
+        switch (p_.kind) {
+          case Kind::gather: gather(args, part, weights, mine); break;
+          case Kind::scatter: scatter(args, part, weights, mine); break;
+          case Kind::weights: sum_weights(args, part, mine); break;
+        }
+      }
+    });
+    if (p_.kind == Kind::weights) finish_weights(args, space);
+  }
+
+ private:
+  // f(image, first row, rows) over the blocks of rows of a part's share.
+  template <class F>
+  void for_each_block(std::int64_t part, const F& f) const {
+    const std::int64_t per_image = (p_.ho + block_ - 1) / block_, blocks = p_.images * per_image;
+    for (std::int64_t i = blocks * part / parts_; i < blocks * (part + 1) / parts_; ++i) {
+      const std::int64_t first = i % per_image * block_;
+      f(i / per_image, first, std::min(block_, p_.ho - first));
+    }
+  }
+
+  // Where the values of a window lie, relative to its first one, in rows line_width_ wide.
+  void make_offsets() {
+    const std::int64_t line = line_width_ * p_.c;
+    // With windows as rows of a tile: consecutive pixels; their values as segments of steps.
+    const bool whole_rows = p_.dilation[1] == 1;
+    segment_steps_ = whole_rows ? p_.s * p_.c : p_.c;
+    for (std::int64_t r = 0; r < p_.r; ++r) {
+      const std::int64_t row = r * p_.dilation[0] * line;
+      for (std::int64_t s = 0; s < p_.s; ++s) {
+        if (s == 0 || !whole_rows) segments_.push_back(row + s * p_.dilation[1] * p_.c);
+        for (std::int64_t c = 0; c < p_.c; ++c) values_.push_back(row + s * p_.dilation[1] * p_.c + c);
+      }
+    }
+    for (Stretch& stretch : columns_) {
+      for (std::size_t g = 0; g < segments_.size(); ++g) {
+        stretch.segments.push_back(std::int64_t(g) * segment_steps_ * stretch.cols);
+      }
+    }
+    for (std::int64_t i = 0; i < kMostTileRows; ++i) {
+      pixels_[i] = i * (p_.kind == Kind::gather ? p_.stride[1] * p_.c : p_.k);
+    }
+  }
+
+  // Per part: copied lines of the big image, a row of the small one, a row of products, sums.
+  void lay_out_workspace() {
+    const std::int64_t lines = lines_ ? lines_of(block_) * line_width_ * p_.c : 0;
+    const std::int64_t small = small_row_ ? (p_.kind == Kind::weights ? block_ : 1) * p_.wo * (p_.kind == Kind::scatter ? p_.k : depth_cols_) : 0;
+    const std::int64_t products = p_.kind == Kind::scatter ? p_.wo * depth_cols_ : 0;
+    const std::int64_t sums = p_.kind == Kind::weights ? (window_ + 1) * depth_cols_ : 0;
+    small_at_ = aligned(lines);
+    products_at_ = small_at_ + aligned(small);
+    sums_at_ = products_at_ + aligned(products);
+    part_elements_ = sums_at_ + aligned(sums);
+    const std::int64_t packed = p_.kind == Kind::gather    ? (window_ + 1) * depth_cols_
+                                : p_.kind == Kind::scatter ? p_.k * depth_cols_
+                                                           : 0;
+    workspace_bytes = std::size_t(parts_ * part_elements_ + packed) * sizeof(T);
+  }
+
+  // gather: to[stretch][(r,s,c)][column k]; scatter: to[stretch][k][column (r,s,c)].
+  void pack_weights(const T* w, T* to) const {
+    const std::int64_t taps = p_.r * p_.s;
+    const std::int64_t steps = p_.kind == Kind::gather ? window_ : p_.k;
+    const std::int64_t total = p_.kind == Kind::gather ? p_.k : window_;
+    for (const Stretch& stretch : columns_) {
+      for (std::int64_t step = 0; step < steps; ++step) {
+        for (std::int64_t j = 0; j < stretch.cols; ++j, ++to) {
+          const std::int64_t column = stretch.first + j;
+          const std::int64_t value = p_.kind == Kind::gather ? step : column;
+          const std::int64_t k = p_.kind == Kind::gather ? column : step;
+          *to = column < total ? w[(k * p_.c + value % p_.c) * taps + value / p_.c] : T(0);
+        }
+      }
+    }
+  }
+
+  // Rows of the big image that `rows` rows of the small one look at.
+  std::int64_t lines_of(std::int64_t rows) const {
+    return (rows - 1) * p_.stride[0] + (p_.r - 1) * p_.dilation[0] + 1;
+  }
+
+  // Those rows, for `rows` from `oh` on: where they are, or a copy with channels last and zeros for
+  // the padding.
+  const T* window_rows(const T* image, const Lay& lay, std::int64_t oh, std::int64_t rows,
+                       T* lines) const {
+    const std::int64_t top = oh * p_.stride[0] - p_.padding[0];
+    if (!lines_) return image + top * lay.h;
+    const std::int64_t edge = p_.padding[1] * p_.c;
+    T* to = lines;
+    for (std::int64_t h = top; h < top + lines_of(rows); ++h, to += line_width_ * p_.c) {
+      if (h < 0 || h >= p_.h) {
+        std::fill_n(to, line_width_ * p_.c, T(0));
+        continue;
+      }
+      std::fill_n(to, edge, T(0));
+      copy_row(image + h * lay.h, lay, p_.w, p_.c, to + edge, p_.c);
+      std::fill_n(to + edge + p_.w * p_.c, edge, T(0));
+    }
+    return lines;
+  }
+
+  // A row of `width` pixels to channels last, `step` apart; zero beyond the channels.
+  static void copy_row(const T* row, const Lay& lay, std::int64_t width, std::int64_t channels, T* to,
+                       std::int64_t step) {
+    if (lay.c == 1) {
+      heavy_loops<T>().copy_rows(width, channels, to, step, row, lay.w);
+    } else if (lay.w == 1) {
+      heavy_loops<T>().transpose(channels, width, to, step, row, lay.c);
+    } else {
+      for (std::int64_t c = 0; c < channels; ++c) {
+        for (std::int64_t x = 0; x < width; ++x) to[x * step + c] = row[c * lay.c + x * lay.w];
+      }
+    }
+    for (std::int64_t x = 0; x < width && step > channels; ++x) {
+      std::fill_n(to + x * step + channels, step - channels, T(0));
+    }
+  }
+
+  void gather(const Conv2dArgs& args, std::int64_t part, const T* weights, T* mine) const {
+    const Lay big(ConvProblem::big(args)), small(ConvProblem::small(args));
+    const T* const from = ConvProblem::big(args).template as<const T>();
+    T* const to = ConvProblem::small(args).template as<T>();
+    const T* const bias = weights + window_ * depth_cols_;
+    const HeavyLoops<T>& loops = heavy_loops<T>();
+    TileArgs<T> tile;
+    tile.segments = std::int64_t(segments_.size());
+    tile.steps = segment_steps_;
+    tile.a_rows = pixels_;
+    tile.a_segments = segments_.data();
+    tile.a_step = 1;
+    tile.ldc = depth_cols_;
+    for_each_block(part, [&](std::int64_t n, std::int64_t first, std::int64_t rows) {
+      const T* window = window_rows(from + n * big.n, big, first, rows, mine);
+      for (std::int64_t oh = first; oh < first + rows; ++oh, window += p_.stride[0] * line_width_ * p_.c) {
+        T* const final_row = to + n * small.n + oh * small.h;
+        T* const out = small_row_ ? mine + small_at_ : final_row;
+        const T* packed = weights;
+        for (const Stretch& stretch : columns_) {
+          const Tile<T>& kernel = loops.tiles[stretch.tile];
+          tile.b = packed;
+          tile.b_segments = stretch.segments.data();
+          tile.b_step = stretch.cols;
+          tile.start = p_.bias ? bias + stretch.first : nullptr;
+          for (std::int64_t x = 0; x < p_.wo; x += kernel.rows) {
+            tile.rows = std::min<std::int64_t>(kernel.rows, p_.wo - x);
+            tile.a = window + x * p_.stride[1] * p_.c;
+            tile.c = out + x * depth_cols_ + stretch.first;
+            kernel.run(tile);
+          }
+          packed += window_ * stretch.cols;
+        }
+        if (small_row_) loops.copy_rows(p_.wo, p_.k, final_row, small.w, out, depth_cols_);
+      }
+    });
+  }
+
+  void scatter(const Conv2dArgs& args, std::int64_t part, const T* weights, T* mine) const {
+    const Lay big(ConvProblem::big(args)), small(ConvProblem::small(args));
+    const T* const from = ConvProblem::small(args).template as<const T>();
+    T* const to = ConvProblem::big(args).template as<T>();
+    const T* const bias = p_.bias ? args.bias.as<const T>() : nullptr;
+    const HeavyLoops<T>& loops = heavy_loops<T>();
+    T* const products = mine + products_at_;
+    TileArgs<T> tile;
+    tile.steps = p_.k;
+    tile.a_rows = pixels_;
+    tile.a_segments = tile.b_segments = kOneSegment;
+    tile.a_step = 1;
+    tile.ldc = depth_cols_;
+    for (std::int64_t n = p_.images * part / parts_; n < p_.images * (part + 1) / parts_; ++n) {
+      T* const image = to + n * big.n;
+      // nhwc: the image is one run of pixels.
+      if (bias) loops.copy_rows(p_.h * p_.w, p_.c, image, p_.c, bias, 0);
+      else std::memset(image, 0, std::size_t(p_.h * p_.w * p_.c) * sizeof(T));
+      for (std::int64_t oh = 0; oh < p_.ho; ++oh) {
+        const T* row = from + n * small.n + oh * small.h;
+        if (small_row_) {
+          copy_row(row, small, p_.wo, p_.k, mine + small_at_, p_.k);
+          row = mine + small_at_;
+        }
+        const T* packed = weights;
+        for (const Stretch& stretch : columns_) {
+          const Tile<T>& kernel = loops.tiles[stretch.tile];
+          tile.b = packed;
+          tile.b_step = stretch.cols;
+          for (std::int64_t x = 0; x < p_.wo; x += kernel.rows) {
+            tile.rows = std::min<std::int64_t>(kernel.rows, p_.wo - x);
+            tile.a = row + x * p_.k;
+            tile.c = products + x * depth_cols_ + stretch.first;
+            kernel.run(tile);
+          }
+          packed += p_.k * stretch.cols;
+        }
+        add_products(products, image, oh);
+      }
+    }
+  }
+
+  // Product (r,s,c) of pixel x of row oh belongs to channel c of pixel (oh, x) * stride + (r, s).
+  void add_products(const T* products, T* image, std::int64_t oh) const {
+    const HeavyLoops<T>& loops = heavy_loops<T>();
+    for (std::int64_t r = 0; r < p_.r; ++r) {
+      const std::int64_t h = oh * p_.stride[0] - p_.padding[0] + r * p_.dilation[0];
+      if (h < 0 || h >= p_.h) continue;
+      for (std::int64_t s = 0; s < p_.s; ++s) {
+        const std::int64_t shift = s * p_.dilation[1] - p_.padding[1];
+        const std::int64_t first = shift >= 0 ? 0 : (-shift + p_.stride[1] - 1) / p_.stride[1];
+        const std::int64_t room = p_.w - shift;  // x * stride must stay below
+        const std::int64_t last = room <= 0 ? 0 : std::min(p_.wo, (room + p_.stride[1] - 1) / p_.stride[1]);
+        if (first >= last) continue;
+        loops.add_rows(last - first, p_.c, image + (h * p_.w + first * p_.stride[1] + shift) * p_.c,
+                       p_.stride[1] * p_.c, products + first * depth_cols_ + (r * p_.s + s) * p_.c,
+                       depth_cols_);
+      }
+    }
+  }
+
+  // Sums of this part's images: [(r,s,c)][column k], then a row for the bias.
+  void sum_weights(const Conv2dArgs& args, std::int64_t part, T* mine) const {
+    const Lay big(ConvProblem::big(args)), small(ConvProblem::small(args));
+    const T* const windows = ConvProblem::big(args).template as<const T>();
+    const T* const from = ConvProblem::small(args).template as<const T>();
+    const HeavyLoops<T>& loops = heavy_loops<T>();
+    T* const sums = mine + sums_at_;
+    T* const bias_sums = sums + window_ * depth_cols_;
+    std::fill_n(sums, (window_ + 1) * depth_cols_, T(0));
+    // A row of the block is a segment.
+    const std::int64_t row_step = small_row_ ? p_.wo * depth_cols_ : small.h;
+    std::int64_t a_segments[kBlockRows], b_segments[kBlockRows];
+    for (std::int64_t i = 0; i < kBlockRows; ++i) {
+      a_segments[i] = i * p_.stride[0] * line_width_ * p_.c;
+      b_segments[i] = i * row_step;
+    }
+    TileArgs<T> tile;
+    tile.steps = p_.wo;
+    tile.a_segments = a_segments;
+    tile.b_segments = b_segments;
+    tile.a_step = p_.stride[1] * p_.c;
+    tile.b_step = small_row_ ? depth_cols_ : small.w;
+    tile.ldc = depth_cols_;
+    tile.accumulate = true;
+    for_each_block(part, [&](std::int64_t n, std::int64_t first, std::int64_t rows) {
+      tile.segments = rows;
+      tile.a = window_rows(windows + n * big.n, big, first, rows, mine);
+      const T* block = from + n * small.n + first * small.h;
+      if (small_row_) {
+        T* const copy = mine + small_at_;
+        for (std::int64_t i = 0; i < rows; ++i) {
+          copy_row(block + i * small.h, small, p_.wo, p_.k, copy + i * row_step, depth_cols_);
+        }
+        block = copy;
+      }
+      for (const Stretch& stretch : columns_) {
+        const Tile<T>& kernel = loops.tiles[stretch.tile];
+        tile.b = block + stretch.first;
+        for (std::int64_t value = 0; value < window_; value += kernel.rows) {
+          tile.rows = std::min<std::int64_t>(kernel.rows, window_ - value);
+          tile.a_rows = values_.data() + value;
+          tile.c = sums + value * depth_cols_ + stretch.first;
+          kernel.run(tile);
+        }
+      }
+      if (!p_.bias || p_.transposed) return;
+      for (std::int64_t i = 0; i < rows; ++i) {
+        loops.sum_rows(p_.wo, p_.k, block + i * row_step, tile.b_step, bias_sums);
+      }
+    });
+  }
+
+  void finish_weights(const Conv2dArgs& args, const T* space) const {
+    T* const w = args.w.as<T>();
+    const std::int64_t taps = p_.r * p_.s;
+    const auto total = [&](std::int64_t at) {
+      T sum = 0;
+      for (std::int64_t part = 0; part < parts_; ++part) sum += space[part * part_elements_ + sums_at_ + at];
+      return sum;
+    };
+    for (std::int64_t k = 0; k < p_.k; ++k) {
+      for (std::int64_t value = 0; value < window_; ++value) {
+        w[(k * p_.c + value % p_.c) * taps + value / p_.c] = total(value * depth_cols_ + k);
+      }
+    }
+    if (!p_.bias) return;
+    if (p_.transposed) return sum_channels(args.y, args.bias);
+    T* const bias = args.bias.as<T>();
+    for (std::int64_t k = 0; k < p_.k; ++k) bias[k] = total(window_ * depth_cols_ + k);
+  }
+
+  ConvProblem p_;
+  static constexpr std::int64_t kBlockRows = 4;
+
+  std::int64_t window_;  // values of a window: r * s * c
+  bool big_last_ = false, small_last_ = false, padded_ = false;
+  bool lines_ = false;      // rows of the big image are copied before use
+  bool small_row_ = false;  // rows of the small one are
+  std::int64_t line_width_ = 0;
+  std::vector<Stretch> columns_;
+  std::int64_t depth_cols_ = 0;  // columns including what the last tile adds
+  std::int64_t segment_steps_ = 0;
+  std::vector<std::int64_t> segments_, values_;
+  std::int64_t pixels_[kMostTileRows] = {};
+  std::int64_t block_ = 1;  // rows of the small image done together
+  std::int64_t parts_ = 1;
+  std::int64_t small_at_ = 0, products_at_ = 0, sums_at_ = 0, part_elements_ = 0;
+};
+
+}  // namespace
+
+void add_direct_conv(const Conv2dArgs& args, std::vector<Candidate<ConvPlan>>& to) {
+  const ConvProblem problem(args);
+  const auto add = [&]<class T>() {
+    if (!DirectConv<T>::fits(problem)) return;
+    to.push_back({"direct", [args] { return std::make_unique<DirectConv<T>>(args); }});
+  };
+  if (problem.dtype == DType::f32) add.template operator()<float>();
+  if (problem.dtype == DType::f64) add.template operator()<double>();
+}
+
+}  // namespace weft::cpu

@@ -1,0 +1,128 @@
+// What a steady training step costs besides arithmetic: nothing from the heap.
+#include <gtest/gtest.h>
+
+#include "weft/autograd/autograd.h"
+#include "weft/autograd/graph.h"
+#include "weft/autograd/ops.h"
+#include "weft/core/allocator.h"
+#include "weft/core/pool.h"
+#include "weft/tests/core/heap_count.h"
+#include "weft/tests/tensor/tensor_util.h"
+
+namespace weft {
+namespace {
+
+// f64: weft's own kernels, so that oneDNN's allocations are not in the count.
+struct Mlp {
+  Tensor w1 = testing::some({16, 20}, DType::f64, -1, 1, 1).set_requires_grad();
+  Tensor b1 = testing::some({16}, DType::f64, -1, 1, 2).set_requires_grad();
+  Tensor w2 = testing::some({4, 16}, DType::f64, -1, 1, 3).set_requires_grad();
+  Tensor b2 = testing::some({4}, DType::f64, -1, 1, 4).set_requires_grad();
+  Tensor x = testing::some({8, 4, 5}, DType::f64);
+  Tensor target = testing::make({0, 1, 2, 3, 0, 1, 2, 3}, {8}, DType::i64);
+
+  void step() const {
+    const PathScope scope("mlp");
+    const Tensor h = relu(linear(x.flatten(1), w1, b1));
+    const Tensor y = linear(h, w2, b2);
+    const Tensor loss = cross_entropy(y, target) + mse_loss(sigmoid(y), raw::mul(y, 0)) * 0.1;
+    loss.backward();
+  }
+  void zero_grad() const {
+    for (const Tensor& p : {w1, b1, w2, b2}) autograd::zero_grad(p);
+  }
+};
+
+void expect_no_allocation(const Mlp& mlp, int hook_calls_per_step, const int& hook_calls) {
+  for (int i = 0; i < 3; ++i) {
+    mlp.step();
+    mlp.zero_grad();
+  }
+  const int hooks_before = hook_calls;
+  const std::int64_t heap = testing::heap_count();
+  const std::int64_t pool = pool_heap_allocations();
+  const std::int64_t driver = memory_stats(Device()).driver_allocations;
+  for (int i = 0; i < 10; ++i) {
+    mlp.step();
+    mlp.zero_grad();
+  }
+  EXPECT_EQ(testing::heap_count(), heap);
+  EXPECT_EQ(pool_heap_allocations(), pool);
+  EXPECT_EQ(memory_stats(Device()).driver_allocations, driver);
+  EXPECT_EQ(hook_calls, hooks_before + 10 * hook_calls_per_step);
+}
+
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool kSanitized = true;  // the pool hands every object to the heap then
+#elif defined(__has_feature)
+constexpr bool kSanitized = __has_feature(address_sanitizer);
+#else
+constexpr bool kSanitized = false;
+#endif
+
+TEST(CostTest, ASteadyStepAllocatesNothing) {
+  if (kSanitized) GTEST_SKIP() << "not under AddressSanitizer";
+  int calls = 0;
+  expect_no_allocation(Mlp(), 0, calls);
+}
+
+TEST(CostTest, NorWithHooksAndOwnedGradients) {
+  if (kSanitized) GTEST_SKIP() << "not under AddressSanitizer";
+  const Mlp mlp;
+  int calls = 0;
+  std::vector<Tensor> buckets;
+  for (const Tensor& p : {mlp.w1, mlp.b1, mlp.w2, mlp.b2}) {
+    buckets.push_back(zeros_like(p));
+    autograd::set_grad_storage(p, buckets.back());
+    autograd::add_leaf_hook(p, [&calls](const Tensor&) {
+      ++calls;
+      autograd::at_backward_end([] {});
+    });
+  }
+  expect_no_allocation(mlp, 4, calls);
+}
+
+TEST(CostTest, NothingStaysAfterAStep) {
+  const Mlp mlp;
+  mlp.step();
+  mlp.zero_grad();
+  const std::int64_t before = memory_stats(Device()).in_use_bytes;
+  mlp.step();
+  mlp.zero_grad();
+  EXPECT_EQ(memory_stats(Device()).in_use_bytes, before);
+}
+
+// A chain of element-wise operations needs two buffers at a time in backward, whatever its length.
+TEST(CostTest, BackwardFreesAsItGoes) {
+  const Tensor x = testing::some({1024}, DType::f64).set_requires_grad();
+  const auto peak_of = [&](int length) {
+    Tensor y = x;
+    for (int i = 0; i < length; ++i) y = exp(y * 0.5);
+    const Tensor loss = y.sum();
+    y = Tensor();
+    const std::int64_t before = memory_stats(Device()).in_use_bytes;
+    reset_peak_memory(Device());
+    loss.backward();
+    return memory_stats(Device()).peak_in_use_bytes - before;
+  };
+  peak_of(2);
+  autograd::zero_grad(x);
+  const std::int64_t of_short = peak_of(4);
+  autograd::zero_grad(x);
+  EXPECT_EQ(peak_of(40), of_short);
+}
+
+TEST(CostTest, ALongGraphDoesNotPinItsMemory) {
+  const Tensor x = testing::make({1}, {}, DType::f64).set_requires_grad();
+  Tensor y = x;
+  for (int i = 0; i < 100'000; ++i) y = y + x;
+  y.backward();
+  y = Tensor();
+  EXPECT_EQ(x.grad().item<double>(), 100'001);
+  // And the next small one works from fresh tables.
+  (x * 2.0).backward();
+  EXPECT_EQ(x.grad().item<double>(), 100'003);
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,273 @@
+// One backward over several devices, here virtual CPU devices.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+
+#include "weft/autograd/autograd.h"
+#include "weft/autograd/function.h"
+#include "weft/autograd/ops.h"
+#include "weft/tests/core/expect_error.h"
+#include "weft/tests/tensor/tensor_util.h"
+
+namespace weft {
+namespace {
+
+const Device kDevices[] = {Device("cpu:0"), Device("cpu:1"), Device("cpu:2")};
+
+class ThreeDevices : public ::testing::Environment {
+  void SetUp() override { set_host_devices(3); }
+};
+const auto* const environment = ::testing::AddGlobalTestEnvironment(new ThreeDevices);
+
+Tensor value(double v, Device device = {}) { return scalar(v, {DType::f64, device}); }
+Tensor leaf(double v, Device device = {}) { return value(v, device).set_requires_grad(); }
+
+using ThreadId = std::thread::id;
+
+// Records the thread that runs each leaf's hook.
+class Watch {
+ public:
+  void add(const Tensor& x, const std::string& name) {
+    autograd::add_leaf_hook(x, [this, name](const Tensor&) {
+      const std::lock_guard lock(mutex_);
+      threads_[name] = std::this_thread::get_id();
+    });
+  }
+  ThreadId of(const std::string& name) const { return threads_.at(name); }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, ThreadId> threads_;
+};
+
+TEST(CrossDeviceTest, ToRecordsAndMovesGradientsBack) {
+  const Tensor x = leaf(3);
+  const Tensor y = x.to(kDevices[1]);
+  EXPECT_EQ(y.device(), kDevices[1]);
+  (y * y).backward();
+  EXPECT_EQ(x.grad().device(), kDevices[0]);
+  EXPECT_EQ(x.grad().item<double>(), 6);
+}
+
+TEST(CrossDeviceTest, ToDeviceAndDtypeTogether) {
+  const Tensor x = leaf(3);
+  const Tensor y = x.to(kDevices[2], DType::f32);
+  EXPECT_EQ(y.dtype(), DType::f32);
+  (y * 2.0).to(kDevices[1], DType::f64).backward();
+  EXPECT_EQ(x.grad().dtype(), DType::f64);
+  EXPECT_EQ(x.grad().item<double>(), 2);
+}
+
+TEST(CrossDeviceTest, CopyIntoAnotherDevice) {
+  const Tensor x = leaf(3);
+  const Tensor y = value(0, kDevices[1]);
+  y.copy_(x);
+  (y * y).backward();
+  EXPECT_EQ(x.grad().item<double>(), 6);
+}
+
+TEST(CrossDeviceTest, AGradientOnTheWrongDeviceIsRefused) {
+  const Tensor x = leaf(3);
+  EXPECT_WEFT_ERROR(x.backward(value(1, kDevices[1])), Device, "gradient 0 is on cpu:1");
+}
+
+TEST(WorkerTest, OneDeviceStaysInTheCallingThread) {
+  for (const Device device : kDevices) {
+    Watch watch;
+    const Tensor x = leaf(3, device);
+    watch.add(x, "x");
+    (x * x).backward();
+    EXPECT_EQ(watch.of("x"), std::this_thread::get_id());
+  }
+}
+
+TEST(WorkerTest, SeveralDevicesRunOnThreadsOfTheirOwn) {
+  Watch watch;
+  const Tensor a = leaf(2, kDevices[0]), b = leaf(3, kDevices[1]), c = leaf(5, kDevices[2]);
+  watch.add(a, "a");
+  watch.add(b, "b");
+  watch.add(c, "c");
+  std::map<std::string, ThreadId> first;
+  for (int round = 0; round < 3; ++round) {
+    for (const Tensor& x : {a, b, c}) autograd::zero_grad(x);
+    const Tensor h = (a * a).to(kDevices[1]) * b;
+    (h.to(kDevices[2]) * c).backward();
+    EXPECT_EQ(a.grad().item<double>(), 4 * 3 * 5);
+    EXPECT_EQ(b.grad().item<double>(), 4 * 5);
+    EXPECT_EQ(c.grad().item<double>(), 4 * 3);
+    for (const char* name : {"a", "b", "c"}) {
+      EXPECT_NE(watch.of(name), std::this_thread::get_id());
+      if (round == 0) first[name] = watch.of(name);
+      EXPECT_EQ(watch.of(name), first[name]) << name << ": the worker is not persistent";
+    }
+    EXPECT_NE(watch.of("a"), watch.of("b"));
+    EXPECT_NE(watch.of("b"), watch.of("c"));
+  }
+}
+
+TEST(WorkerTest, DevicesWorkAtTheSameTime) {
+  // Each side's hook waits for the other's: one thread alone would never end.
+  const Tensor a = leaf(2, kDevices[0]), b = leaf(3, kDevices[1]);
+  std::atomic<int> arrived{0};
+  const auto meet = [&](const Tensor& grad) {
+    ++arrived;
+    for (int i = 0; arrived < 2 && i < 20'000; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_EQ(arrived, 2);
+    return grad;
+  };
+  const Tensor ya = a * a, yb = b * b;
+  autograd::add_grad_hook(ya, meet);
+  autograd::add_grad_hook(yb, meet);
+  const Tensor outputs[] = {ya, yb};
+  autograd::backward(outputs);
+  EXPECT_EQ(a.grad().item<double>(), 4);
+  EXPECT_EQ(b.grad().item<double>(), 6);
+}
+
+TEST(WorkerTest, TheCallersStateGoesAlong) {
+  const Tensor a = leaf(2, kDevices[0]);
+  const Tensor y = a.to(kDevices[1]) * 1.0;
+  bool seen = false;
+  autograd::add_leaf_hook(a, [&](const Tensor&) {
+    seen = thread_state().deterministic && thread_state().rank == 7 && !thread_state().grad_enabled;
+  });
+  const Scoped deterministic(&ThreadState::deterministic, true);
+  const Scoped rank(&ThreadState::rank, 7);
+  y.backward();
+  EXPECT_TRUE(seen);
+}
+
+TEST(WorkerTest, GradAndPruningOverDevices) {
+  const Tensor a = leaf(2, kDevices[0]), b = leaf(3, kDevices[1]);
+  const Tensor h = a.to(kDevices[1]);
+  const Tensor y = h * b;
+  const Tensor inputs[] = {h, a};
+  const auto g = autograd::grad({&y, 1}, inputs, {}, true);
+  EXPECT_EQ(g[0].item<double>(), 3);
+  EXPECT_EQ(g[1].item<double>(), 3);
+  EXPECT_EQ(g[1].device(), kDevices[0]);
+  EXPECT_FALSE(a.grad().defined());
+  EXPECT_FALSE(b.grad().defined());
+}
+
+// A broadcast parameter: contributions of all devices meet on the first, in the same order always.
+TEST(WorkerTest, ContributionsAddUpInAFixedOrder) {
+  const Tensor w = leaf(1);
+  Tensor losses[3];
+  const double factors[] = {1.0, 1e-16, -1.0};  // the sum depends on the order
+  for (int i = 0; i < 3; ++i) losses[i] = w.to(kDevices[i == 0 ? 1 : i]) * factors[i];
+  for (int round = 0; round < 50; ++round) {
+    autograd::zero_grad(w);
+    autograd::backward(losses, {}, true);
+    // Recorded last comes first: (-1 + 1e-16) + 1.
+    EXPECT_EQ(w.grad().item<double>(), (-1.0 + 1e-16) + 1.0);
+  }
+}
+
+TEST(WorkerTest, LeafHookOnceWithContributionsOfAllDevices) {
+  const Tensor w = leaf(2);
+  std::atomic<int> calls{0};
+  autograd::add_leaf_hook(w, [&](const Tensor& x) {
+    ++calls;
+    EXPECT_EQ(x.grad().item<double>(), 6);
+  });
+  Tensor losses[3];
+  for (int i = 0; i < 3; ++i) losses[i] = w.to(kDevices[i]) * (i + 1.0);
+  autograd::backward(losses);
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(WorkerTest, TheFirstErrorReachesTheCaller) {
+  const Tensor a = leaf(2, kDevices[0]), b = leaf(3, kDevices[1]);
+  auto hook = autograd::add_leaf_hook(b, [](const Tensor&) { throw std::runtime_error("on cpu:1"); });
+  const auto run = [&] {
+    const Tensor outputs[] = {a.to(kDevices[1]) * b, a * 1.0, b.to(kDevices[2]) * 1.0};
+    autograd::backward(outputs);
+  };
+  for (int round = 0; round < 20; ++round) {
+    try {
+      run();
+      ADD_FAILURE() << "no error";
+    } catch (const std::runtime_error& e) {
+      EXPECT_STREQ(e.what(), "on cpu:1");
+    }
+  }
+  hook.remove();
+  autograd::zero_grad(a);
+  autograd::zero_grad(b);
+  run();
+  EXPECT_EQ(a.grad().item<double>(), 4);
+  EXPECT_EQ(b.grad().item<double>(), 3);
+}
+
+TEST(WorkerTest, EndCallbackFromAWorkerRunsInTheCaller) {
+  const Tensor a = leaf(2);
+  std::vector<ThreadId> ends;
+  autograd::add_leaf_hook(a, [&](const Tensor&) {
+    autograd::at_backward_end([&] { ends.push_back(std::this_thread::get_id()); });
+  });
+  (a.to(kDevices[1]) * 1.0).backward();
+  EXPECT_EQ(ends, std::vector<ThreadId>{std::this_thread::get_id()});
+}
+
+// Every worker of the outer backward is busy while the inner one needs workers of all devices.
+TEST(WorkerTest, NestedBackwardsOverAllDevicesDoNotDeadlock) {
+  const Tensor w = leaf(1);
+  std::function<Tensor(int)> make = [&](int depth) {
+    Tensor y = w;
+    for (int d : {1, 2, 0}) {
+      y = y.to(kDevices[d]) * 1.0;
+      if (depth == 0) continue;
+      autograd::add_grad_hook(y, [&make, depth](const Tensor&) {
+        const EnableGrad grad;
+        make(depth - 1).backward();
+        return Tensor();
+      });
+    }
+    return y;
+  };
+  make(2).backward();
+  EXPECT_EQ(w.grad().item<double>(), 1 + 3 + 9);
+}
+
+struct MoveAndScale : autograd::Function<MoveAndScale> {
+  static Tensor forward(autograd::Context& ctx, const Tensor& x, Device device) {
+    ctx.data = x.device();
+    return raw::mul(raw::to(x, device), 2);
+  }
+  static std::vector<Tensor> backward(autograd::Context& ctx, std::span<const Tensor> grads) {
+    return {raw::mul(raw::to(grads[0], std::any_cast<Device>(ctx.data)), 2)};
+  }
+};
+
+TEST(WorkerTest, FunctionsMayCrossDevices) {
+  const Tensor a = leaf(3);
+  const Tensor y = MoveAndScale::apply(a, kDevices[2]);
+  y.backward();
+  EXPECT_EQ(a.grad().item<double>(), 2);
+}
+
+TEST(WorkerTest, SeveralCallersAtOnce) {
+  std::vector<std::thread> callers;
+  for (int t = 0; t < 4; ++t) {
+    callers.emplace_back([] {
+      for (int round = 0; round < 20; ++round) {
+        const Tensor a = leaf(2, kDevices[0]), b = leaf(3, kDevices[1]);
+        const Tensor y = (a * a).to(kDevices[1]) * b;
+        (y.to(kDevices[2]) * 1.0).backward();
+        EXPECT_EQ(a.grad().item<double>(), 12);
+        EXPECT_EQ(b.grad().item<double>(), 4);
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+}
+
+}  // namespace
+}  // namespace weft

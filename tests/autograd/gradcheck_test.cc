@@ -1,0 +1,180 @@
+// Every recorded operation's rule against finite differences, and that no operation is forgotten.
+#include "weft/autograd/gradcheck.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <regex>
+#include <set>
+
+#include "weft/autograd/function.h"
+#include "weft/autograd/ops.h"
+#include "weft/tests/autograd/op_cases.h"
+#include "weft/tests/core/expect_error.h"
+#include "weft/tests/device_param.h"
+#include "weft/tests/tensor/tensor_util.h"
+
+namespace weft {
+namespace {
+
+using testing::OpCase;
+
+constexpr int kAll = -1;
+
+// `only`: the input that requires a gradient, the others being constants; or kAll.
+void check(const OpCase& c, int layout, int only) {
+  std::vector<Tensor> inputs;
+  for (const Tensor& x : c.inputs()) {
+    inputs.push_back(testing::layouts(x)[layout]);
+    const int index = static_cast<int>(inputs.size()) - 1;
+    if (only == kAll || only == index) inputs.back().set_requires_grad();
+  }
+  try {
+    autograd::gradcheck(c.op, c.f, inputs);
+  } catch (const std::exception& e) {
+    ADD_FAILURE() << c.op << " (" << c.variant << "), layout " << layout << ", input "
+                  << (only == kAll ? "all" : std::to_string(only)) << ": " << e.what();
+  }
+}
+
+class GradcheckTest : public testing::DeviceParam {};
+
+TEST_P(GradcheckTest, EveryRuleInEveryLayout) {
+  for (const OpCase& c : testing::op_cases()) {
+    for (int layout : {0, 1, 2}) check(c, layout, kAll);
+  }
+}
+
+// A rule saves and computes what is asked for, in every combination.
+TEST_P(GradcheckTest, EachInputAlone) {
+  for (const OpCase& c : testing::op_cases()) {
+    const int count = static_cast<int>(c.inputs().size());
+    for (int i = 0; count > 1 && i < count; ++i) {
+      if (c.op == "where" && i == 0) continue;  // the condition has no gradient
+      check(c, 0, i);
+    }
+  }
+}
+WEFT_FOR_EACH_DEVICE(GradcheckTest);
+
+// The names that tensor/ops.h declares in weft::raw.
+std::set<std::string> declared_operations() {
+  std::set<std::string> names;
+  std::ifstream header("tensor/ops.h");
+  const std::regex declaration(
+      "^(?:const )?(?:Tensor&?|std::vector<Tensor>|std::pair<Tensor, Tensor>|CrossEntropyResult) "
+      "([a-z0-9_]+)\\(.*");
+  std::smatch match;
+  for (std::string line; std::getline(header, line);) {
+    if (std::regex_match(line, match, declaration)) names.insert(match[1]);
+  }
+#define X(value, name, ...) names.insert(#name);
+  WEFT_UNARY_OPS(X)
+  WEFT_BINARY_OPS(X)
+  WEFT_COMPARE_OPS(X)
+#undef X
+  return names;
+}
+
+TEST(CoverageTest, EachOperationHasARuleOrIsListedWithout) {
+  const std::set<std::string> declared = declared_operations();
+  ASSERT_GT(declared.size(), 90u) << "tensor/ops.h was not read";
+  std::set<std::string> checked;
+  for (const OpCase& c : testing::op_cases()) checked.insert(c.op);
+  for (const std::string& name : declared) {
+    const int places = static_cast<int>(checked.contains(name)) +
+                       static_cast<int>(testing::non_differentiable().contains(name)) +
+                       static_cast<int>(testing::not_recorded().contains(name));
+    EXPECT_EQ(places, 1) << name << " of tensor/ops.h: give it a gradcheck in op_cases.cc, or list "
+                         << "it in non_differentiable()";
+  }
+  for (const auto* list : {&testing::non_differentiable(), &testing::not_recorded(),
+                           static_cast<const std::set<std::string>*>(&checked)}) {
+    for (const std::string& name : *list) {
+      EXPECT_TRUE(declared.contains(name)) << name << " is listed, tensor/ops.h does not have it";
+    }
+  }
+}
+
+TEST(CoverageTest, NonDifferentiableResultsDoNotRequireGradients) {
+  const Tensor x = testing::some({2, 3}, DType::f64).set_requires_grad();
+  EXPECT_FALSE((eq(x, x)).requires_grad());
+  EXPECT_FALSE(lt(x, 1.0).requires_grad());
+  EXPECT_FALSE(logical_not(x).requires_grad());
+  EXPECT_FALSE(all(x).requires_grad());
+  EXPECT_FALSE(any(x).requires_grad());
+  EXPECT_FALSE(argmax(x, 0).requires_grad());
+  EXPECT_FALSE(argmin(x, 0).requires_grad());
+  EXPECT_FALSE(x.to(DType::i64).requires_grad());
+}
+
+struct WrongSquare : autograd::Function<WrongSquare> {
+  static Tensor forward(autograd::Context& ctx, const Tensor& x) {
+    ctx.save_for_backward({x});
+    return square(x);
+  }
+  static std::vector<Tensor> backward(autograd::Context& ctx, std::span<const Tensor> grads) {
+    return {grads[0] * ctx.saved(0) * 3.0};
+  }
+};
+
+TEST(GradcheckErrorTest, NamesOperationInputElementAndBothValues) {
+  const Tensor a = testing::make({1, 2}, {2}, DType::f64);
+  const Tensor x = testing::make({1, 2}, {2}, DType::f64).set_requires_grad();
+  const auto f = [](std::span<const Tensor> in) { return WrongSquare::apply(in[1]); };
+  EXPECT_WEFT_ERROR(autograd::gradcheck("my_square", f, {a, x}), InvalidArgument,
+                    "[my_square] gradcheck: d(output 0, element 0)/d(input 1, element 0): backward "
+                    "gives 3, differences give 2");
+  EXPECT_EQ(testing::values_of(x), (std::vector<double>{1, 2}));
+}
+
+TEST(GradcheckErrorTest, RefusesWhatItCannotCheck) {
+  const auto f = [](std::span<const Tensor> in) { return square(in[0]); };
+  const Tensor x = testing::some({2}, DType::f32).set_requires_grad();
+  EXPECT_WEFT_ERROR(autograd::gradcheck("square", f, {x}), Dtype, "need f64");
+  EXPECT_WEFT_ERROR(autograd::gradcheck("square", f, {testing::some({2}, DType::f64)}),
+                    InvalidArgument, "no input requires a gradient");
+}
+
+TEST(RuleTest, NormHasNoGradientAtZero) {
+  const Tensor x = zeros({3}, DType::f64).set_requires_grad();
+  norm(x).backward();
+  EXPECT_TENSOR(x.grad(), {3}, {0, 0, 0});
+}
+
+TEST(RuleTest, TiesShareTheGradientOfAnExtreme) {
+  const Tensor x = testing::make({1, 4, 4, 2}, {4}, DType::f64).set_requires_grad();
+  max(x).backward();
+  EXPECT_TENSOR(x.grad(), {4}, {0, 0.5, 0.5, 0});
+  const Tensor y = testing::make({2, 3}, {2}, DType::f64).set_requires_grad();
+  maximum(y, 2.0).sum().backward();
+  EXPECT_TENSOR(y.grad(), {2}, {0.5, 1});
+}
+
+TEST(RuleTest, GradientsHaveTheOperandsDtype) {
+  const Tensor a = testing::some({2, 3}, DType::f32).set_requires_grad();
+  const Tensor b = testing::some({3}, DType::f64).set_requires_grad();
+  const Tensor c = testing::some({2, 3}, DType::bf16).set_requires_grad();
+  (add(a, b) * b - c).sum().backward();
+  EXPECT_EQ(a.grad().dtype(), DType::f32);
+  EXPECT_EQ(b.grad().dtype(), DType::f64);
+  EXPECT_EQ(c.grad().dtype(), DType::bf16);
+  EXPECT_TENSOR(c.grad(), ({2, 3}), {-1, -1, -1, -1, -1, -1});
+
+  const Tensor d = testing::make({1, 2}, {2}, DType::f64).set_requires_grad();
+  (d.to(DType::f32) * 3.0).sum().backward();
+  EXPECT_EQ(d.grad().dtype(), DType::f64);
+  EXPECT_TENSOR(d.grad(), {2}, {3, 3});
+  const Tensor e = testing::make({5}, {1}, DType::f32).set_requires_grad();
+  cat({e, testing::make({1}, {1}, DType::f64)}).sum().backward();
+  EXPECT_EQ(e.grad().dtype(), DType::f32);
+}
+
+TEST(RuleTest, CrossEntropyOfImagesChecksItsTarget) {
+  const Tensor x = testing::some({2, 3, 2, 2}, DType::f64).set_requires_grad();
+  EXPECT_WEFT_ERROR(cross_entropy(x, zeros({2, 2, 3}, DType::i64)), Shape,
+                    "target: got [2,2,3], logits [2,3,2,2] need [2,2,2]");
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,266 @@
+// In-place methods, views of the tape's tensors, and relu into its operand.
+#include <gtest/gtest.h>
+
+#include "weft/autograd/autograd.h"
+#include "weft/autograd/gradcheck.h"
+#include "weft/autograd/ops.h"
+#include "weft/tests/core/expect_error.h"
+#include "weft/tests/tensor/tensor_util.h"
+
+namespace weft {
+namespace {
+
+using autograd::gradcheck;
+using testing::make;
+using testing::some;
+
+Tensor leaf(const std::vector<double>& values, const Shape& shape) {
+  return make(values, shape, DType::f64).set_requires_grad();
+}
+
+// f writes into a clone of x[0].
+template <class F>
+void check(const char* name, F f, const Shape& a, const Shape& b) {
+  const auto apply = [&f](std::span<const Tensor> x) {
+    const Tensor y = x[0].clone();
+    f(y, x[1]);
+    return y * y;
+  };
+  gradcheck(name, std::function<Tensor(std::span<const Tensor>)>(apply),
+            {some(a, DType::f64, 0.5, 3, 1).set_requires_grad(),
+             some(b, DType::f64, 0.5, 3, 2).set_requires_grad()});
+}
+
+TEST(InPlaceTest, Rules) {
+  for (const auto& [a, b] : std::vector<std::pair<Shape, Shape>>{
+           {{2, 3}, {2, 3}}, {{2, 3}, {3}}, {{2, 3}, {}}, {{}, {}}, {{1}, {1}}, {{0, 2}, {2}}}) {
+    check("add_", [](const Tensor& y, const Tensor& b) { y.add_(b); }, a, b);
+    check("add_", [](const Tensor& y, const Tensor& b) { y.add_(b, -2.5); }, a, b);
+    check("sub_", [](const Tensor& y, const Tensor& b) { y.sub_(b); }, a, b);
+    check("mul_", [](const Tensor& y, const Tensor& b) { y.mul_(b); }, a, b);
+    check("div_", [](const Tensor& y, const Tensor& b) { y.div_(b); }, a, b);
+    check("copy_", [](const Tensor& y, const Tensor& b) { y.copy_(b); }, a, b);
+    check("operators", [](const Tensor& y, const Tensor& b) {
+      y += b;
+      y *= b;
+      y -= b;
+      y /= b;
+    }, a, b);
+    check("mul_", [](const Tensor& y, const Tensor& b) { y.mul_(-2).add_(b); }, a, b);
+    check("fill_", [](const Tensor& y, const Tensor& b) { y.fill_(2).add_(b); }, a, b);
+    check("zero_", [](const Tensor& y, const Tensor& b) { y.zero_().add_(b); }, a, b);
+  }
+  check("with itself", [](const Tensor& y, const Tensor&) { y.mul_(y).add_(y); }, {2}, {2});
+  check("divided by itself", [](const Tensor& y, const Tensor&) { y.div_(y).add_(y); }, {2}, {2});
+}
+
+TEST(InPlaceTest, TheHandleGetsANewHistory) {
+  const Tensor x = leaf({1, 2}, {2}), w = leaf({3, 4}, {2});
+  const Tensor y = x * 2.0;
+  const Tensor& returned = y.mul_(w);
+  EXPECT_TRUE(returned.same(y));
+  EXPECT_TENSOR(y, {2}, {6, 16});
+  y.sum().backward();
+  EXPECT_TENSOR(x.grad(), {2}, {6, 8});
+  EXPECT_TENSOR(w.grad(), {2}, {2, 4});
+}
+
+TEST(InPlaceTest, APlainTensorJoinsTheTape) {
+  const Tensor w = leaf({3, 4}, {2});
+  const Tensor sum = zeros({2}, DType::f64);
+  for (int i = 1; i <= 3; ++i) sum.add_(w, i);
+  EXPECT_TRUE(sum.requires_grad());
+  sum.sum().backward();
+  EXPECT_TENSOR(w.grad(), {2}, {6, 6});
+}
+
+TEST(InPlaceTest, PlainTensorsStayPlain) {
+  const Tensor a = make({1, 2}, {2}), b = make({3, 4}, {2});
+  a.add_(b).mul_(2).sub_(b).div_(b).copy_(b).fill_(1).zero_();
+  EXPECT_FALSE(a.requires_grad());
+  EXPECT_EQ(a.impl()->autograd, nullptr);
+}
+
+TEST(InPlaceTest, MixedDtypes) {
+  const Tensor w = some({2}, DType::f32).set_requires_grad();
+  const Tensor y = zeros({2}, DType::f64);
+  y.add_(w).mul_(w);
+  y.sum().backward();
+  EXPECT_EQ(w.grad().dtype(), DType::f32);
+  const Tensor counts = zeros({2}, DType::i64);
+  counts.copy_(w);  // no gradient through integers
+  EXPECT_FALSE(counts.requires_grad());
+}
+
+TEST(InPlaceTest, RefusesALeafThatRequiresAGradient) {
+  const Tensor w = leaf({3, 4}, {2});
+  EXPECT_WEFT_ERROR(w.add_(w), InvalidArgument, "[add_] writes into a leaf that requires a gradient");
+  EXPECT_WEFT_ERROR(w.mul_(2), InvalidArgument, "do it under NoGrad");
+  EXPECT_WEFT_ERROR(w.zero_(), InvalidArgument, "[zero_]");
+  EXPECT_TENSOR(w, {2}, {3, 4});
+  const NoGrad no_grad;
+  w.mul_(2);
+  EXPECT_TENSOR(w, {2}, {6, 8});
+  EXPECT_TRUE(w.is_leaf());
+}
+
+TEST(InPlaceTest, AFailedWriteChangesNothing) {
+  const Tensor x = leaf({1, 2}, {2});
+  const Tensor y = x * 2.0;
+  EXPECT_THROW(y.add_(make({1, 2, 3}, {3}, DType::f64)), Error);
+  EXPECT_THROW(y.mul_(leaf({1, 2, 3}, {3})), Error);
+  y.sum().backward();
+  EXPECT_TENSOR(x.grad(), {2}, {2, 2});
+}
+
+TEST(InPlaceTest, SavedTensorsAreWatched) {
+  const Tensor x = leaf({1, 2}, {2});
+  const Tensor h = x * 2.0;
+  const Tensor y = square(h);
+  h.add_(x);
+  EXPECT_WEFT_ERROR(y.sum().backward(), InvalidArgument, "[square]");
+}
+
+// --- Views -------------------------------------------------------------------------------------------
+
+TEST(ViewTest, WritingThroughAViewOfTheTapeIsRefused) {
+  const Tensor x = leaf({1, 2}, {2});
+  const Tensor y = x * 2.0;
+  EXPECT_WEFT_ERROR(y[0].mul_(3), Unsupported, "[mul_] writes through a view of a tensor on the tape");
+  EXPECT_WEFT_ERROR(x[0].mul_(3), Unsupported, "where, cat or stack");
+  EXPECT_WEFT_ERROR(y.reshape({2, 1})[0].zero_(), Unsupported, "view");
+  EXPECT_WEFT_ERROR(chunk(y, 2)[0].zero_(), Unsupported, "view");
+  y.clone()[0].detach().mul_(3);  // not on the tape
+}
+
+// Its other handles would not learn of w.
+TEST(ViewTest, WritingTheTapeIntoSharedPlainMemoryIsRefused) {
+  const Tensor w = leaf({3, 4}, {2});
+  const Tensor buffer = zeros({2, 2}, DType::f64);
+  EXPECT_WEFT_ERROR(buffer[0].copy_(w), Unsupported, "memory that other tensors share");
+  EXPECT_TENSOR(buffer, ({2, 2}), {0, 0, 0, 0});
+  buffer[0].copy_(w.detach());
+  EXPECT_TENSOR(buffer, ({2, 2}), {3, 4, 0, 0});
+}
+
+TEST(ViewTest, AViewFromBeforeAChangeIsStale) {
+  const Tensor x = leaf({1, 2}, {2});
+  const Tensor y = x * 2.0;
+  const Tensor before = y[0];
+  const Tensor of_view = before.reshape({1});
+  y.mul_(x);
+  EXPECT_WEFT_ERROR(before * 2.0, Unsupported, "take the view again");
+  EXPECT_WEFT_ERROR(of_view * 2.0, Unsupported, "take the view again");
+  EXPECT_WEFT_ERROR(before.backward(), Unsupported, "take the view again");
+  (y[0] * 2.0).backward();
+  EXPECT_TENSOR(x.grad(), {2}, {8, 0});
+}
+
+TEST(ViewTest, ViewsOfLeavesSurviveAnUpdateWithoutTape) {
+  const Tensor w = leaf({1, 2}, {2});
+  const Tensor view = w.reshape({2, 1});
+  {
+    const NoGrad no_grad;
+    w.mul_(2);
+  }
+  view.sum().backward();
+  EXPECT_TENSOR(w.grad(), {2}, {1, 1});
+}
+
+TEST(ViewTest, NothingToDoGivesTheSameTensor) {
+  const Tensor x = leaf({1, 2}, {2});
+  EXPECT_TRUE(x.contiguous().same(x));
+  EXPECT_TRUE(x.to(DType::f64).same(x));
+  EXPECT_TRUE(x.to(x.device()).same(x));
+  EXPECT_TRUE(x.is_leaf());
+}
+
+// A view does not keep its base's memory when it copied.
+TEST(ViewTest, AReshapeThatCopiesIsNoView) {
+  const Tensor x = some({2, 3}, DType::f64).set_requires_grad();
+  const Tensor y = (x * 1.0).t().reshape({6});
+  y.mul_(2);
+  y.sum().backward();
+  EXPECT_TENSOR(x.grad(), ({2, 3}), {2, 2, 2, 2, 2, 2});
+}
+
+// --- relu into its operand -----------------------------------------------------------------------------
+
+TEST(ReluTest, InPlaceOfATemporary) {
+  const Tensor x = leaf({-1, 2}, {2});
+  Tensor h = x * 2.0;
+  const void* address = h.raw_data();
+  const Tensor y = relu(std::move(h));
+  EXPECT_EQ(y.raw_data(), address);
+  EXPECT_TENSOR(y, {2}, {0, 4});
+  y.sum().backward();
+  EXPECT_TENSOR(x.grad(), {2}, {0, 2});
+}
+
+TEST(ReluTest, InPlaceWithoutTape) {
+  Tensor h = make({-1, 2}, {2});
+  const void* address = h.raw_data();
+  EXPECT_EQ(relu(std::move(h)).raw_data(), address);
+  const Tensor x = leaf({-1, 2}, {2});
+  Tensor k = x * 2.0;
+  const NoGrad no_grad;
+  const Tensor y = relu(std::move(k));
+  EXPECT_FALSE(y.requires_grad());
+  EXPECT_TENSOR(y, {2}, {0, 4});
+}
+
+template <class Use>
+void expect_copy(const Tensor& value, Use use) {
+  Tensor h = value;
+  const std::vector<double> before = testing::values_of(value);
+  const Tensor y = relu(std::move(h));
+  EXPECT_NE(y.raw_data(), value.raw_data());
+  EXPECT_EQ(testing::values_of(value), before);
+  use(y);
+}
+
+TEST(ReluTest, NotWhenSomebodyElseHoldsIt) {
+  const Tensor x = leaf({-1, 2}, {2});
+  expect_copy(x * 2.0, [](const Tensor&) {});  // a second handle
+
+  Tensor h = x * 2.0;
+  const Tensor detached = h.detach();  // a second view of the memory
+  const Tensor y = relu(std::move(h));
+  EXPECT_TENSOR(detached, {2}, {-2, 4});
+
+  Tensor leaf_itself = leaf({-1, 2}, {2});
+  const Tensor of_leaf = relu(std::move(leaf_itself));
+  EXPECT_TENSOR(of_leaf, {2}, {0, 2});
+
+  std::vector<double> host{-1, 2};
+  const Tensor of_host = relu(borrow(std::span(host), {2}));
+  EXPECT_EQ(host, (std::vector<double>{-1, 2}));
+  EXPECT_TENSOR(of_host, {2}, {0, 2});
+}
+
+TEST(ReluTest, NotWhenTheTapeNeedsIt) {
+  const Tensor x = leaf({-1, 2}, {2});
+  relu(tanh(x)).sum().backward();  // tanh's rule needs its output
+  const double t = std::tanh(2.0);
+  EXPECT_NEAR(x.grad().to_vector<double>()[1], 1 - t * t, 1e-12);
+
+  const Tensor w = leaf({1, 1}, {2});
+  Tensor h = x * w;
+  const Tensor s = square(h);  // saved h
+  const Tensor y = relu(std::move(h));
+  autograd::zero_grad(x);
+  (s + y).sum().backward();
+  EXPECT_TENSOR(x.grad(), {2}, {-2, 5});
+}
+
+TEST(ReluTest, OfAViewCopies) {
+  const Tensor x = leaf({-1, 2}, {2});
+  const Tensor h = x * 2.0;
+  const Tensor y = relu(h.reshape({2, 1}));
+  EXPECT_TENSOR(h, {2}, {-2, 4});
+  y.sum().backward();
+  EXPECT_TENSOR(x.grad(), {2}, {0, 2});
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,344 @@
+#include "weft/tests/autograd/op_cases.h"
+
+#include <algorithm>
+
+#include "weft/autograd/ops.h"
+#include "weft/tests/tensor/tensor_util.h"
+
+namespace weft::testing {
+
+namespace {
+
+using Inputs = std::span<const Tensor>;
+using One = std::function<Tensor(Inputs)>;
+using Many = std::function<std::vector<Tensor>(Inputs)>;
+
+struct Range {
+  double low = -3;
+  double high = 3;
+};
+
+class List {
+ public:
+  // All inputs are random f64 of the given shapes.
+  void add(const std::string& op, const std::vector<Shape>& shapes, One f, Range range = {}) {
+    std::string variant;
+    for (const Shape& shape : shapes) variant += to_string(shape);
+    add(op, variant, shapes, std::move(f), range);
+  }
+  void add(const std::string& op, const std::string& variant, const std::vector<Shape>& shapes,
+           One f, Range range = {}) {
+    add_from(op, variant, [shapes, range] {
+      std::vector<Tensor> inputs;
+      for (const Shape& shape : shapes) {
+        inputs.push_back(
+            some(shape, DType::f64, range.low, range.high, 10 + inputs.size()));
+      }
+      return inputs;
+    }, std::move(f));
+  }
+  void add_from(const std::string& op, const std::string& variant,
+                std::function<std::vector<Tensor>()> inputs, One f) {
+    add_many(op, variant, std::move(inputs),
+             [f = std::move(f)](Inputs x) { return std::vector<Tensor>{f(x)}; });
+  }
+  void add_many(const std::string& op, const std::string& variant,
+                std::function<std::vector<Tensor>()> inputs, Many f) {
+    cases.push_back({op, variant, std::move(inputs), std::move(f)});
+  }
+
+  std::vector<OpCase> cases;
+};
+
+Tensor random(const Shape& shape, std::uint64_t seed = 1) {
+  return some(shape, DType::f64, -3, 3, seed);
+}
+
+// All elements differ by at least 0.1, in no particular order.
+Tensor distinct(const Shape& shape) {
+  const std::int64_t n = numel(shape);
+  std::vector<double> values;
+  for (std::int64_t i = 0; i < n; ++i) values.push_back(0.1 * static_cast<double>(i * 37 % 101 - 50));
+  return make(values, shape, DType::f64);
+}
+
+Tensor indices(const std::vector<double>& values, const Shape& shape) {
+  return make(values, shape, DType::i64);
+}
+
+void add_elementwise(List& list) {
+#define X(value, name, functor, integers, low, high)                                      \
+  for (const Shape& shape : {Shape{2, 3}, Shape{}, Shape{1}, Shape{1, 3, 1}, Shape{0, 3}}) { \
+    list.add(#name, {shape}, [](Inputs x) { return weft::name(x[0]); }, {low, high});     \
+  }
+  WEFT_UNARY_OPS(X)
+#undef X
+  list.add("relu", "of a temporary", {{2, 3}},
+           [](Inputs x) { return weft::relu(x[0] * 1.0); }, {0.1, 3});
+  list.add("relu", "negative", {{2, 3}}, [](Inputs x) { return weft::relu(x[0]); }, {-3, -0.1});
+  list.add("abs", "negative", {{2, 3}}, [](Inputs x) { return weft::abs(x[0]); }, {-3, -0.1});
+
+#define X(value, name, functor, integers, low, high)                                            \
+  for (const auto& [a, b] : std::vector<std::pair<Shape, Shape>>{                               \
+           {{2, 3}, {2, 3}}, {{2, 3}, {3}}, {{3}, {2, 3}}, {{2, 1}, {1, 3}}, {{}, {2, 2}},      \
+           {{2}, {}}, {{}, {}}, {{1}, {1}}, {{0, 3}, {3}}, {{0}, {0}}}) {                       \
+    list.add(#name, {a, b}, [](Inputs x) { return weft::name(x[0], x[1]); }, {low, high});      \
+  }                                                                                             \
+  list.add(#name, "with a number", {{2, 3}}, [](Inputs x) { return weft::name(x[0], 1.7); },    \
+           {low, high});
+  WEFT_BINARY_OPS(X)
+#undef X
+  list.add("add", "with itself", {{2, 2}}, [](Inputs x) { return add(x[0], x[0]); });
+  list.add("mul", "with itself", {{2, 2}}, [](Inputs x) { return mul(x[0], x[0]); });
+  list.add("pow", "square of a negative", {{3}}, [](Inputs x) { return pow(x[0], 2.0); }, {-3, -1});
+  list.add("sub", "number first", {{2, 3}}, [](Inputs x) { return sub(1.5, x[0]); });
+  list.add("div", "number first", {{2, 3}}, [](Inputs x) { return div(1.5, x[0]); }, {0.5, 3});
+  list.add("div", "by a power of two", {{2, 3}}, [](Inputs x) { return div(x[0], 4.0); });
+  list.add("clamp", "inside", {{2, 3}}, [](Inputs x) { return clamp(x[0], -4, 4); });
+  list.add("clamp", "outside", {{2, 3}}, [](Inputs x) { return clamp(x[0], -0.5, 0.5); }, {1, 3});
+  list.add("clamp", "empty", {{0}}, [](Inputs x) { return clamp(x[0], -0.5, 0.5); });
+
+  for (const auto& [c, a, b] : std::vector<std::array<Shape, 3>>{
+           {{{2, 3}, {2, 3}, {2, 3}}}, {{{3}, {2, 1}, {}}}, {{{2, 1}, {3}, {2, 3}}}, {{{0}, {0}, {1}}}}) {
+    list.add_from("where", to_string(c) + to_string(a) + to_string(b), [c, a, b]() -> std::vector<Tensor> {
+      return {make(some_values(numel(c), -1, 1), c, DType::f64), random(a, 2), random(b, 3)};
+    }, [](Inputs x) { return where(raw::gt(x[0].detach(), 0.0), x[1], x[2]); });
+  }
+}
+
+void add_views(List& list) {
+  const auto view = [&list](const char* op, const char* variant, const Shape& shape, auto f) {
+    list.add(op, variant, {shape}, [f](Inputs x) { return f(x[0]); });
+  };
+  view("reshape", "matrix", {2, 6}, [](const Tensor& x) { return x.reshape({3, -1}); });
+  view("reshape", "0-dim", {1}, [](const Tensor& x) { return x.reshape({}); });
+  view("reshape", "empty", {0, 3}, [](const Tensor& x) { return x.reshape({3, 0}); });
+  view("flatten", "all", {2, 3}, [](const Tensor& x) { return x.flatten(); });
+  view("flatten", "some", {2, 3, 2}, [](const Tensor& x) { return x.flatten(1); });
+  view("flatten", "0-dim", {}, [](const Tensor& x) { return x.flatten(); });
+  view("unflatten", "", {2, 6}, [](const Tensor& x) { return x.unflatten(1, {2, 3}); });
+  view("transpose", "", {2, 3, 2}, [](const Tensor& x) { return x.transpose(0, -1); });
+  view("transpose", "t", {2, 3}, [](const Tensor& x) { return x.t(); });
+  view("permute", "cycle", {2, 3, 1}, [](const Tensor& x) { return x.permute({2, 0, 1}); });
+  view("permute", "negative", {2, 3, 4}, [](const Tensor& x) { return x.permute({-1, 0, 1}); });
+  view("permute", "0-dim", {}, [](const Tensor& x) { return x.permute({}); });
+  view("slice", "step", {5, 2}, [](const Tensor& x) { return x.slice(0, 1, 5, 2); });
+  view("slice", "negative", {2, 5}, [](const Tensor& x) { return x.slice(-1, -4, -1); });
+  view("slice", "clamped", {2, 3}, [](const Tensor& x) { return x.slice(1, 1, 100); });
+  view("slice", "empty", {2, 3}, [](const Tensor& x) { return x.slice(1, 2, 2); });
+  view("select", "", {2, 3}, [](const Tensor& x) { return x.select(1, 1); });
+  view("select", "negative", {2, 3}, [](const Tensor& x) { return x.select(-1, -1); });
+  view("select", "1-D", {3}, [](const Tensor& x) { return x[2]; });
+  view("narrow", "", {2, 5}, [](const Tensor& x) { return x.narrow(1, 1, 3); });
+  view("narrow", "negative", {2, 5}, [](const Tensor& x) { return x.narrow(1, -2, 2); });
+  view("squeeze", "all", {1, 2, 1}, [](const Tensor& x) { return x.squeeze(); });
+  view("squeeze", "one", {1, 2, 1}, [](const Tensor& x) { return x.squeeze(0); });
+  view("squeeze", "nothing", {2}, [](const Tensor& x) { return x.squeeze(0); });
+  view("unsqueeze", "", {2, 3}, [](const Tensor& x) { return x.unsqueeze(1); });
+  view("unsqueeze", "0-dim", {}, [](const Tensor& x) { return x.unsqueeze(0); });
+  view("expand", "", {2, 1}, [](const Tensor& x) { return x.expand({3, -1, 4}); });
+  view("expand", "0-dim", {}, [](const Tensor& x) { return x.expand({2, 2}); });
+  view("expand", "to nothing", {1, 3}, [](const Tensor& x) { return x.expand({0, 3}); });
+  view("contiguous", "of a transpose", {2, 3}, [](const Tensor& x) { return x.t().contiguous(); });
+  view("clone", "", {2, 3}, [](const Tensor& x) { return x.clone(); });
+  view("clone", "empty", {0, 3}, [](const Tensor& x) { return x.clone(); });
+  view("to", "dtype", {2, 3}, [](const Tensor& x) {
+    // Differences through f32 would be too coarse; RuleTest has the conversion.
+    return x.to(DType::f64).to(x.device());
+  });
+
+  const auto pieces = [&list](const char* op, const char* variant, const Shape& shape, auto f) {
+    list.add_many(op, variant, [shape] { return std::vector<Tensor>{random(shape)}; },
+                  [f](Inputs x) { return f(x[0]); });
+  };
+  pieces("chunk", "uneven", {5, 2}, [](const Tensor& x) { return chunk(x, 2); });
+  pieces("chunk", "one", {2, 2}, [](const Tensor& x) { return chunk(x, 1, -1); });
+  pieces("split", "size", {2, 5}, [](const Tensor& x) { return split(x, 2, 1); });
+  pieces("split", "sizes", {2, 5}, [](const Tensor& x) { return split(x, Dims{1, 0, 4}, 1); });
+  pieces("split", "one used", {2, 4}, [](const Tensor& x) {
+    return std::vector<Tensor>{split(x, 2, 1)[1]};
+  });
+  list.add("cat", {{2, 3}, {1, 3}, {0, 3}}, [](Inputs x) { return cat(x, 0); });
+  list.add("cat", "negative dim", {{2, 1}, {2, 2}}, [](Inputs x) { return cat(x, -1); });
+  list.add("cat", "many", {{1}, {2}, {1}, {1}, {1}, {2}}, [](Inputs x) { return cat(x); });
+  list.add("cat", "twice the same", {{2}}, [](Inputs x) { return cat({x[0], x[0]}); });
+  list.add("stack", {{2, 3}, {2, 3}}, [](Inputs x) { return stack(x, 1); });
+  list.add("stack", "0-dim", {{}, {}, {}, {}, {}}, [](Inputs x) { return stack(x); });
+}
+
+void add_reductions(List& list) {
+  const auto reduce = [&list](const char* op, auto f, Range range = {}, bool of_nothing = true) {
+    list.add(op, "all", {{2, 3}}, [f](Inputs x) { return f(x[0], Dims{}, false); }, range);
+    list.add(op, "0-dim", {{}}, [f](Inputs x) { return f(x[0], Dims{}, false); }, range);
+    list.add(op, "one", {{2, 3}}, [f](Inputs x) { return f(x[0], Dims{0}, false); }, range);
+    list.add(op, "negative", {{2, 3}}, [f](Inputs x) { return f(x[0], Dims{-1}, true); }, range);
+    list.add(op, "two", {{2, 3, 2}}, [f](Inputs x) { return f(x[0], Dims{2, 0}, false); }, range);
+    list.add(op, "size 1", {{1, 2}}, [f](Inputs x) { return f(x[0], Dims{0}, false); }, range);
+    list.add(op, "of none", {{0, 2}}, [f](Inputs x) { return f(x[0], Dims{1}, false); }, range);
+    if (!of_nothing) return;
+    list.add(op, "nothing", {{0, 2}}, [f](Inputs x) { return f(x[0], Dims{0}, false); }, range);
+  };
+  reduce("sum", [](auto&&... a) { return sum(a...); });
+  reduce("mean", [](auto&&... a) { return mean(a...); });
+  reduce("prod", [](auto&&... a) { return prod(a...); });
+  reduce("norm", [](auto&&... a) { return norm(a...); }, {0.5, 3});
+  // The order of differences is stable; of nothing there is no maximum.
+  reduce("max", [](const Tensor& x, const Dims& d, bool k) { return max(x, d, k); }, {}, false);
+  reduce("min", [](const Tensor& x, const Dims& d, bool k) { return min(x, d, k); }, {}, false);
+  const auto zeros_in_product = [&list](const char* variant, std::vector<double> values) {
+    list.add_from("prod", variant, [values]() -> std::vector<Tensor> {
+      return {make(values, {2, 3}, DType::f64)};
+    }, [](Inputs x) { return prod(x[0], {1}); });
+  };
+  zeros_in_product("one zero", {2, 0, 3, 1, 2, 3});
+  zeros_in_product("two zeros", {2, 0, 0, 1, 0, 3});
+  for (const double correction : {0.0, 1.0}) {
+    const std::string suffix = " correction " + std::to_string(static_cast<int>(correction));
+    list.add("var", "all" + suffix, {{2, 3}},
+             [correction](Inputs x) { return var(x[0], {}, correction); });
+    list.add("var", "one" + suffix, {{2, 3}},
+             [correction](Inputs x) { return var(x[0], {1}, correction, true); });
+    list.add("var", "two" + suffix, {{2, 3, 2}},
+             [correction](Inputs x) { return var(x[0], {0, -1}, correction); });
+  }
+  list.add("var", "size 1", {{1, 2}}, [](Inputs x) { return var(x[0], {0}, 0); });
+
+  list.add("index_select", "repeated", {{3, 2}}, [](Inputs x) {
+    return index_select(x[0], 0, indices({2, 0, 2, 2}, {4}));
+  });
+  list.add("index_select", "columns", {{2, 3}}, [](Inputs x) {
+    return index_select(x[0], -1, indices({1}, {1}));
+  });
+  list.add("index_select", "none", {{3, 2}}, [](Inputs x) {
+    return index_select(x[0], 0, indices({}, {0}));
+  });
+  list.add("gather", "", {{2, 3}}, [](Inputs x) {
+    return gather(x[0], 1, indices({0, 0, 2, 1}, {2, 2}));
+  });
+  list.add("gather", "rows", {{3, 2}}, [](Inputs x) {
+    return gather(x[0], 0, indices({2, 0}, {1, 2}));
+  });
+}
+
+void add_products(List& list) {
+  for (const auto& [a, b] : std::vector<std::pair<Shape, Shape>>{
+           {{2, 3}, {3, 4}}, {{1, 1}, {1, 1}}, {{2, 2, 3}, {2, 3, 2}}, {{2, 2, 3}, {3, 2}},
+           {{2, 3}, {2, 3, 2}}, {{1, 2, 3}, {2, 3, 1}}, {{2, 1, 2, 3}, {2, 3, 1}}, {{2, 0}, {0, 3}},
+           {{0, 3}, {3, 2}}, {{0, 2, 3}, {3, 2}}, {{2, 3}, {3, 0}}}) {
+    list.add("matmul", {a, b}, [](Inputs x) { return matmul(x[0], x[1]); });
+  }
+  for (const Shape& x : {Shape{4, 3}, Shape{2, 2, 3}, Shape{1, 3}, Shape{3}, Shape{0, 3}}) {
+    list.add("linear", {x, {2, 3}, {2}}, [](Inputs t) { return linear(t[0], t[1], t[2]); });
+    list.add("linear", {x, {2, 3}}, [](Inputs t) { return linear(t[0], t[1]); });
+  }
+}
+
+void add_images(List& list) {
+  struct Conv {
+    const char* variant;
+    Shape x, w;
+    Conv2dParams params;
+  };
+  const Conv convs[] = {
+      {"plain", {2, 2, 4, 5}, {3, 2, 3, 2}, {}},
+      {"1x1", {1, 3, 2, 2}, {2, 3, 1, 1}, {}},
+      {"stride, padding", {1, 2, 5, 4}, {2, 2, 3, 3}, {.stride = {2, 1}, .padding = {1, 2}}},
+      {"dilation", {1, 1, 6, 5}, {2, 1, 2, 3}, {.padding = {0, 1}, .dilation = {2, 2}}},
+      {"groups", {2, 4, 3, 3}, {4, 2, 2, 2}, {.groups = 2}},
+      {"depthwise", {1, 3, 4, 4}, {3, 1, 3, 3}, {.padding = {1, 1}, .groups = 3}},
+      {"empty batch", {0, 2, 4, 4}, {3, 2, 3, 3}, {}},
+  };
+  for (const Conv& c : convs) {
+    list.add("conv2d", c.variant, {c.x, c.w, {c.w[0]}},
+             [p = c.params](Inputs t) { return conv2d(t[0], t[1], t[2], p); });
+  }
+  list.add("conv2d", "no bias", {{1, 2, 3, 3}, {2, 2, 2, 2}},
+           [](Inputs t) { return conv2d(t[0], t[1]); });
+  // Transposed: w is [C,K/groups,R,S].
+  const Conv transposed[] = {
+      {"transposed", {2, 2, 3, 3}, {2, 3, 2, 3}, {}},
+      {"transposed, stride, output_padding", {1, 2, 3, 2}, {2, 1, 3, 3},
+       {.stride = {2, 2}, .padding = {1, 0}, .output_padding = {1, 0}}},
+      {"transposed, groups, dilation", {1, 4, 3, 3}, {4, 1, 2, 2}, {.dilation = {2, 1}, .groups = 2}},
+      {"transposed, empty batch", {0, 2, 3, 3}, {2, 3, 2, 2}, {}},
+  };
+  for (const Conv& c : transposed) {
+    list.add("conv2d", c.variant, {c.x, c.w, {c.w[1] * c.params.groups}},
+             [p = c.params](Inputs t) { return conv_transpose2d(t[0], t[1], t[2], p); });
+  }
+
+  const auto pool = [&list](const char* variant, const Shape& shape, const Pool2dParams& params) {
+    list.add_from("max_pool2d", variant, [shape] { return std::vector<Tensor>{distinct(shape)}; },
+             [params](Inputs x) { return max_pool2d(x[0], params); });
+  };
+  pool("2x2", {2, 2, 4, 4}, {.kernel = {2, 2}, .stride = {2, 2}});
+  pool("overlapping", {1, 1, 5, 4}, {.kernel = {3, 2}, .stride = {1, 1}, .padding = {1, 0}});
+  pool("ceil", {1, 1, 5, 5}, {.kernel = {2, 2}, .stride = {2, 2}, .ceil_mode = true});
+  pool("dilation", {1, 2, 5, 5}, {.kernel = {2, 2}, .stride = {1, 2}, .dilation = {2, 1}});
+  pool("empty batch", {0, 2, 4, 4}, {.kernel = {2, 2}, .stride = {2, 2}});
+}
+
+void add_losses(List& list) {
+  for (const Reduction reduction : {Reduction::none, Reduction::mean, Reduction::sum}) {
+    const std::string r = reduction == Reduction::none   ? "none"
+                          : reduction == Reduction::mean ? "mean"
+                                                         : "sum";
+    const auto ce = [&](const std::string& variant, const Shape& logits, const Shape& target,
+                        const std::vector<double>& classes, CrossEntropyParams params) {
+      params.reduction = reduction;
+      list.add("cross_entropy", r + " " + variant, {logits}, [=](Inputs x) {
+        return cross_entropy(x[0], indices(classes, target), params);
+      });
+    };
+    ce("", {3, 4}, {3}, {1, 0, 3}, {});
+    ce("size 1", {1, 1}, {1}, {0}, {});
+    ce("ignored", {3, 4}, {3}, {1, -100, 3}, {});
+    ce("own ignore_index", {3, 4}, {3}, {1, 2, 2}, {.ignore_index = 2});
+    ce("smoothing", {3, 4}, {3}, {1, -100, 3}, {.label_smoothing = 0.1});
+    ce("image", {2, 3, 2, 2}, {2, 2, 2}, {0, 1, 2, 0, 2, 1, -100, 0}, {});
+    if (reduction != Reduction::mean) ce("empty", {0, 3}, {0}, {}, {});
+
+    for (const Shape& shape : {Shape{2, 3}, Shape{}, Shape{1}, Shape{0, 2}}) {
+      if (numel(shape) == 0 && reduction == Reduction::mean) continue;  // 0 / 0
+      list.add("mse_loss", r + " " + to_string(shape), {shape, shape},
+               [=](Inputs x) { return mse_loss(x[0], x[1], reduction); });
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<OpCase> op_cases() {
+  List list;
+  add_elementwise(list);
+  add_views(list);
+  add_reductions(list);
+  add_products(list);
+  add_images(list);
+  add_losses(list);
+  return std::move(list.cases);
+}
+
+const std::set<std::string>& non_differentiable() {
+  static const std::set<std::string> names = {
+#define X(value, name, ...) #name,
+      WEFT_COMPARE_OPS(X)
+#undef X
+          "logical_not",
+      "all", "any", "argmax", "argmin", "one_hot"};
+  return names;
+}
+
+const std::set<std::string>& not_recorded() {
+  static const std::set<std::string> names = {
+      "unary", "binary", "compare", "reduce",                         // generic forms
+      "unary_backward", "binary_backward", "sum_to", "conv2d_backward_data",
+      "conv2d_backward_weights", "max_pool2d_backward", "cross_entropy_backward",
+      "mse_loss_backward",                                            // parts of rules
+      "unary_", "binary_", "add_scaled_", "mul_", "add_", "fill_", "zero_", "copy_", "uniform_",
+      "normal_", "bernoulli_", "index_add_", "scatter_add_",          // inplace_test has the methods
+      "alias"};
+  return names;
+}
+
+}  // namespace weft::testing

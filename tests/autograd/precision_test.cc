@@ -1,0 +1,196 @@
+// The f32 and bf16 kernels that train, forward and backward, against f64.
+//
+// A sum of n products, in any order, computed with unit roundoff u, is off by at most
+// gamma(n) sum |a||b|, gamma(n) = n u / (1 - n u). The sum of absolute values is the same operation,
+// in f64, of absolute values; so the reference run gives the bound element by element.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "weft/autograd/autograd.h"
+#include "weft/autograd/ops.h"
+#include "weft/tests/device_param.h"
+#include "weft/tests/tensor/tensor_util.h"
+
+namespace weft {
+namespace {
+
+using testing::make;
+
+constexpr double kHalfUlpF32 = 0x1p-24;
+constexpr double kHalfUlpBf16 = 0x1p-8;
+
+using Op = std::function<Tensor(std::span<const Tensor>)>;
+
+struct Case {
+  std::string name;
+  std::vector<Tensor> inputs;  // f64, values that bf16 holds
+  std::vector<double> terms;   // how many products make up an element: of y, then of each dL/dinput
+  Op op;
+  // Where a bf16 kernel rounds on the way: the sum before the bias is added, the running sum of a
+  // gradient that lies in memory as bf16.
+  int bf16_roundings = 0;
+};
+
+struct Results {
+  std::vector<Tensor> tensors;  // y, then the gradients
+};
+
+Results run(const Case& c, DType dtype, bool absolute) {
+  std::vector<Tensor> inputs;
+  for (const Tensor& x : c.inputs) {
+    const Tensor value = absolute ? raw::abs(x) : x;
+    inputs.push_back(raw::clone(raw::to(value, dtype)).set_requires_grad());
+  }
+  const Tensor y = c.op(inputs);
+  Tensor gradient = testing::some(y.shape(), DType::bf16, -1, 1, 99);
+  if (absolute) gradient = raw::abs(gradient);
+  gradient = raw::to(gradient, dtype);
+  Results results{{y.detach()}};
+  for (Tensor& g : autograd::grad({&y, 1}, inputs, {&gradient, 1})) {
+    results.tensors.push_back(std::move(g));
+  }
+  return results;
+}
+
+// elementwise false: the bound of the whole tensor for each element, times `slack`. For algorithms
+// that mix elements (Winograd), whose error is no longer that of each sum alone.
+void compare(const Case& c, DType dtype, bool elementwise, double slack) {
+  const Results got = run(c, dtype, false);
+  const Results want = run(c, DType::f64, false);
+  const Results sizes = run(c, DType::f64, true);
+  for (std::size_t k = 0; k < got.tensors.size(); ++k) {
+    ASSERT_EQ(got.tensors[k].dtype(), dtype);
+    ASSERT_EQ(got.tensors[k].shape(), want.tensors[k].shape());
+    const auto a = testing::values_of(got.tensors[k]);
+    const auto b = testing::values_of(want.tensors[k]);
+    const auto size = testing::values_of(sizes.tensors[k]);
+    // Two more operations than terms: bias, and the scale of a mean.
+    const double n = c.terms[k] + 2;
+    const double gamma = n * kHalfUlpF32 / (1 - n * kHalfUlpF32);
+    const double largest = size.empty() ? 0 : *std::max_element(size.begin(), size.end());
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      double bound = gamma * (elementwise ? size[i] : slack * largest);
+      if (dtype == DType::bf16) {
+        bound = bound * (1 + kHalfUlpBf16) +
+                kHalfUlpBf16 * (std::abs(b[i]) + c.bf16_roundings * size[i]);
+      }
+      ASSERT_LE(std::abs(a[i] - b[i]), bound + 1e-37)
+          << c.name << ", " << dtype << ", " << (k == 0 ? "forward" : "gradient ")
+          << (k == 0 ? "" : std::to_string(k - 1)) << ", element " << i << " of " << a.size()
+          << ": got " << a[i] << ", want " << b[i];
+    }
+  }
+}
+
+Tensor values(const Shape& shape, std::uint64_t seed) {
+  return raw::to(testing::some(shape, DType::bf16, -1, 1, seed), DType::f64);
+}
+
+Case conv(const std::string& name, const Shape& x, const Shape& w, Conv2dParams params) {
+  const std::int64_t k = params.transposed ? w[1] * params.groups : w[0];
+  Case c{name, {values(x, 1), values(w, 2), values({k}, 3)}, {}, [params](auto t) {
+           return params.transposed ? conv_transpose2d(t[0], t[1], t[2], params)
+                                    : conv2d(t[0], t[1], t[2], params);
+         }};
+  const double window = static_cast<double>(w[2] * w[3]);
+  const Shape y = c.op(c.inputs).shape();
+  const double positions =
+      static_cast<double>(std::max(y[2] * y[3], x[2] * x[3]) * x[0]);
+  const double in = static_cast<double>(x[1] / params.groups);
+  const double out = static_cast<double>(k / params.groups);
+  c.terms = {in * window, out * window, positions, positions};
+  if (params.transposed) c.bf16_roundings = 1;
+  return c;
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> list;
+  list.push_back(conv("conv 3x3", {4, 8, 14, 14}, {16, 8, 3, 3}, {}));
+  list.push_back(conv("conv 3x3 one channel", {8, 1, 28, 28}, {8, 1, 3, 3}, {}));
+  list.push_back(conv("conv padded, strided", {2, 16, 13, 15}, {24, 16, 3, 3},
+                      {.stride = {2, 2}, .padding = {1, 1}}));
+  list.push_back(conv("conv 5x5 dilated", {2, 3, 17, 17}, {7, 3, 5, 5}, {.dilation = {2, 2}}));
+  list.push_back(conv("conv groups", {2, 12, 9, 9}, {8, 3, 3, 3}, {.groups = 4}));
+  list.push_back(conv("conv 1x1", {2, 32, 7, 7}, {16, 32, 1, 1}, {}));
+  list.push_back(conv("transposed 3x3", {4, 16, 12, 12}, {16, 8, 3, 3}, {.transposed = true}));
+  list.push_back(conv("transposed strided", {2, 8, 7, 7}, {8, 4, 3, 3},
+                      {.stride = {2, 2}, .padding = {1, 1}, .output_padding = {1, 1},
+                       .transposed = true}));
+  list.push_back({"linear", {values({32, 784}, 1), values({100, 784}, 2), values({100}, 3)},
+                  {784, 100, 32, 32}, [](auto t) { return linear(t[0], t[1], t[2]); }});
+  list.push_back({"linear tails", {values({5, 67}, 1), values({13, 67}, 2)}, {67, 13, 5},
+                  [](auto t) { return linear(t[0], t[1]); }});
+  list.push_back({"matmul", {values({33, 65}, 1), values({65, 17}, 2)}, {65, 17, 33},
+                  [](auto t) { return matmul(t[0], t[1]); }});
+  list.push_back({"matmul batched", {values({3, 9, 20}, 1), values({3, 20, 11}, 2)}, {20, 11, 9},
+                  [](auto t) { return matmul(t[0], t[1]); }});
+  list.push_back({"matmul broadcast", {values({3, 9, 20}, 1), values({20, 11}, 2)}, {20, 11, 27},
+                  [](auto t) { return matmul(t[0], t[1]); }});
+  list.push_back({"max_pool2d", {values({2, 3, 12, 12}, 1)}, {1, 4}, [](auto t) {
+                    return max_pool2d(t[0], {.kernel = {3, 3}, .stride = {2, 2}});
+                  }, 3});
+  return list;
+}
+
+class PrecisionTest : public testing::DeviceParam {};
+
+TEST_P(PrecisionTest, F32WithFixedKernels) {
+  const Scoped deterministic(&ThreadState::deterministic, true);
+  for (const Case& c : cases()) compare(c, DType::f32, true, 1);
+}
+
+// Whatever the timing picks. 20 covers the growth of Winograd F(4x4, 3x3)'s transforms.
+TEST_P(PrecisionTest, F32WithTimedKernels) {
+  for (const Case& c : cases()) compare(c, DType::f32, false, 20);
+}
+
+TEST_P(PrecisionTest, Bf16) {
+  const Scoped deterministic(&ThreadState::deterministic, true);
+  for (const Case& c : cases()) {
+    try {
+      compare(c, DType::bf16, true, 1);
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::Unsupported) throw;
+    }
+  }
+}
+
+// Losses are not sums of products: relative to f64, with the rounding of a handful of operations on
+// values of the size of the largest logit, and of a pairwise sum.
+TEST_P(PrecisionTest, Losses) {
+  const Tensor logits = values({64, 10}, 1) * 8.0;
+  const Tensor target = raw::to(raw::mul(raw::abs(values({64}, 2)), 9.0), DType::i64);
+  const auto run_loss = [&](DType dtype, auto loss) {
+    const Tensor x = raw::clone(raw::to(logits, dtype)).set_requires_grad();
+    const Tensor y = loss(x);
+    y.backward();
+    std::vector<double> result = testing::values_of(x.grad());
+    result.push_back(y.template item<double>());
+    return result;
+  };
+  const auto check = [&](const char* name, double scale, auto loss) {
+    const auto want = run_loss(DType::f64, loss);
+    const auto got = run_loss(DType::f32, loss);
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      const double size = i + 1 == want.size() ? scale * 64 : scale;
+      EXPECT_NEAR(got[i], want[i], 40 * kHalfUlpF32 * std::max(size, std::abs(want[i])))
+          << name << ", element " << i;
+    }
+  };
+  for (const double smoothing : {0.0, 0.1}) {
+    check("cross_entropy", 1.0 / 64, [&](const Tensor& x) {
+      return cross_entropy(x, target, {.label_smoothing = smoothing});
+    });
+  }
+  const Tensor other = values({64, 10}, 5);
+  check("mse_loss", 1.0 / 64, [&](const Tensor& x) {
+    return mse_loss(x, raw::to(other, x.dtype()));
+  });
+}
+
+WEFT_FOR_EACH_DEVICE(PrecisionTest);
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,186 @@
+// Copies, conversions, masks and comparisons: all exact.
+#include "weft/tests/kernels/targets.h"
+
+namespace weft::testing {
+namespace {
+
+class Copy : public TargetTest {
+ protected:
+  void check(DType from, DType to, const Layout& l, double low, double high) {
+    SCOPED_TRACE(std::string(to_string(from)) + " to " + to_string(to) + ", " + l.name);
+    Buffer x(device(), from, l.shape, l.strides[1]);
+    x.set(values_for(from, numel(l.shape), low, high, 3));
+    Buffer y(device(), to, l.shape, l.strides[0]);
+    kernels().elementwise.copy(stream, x.view(), y.view());
+    std::vector<double> want = x.values();
+    for (double& v : want) v = converted(to, v);
+    expect_equal(y.values(), want);
+  }
+
+  // Float to integer cuts off; to bool asks for != 0; to a narrower float rounds.
+  static double converted(DType to, double v) {
+    if (to == DType::boolean) return v != 0;
+    return rounded(to, v);
+  }
+};
+WEFT_ON_EVERY_TARGET(Copy);
+
+TEST_P(Copy, EveryLayout) {
+  for (const Layout& l : layouts()) {
+    for (const DType dtype : kAllDTypes) check(dtype, dtype, l, -100, 100);
+    check(DType::u8, DType::f32, l, 0, 256);
+    check(DType::f32, DType::bf16, l, -100, 100);
+    check(DType::bf16, DType::f32, l, -100, 100);
+  }
+}
+
+TEST_P(Copy, EveryPairOfTypes) {
+  for (const Layout& l : {layouts()[6], layouts()[13], layouts()[14]}) {
+    for (const DType from : kAllDTypes) {
+      for (const DType to : kAllDTypes) {
+        // u8 holds no negative numbers.
+        check(from, to, l, to == DType::u8 ? 0 : -100, 100);
+      }
+    }
+  }
+}
+
+// Layout changes go through tiles of 8 and 64: lengths around their multiples, and short ones.
+TEST_P(Copy, Transposed) {
+  for (const DType dtype : {DType::u8, DType::bf16, DType::f32, DType::f64}) {
+    for (const std::int64_t rows : {3, 4, 7, 8, 9, 63, 64, 65, 130}) {
+      for (const std::int64_t cols : {3, 4, 8, 15, 64, 71, 300}) {
+        const Layout l{"rows x cols", {rows, cols}, {{cols, 1}, {1, rows}, {}, {}}};
+        check(dtype, dtype, l, -100, 100);
+        const Layout padded{"padded", {rows, cols}, {{cols + 3, 1}, {1, rows + 5}, {}, {}}};
+        check(dtype, dtype, padded, -100, 100);
+      }
+    }
+  }
+}
+
+TEST_P(Copy, BetweenImageLayouts) {
+  for (const Shape& image : {Shape{2, 3, 28, 28}, Shape{5, 8, 26, 26}, Shape{1, 64, 7, 9},
+                            Shape{9, 1, 5, 5}, Shape{4, 100, 1, 1}, Shape{0, 3, 4, 4}}) {
+    const Strides nchw = contiguous_strides(image), nhwc = channels_last_strides(image);
+    check(DType::f32, DType::f32, {"to nhwc", image, {nhwc, nchw, {}, {}}}, -9, 9);
+    check(DType::f32, DType::f32, {"to nchw", image, {nchw, nhwc, {}, {}}}, -9, 9);
+    check(DType::f64, DType::f64, {"to nhwc", image, {nhwc, nchw, {}, {}}}, -9, 9);
+    check(DType::u8, DType::f32, {"to nhwc", image, {nhwc, nchw, {}, {}}}, 0, 256);
+  }
+}
+
+TEST_P(Copy, NaNStaysNaN) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const double inf = std::numeric_limits<double>::infinity();
+  const std::vector<double> v(67, nan), w{inf, -inf, nan, 0, 1};
+  for (const DType from : kFloating) {
+    for (const DType to : kFloating) {
+      const Buffer x(device(), from, {67}, v), z(device(), from, {5}, w);
+      Buffer y(device(), to, {67}), u(device(), to, {5});
+      kernels().elementwise.copy(stream, x.view(), y.view());
+      kernels().elementwise.copy(stream, z.view(), u.view());
+      expect_equal(y.values(), v);
+      expect_equal(u.values(), w);
+    }
+  }
+}
+
+TEST_P(Copy, Fill) {
+  for (const Layout& l : layouts()) {
+    for (const DType dtype : kAllDTypes) {
+      SCOPED_TRACE(std::string(to_string(dtype)) + " " + l.name);
+      Buffer y(device(), dtype, l.shape, l.strides[0]);
+      kernels().elementwise.fill(stream, 3.3, y.view());
+      expect_equal(y.values(), std::vector<double>(static_cast<std::size_t>(numel(l.shape)),
+                                                   converted(dtype, 3.3)));
+    }
+  }
+}
+
+TEST_P(Copy, Where) {
+  for (const Layout& l : layouts()) {
+    for (const DType dtype : kAllDTypes) {
+      SCOPED_TRACE(std::string(to_string(dtype)) + " " + l.name);
+      Buffer condition(device(), DType::boolean, l.shape, l.strides[1]);
+      condition.set(values_for(DType::boolean, numel(l.shape), 0, 2, 5));
+      Buffer a(device(), dtype, l.shape, l.strides[2]), b(device(), dtype, l.shape, l.strides[3]);
+      a.set(values_for(dtype, numel(l.shape), -9, 9, 6));
+      b.set(values_for(dtype, numel(l.shape), -9, 9, 7));
+      Buffer y(device(), dtype, l.shape, l.strides[0]);
+      kernels().elementwise.where(stream, condition.view(), a.view(), b.view(), y.view());
+      std::vector<double> want = b.values();
+      const std::vector<double> takes = condition.values(), from = a.values();
+      for (std::size_t i = 0; i < want.size(); ++i) {
+        if (takes[i] != 0) want[i] = from[i];
+      }
+      expect_equal(y.values(), want);
+    }
+  }
+}
+
+TEST_P(Copy, EveryComparison) {
+  for (const Layout& l : layouts()) {
+    for (const DType dtype : kAllDTypes) {
+      SCOPED_TRACE(std::string(to_string(dtype)) + " " + l.name);
+      // Few different values, so that equal pairs occur; zeros for the logical operations.
+      Buffer u(device(), dtype, l.shape, l.strides[1]), v(device(), dtype, l.shape, l.strides[2]);
+      u.set(rounded(DType::i32, values_for(dtype, numel(l.shape), -2, 3, 6)));
+      v.set(rounded(DType::i32, values_for(dtype, numel(l.shape), -2, 3, 8)));
+      const std::vector<double> us = u.values(), vs = v.values();
+      std::vector<double> want(us.size());
+#define X(value, name, expression)                                                           \
+  {                                                                                          \
+    SCOPED_TRACE(#name);                                                                     \
+    for (std::size_t i = 0; i < us.size(); ++i) {                                            \
+      const double a = us[i], b = vs[i];                                                     \
+      want[i] = (expression);                                                                \
+    }                                                                                        \
+    Buffer y(device(), DType::boolean, l.shape, l.strides[0]);                               \
+    kernels().elementwise.compare(stream, CompareOp::value, u.view(), v.view(), y.view());   \
+    expect_equal(y.values(), want);                                                          \
+  }
+      WEFT_COMPARE_OPS(X)
+#undef X
+    }
+  }
+}
+
+TEST_P(Copy, NaNComparesFalseExceptNotEqual) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const Buffer a(device(), DType::f32, {2}, std::vector<double>{nan, 1});
+  const Buffer b(device(), DType::f32, {2}, std::vector<double>{nan, nan});
+  Buffer y(device(), DType::boolean, {2});
+  for (const CompareOp op : {CompareOp::eq, CompareOp::lt, CompareOp::le, CompareOp::gt, CompareOp::ge}) {
+    kernels().elementwise.compare(stream, op, a.view(), b.view(), y.view());
+    expect_equal(y.values(), {0, 0});
+  }
+  kernels().elementwise.compare(stream, CompareOp::ne, a.view(), b.view(), y.view());
+  expect_equal(y.values(), {1, 1});
+}
+
+TEST_P(Copy, Arange) {
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::i64, DType::i32, DType::u8}) {
+    for (const std::int64_t n : {0, 1, 17, 40000}) {
+      for (const std::int64_t stride : {1, 3}) {
+        SCOPED_TRACE(std::string(to_string(dtype)) + " " + std::to_string(n));
+        // Integers up to 120 are exact in every dtype.
+        const double step = n <= 17 ? 7 : 0;
+        Buffer y(device(), dtype, {n}, Strides{stride});
+        kernels().elementwise.arange(stream, 1, step, y.view());
+        std::vector<double> want;
+        for (std::int64_t i = 0; i < n; ++i) want.push_back(1 + step * static_cast<double>(i));
+        expect_equal(y.values(), want);
+      }
+    }
+  }
+  Buffer y(device(), DType::f64, {40000});
+  kernels().elementwise.arange(stream, -1, 0.25, y.view());
+  EXPECT_EQ(y.values()[39999], -1 + 0.25 * 39999);
+  Buffer big(device(), DType::i64, {40000});
+  kernels().elementwise.arange(stream, 5, 3, big.view());
+  EXPECT_EQ(big.values()[39999], 5 + 3 * 39999);
+}
+
+}  // namespace
+}  // namespace weft::testing

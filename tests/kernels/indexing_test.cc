@@ -1,0 +1,221 @@
+// Selecting and adding at positions, against loops over all coordinates.
+#include "weft/tests/kernels/targets.h"
+
+namespace weft::testing {
+namespace {
+
+std::vector<double> random_index(std::int64_t n, std::int64_t bound, std::uint64_t seed) {
+  std::vector<double> v = random_values(n, 0, static_cast<double>(bound), seed);
+  for (double& x : v) x = std::floor(x);
+  return v;
+}
+
+/// Coordinates of the i-th element in row-major order.
+Dims coordinates(std::int64_t i, const Shape& shape) {
+  Dims at = Dims::filled(shape.size(), 0);
+  for (int d = shape.size() - 1; d >= 0; --d) {
+    at[d] = i % shape[d];
+    i /= shape[d];
+  }
+  return at;
+}
+
+std::size_t position(const Dims& at, const Shape& shape) {
+  std::int64_t i = 0;
+  for (int d = 0; d < shape.size(); ++d) i = i * shape[d] + at[d];
+  return static_cast<std::size_t>(i);
+}
+
+struct IndexCase {
+  Shape shape;
+  Strides strides;
+  int dim;
+};
+
+const std::vector<IndexCase>& index_cases() {
+  static const std::vector<IndexCase> all{
+      {{5}, {1}, 0},
+      {{5}, {3}, 0},
+      {{6, 7}, {7, 1}, 0},
+      {{6, 7}, {7, 1}, 1},
+      {{6, 7}, {1, 6}, 0},
+      {{6, 7}, {1, 6}, 1},
+      {{6, 7}, {20, 2}, 1},
+      {{4, 5, 6}, {30, 6, 1}, 1},
+      {{4, 5, 6}, {1, 4, 20}, 1},
+      {{4, 5, 6}, {0, 6, 1}, 1},
+      {{3, 0}, {1, 1}, 0},
+      {{3, 4, 5, 6}, {120, 1, 24, 4}, 0},  // channels last
+      {{60, 28, 30}, {840, 30, 1}, 0},
+      {{60, 700}, {700, 1}, 1},
+  };
+  return all;
+}
+
+class Indexing : public TargetTest {};
+WEFT_ON_EVERY_TARGET(Indexing);
+
+TEST_P(Indexing, IndexSelect) {
+  for (const IndexCase& c : index_cases()) {
+    for (const DType dtype : kAllDTypes) {
+      for (const std::int64_t k : {0, 1, 9, 70}) {
+        SCOPED_TRACE(to_string(c.shape) + " dim " + std::to_string(c.dim) + " " + to_string(dtype));
+        Buffer x(device(), dtype, c.shape, c.strides);
+        x.set(values_for(dtype, numel(c.shape), -9, 9, 4));
+        const std::vector<double> from = x.values();
+        const std::vector<double> order = random_index(k, c.shape[c.dim], 5);
+        const Buffer index(device(), DType::i64, {k}, Strides{2}, order);
+        Shape out = c.shape;
+        out[c.dim] = k;
+        std::vector<double> want;
+        for (std::int64_t i = 0; i < numel(out); ++i) {
+          Dims at = coordinates(i, out);
+          at[c.dim] = static_cast<std::int64_t>(order[static_cast<std::size_t>(at[c.dim])]);
+          want.push_back(from[position(at, c.shape)]);
+        }
+        for (const bool reversed : {false, true}) {
+          Strides strides = contiguous_strides(out);
+          if (reversed) {
+            std::int64_t step = 1;
+            for (int d = 0; d < out.size(); ++d) {
+              strides[d] = step;
+              step *= std::max<std::int64_t>(out[d], 1);
+            }
+          }
+          Buffer y(device(), dtype, out, strides);
+          kernels().indexing.index_select(stream, x.view(), c.dim, index.view(), y.view());
+          expect_equal(y.values(), want);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Indexing, IndexAdd) {
+  for (const IndexCase& c : index_cases()) {
+    if (std::find(c.strides.begin(), c.strides.end(), 0) != c.strides.end()) continue;
+    for (const DType dtype : kAllDTypes) {
+      for (const std::int64_t k : {0, 1, 9, 70}) {
+        SCOPED_TRACE(to_string(c.shape) + " dim " + std::to_string(c.dim) + " " + to_string(dtype));
+        // Sums of small integers are exact in every dtype but bf16 beyond 256, and u8 wraps at 256:
+        // 70 times 1 plus 3 stays below.
+        std::vector<double> before = values_for(dtype, numel(c.shape), 0, 3, 4);
+        for (double& v : before) v = std::floor(v);
+        Shape from = c.shape;
+        from[c.dim] = k;
+        std::vector<double> added = values_for(dtype, numel(from), 0, 2, 6);
+        for (double& v : added) v = std::floor(v);
+        const std::vector<double> order = random_index(k, c.shape[c.dim], 5);
+        std::vector<double> want = before;
+        for (std::int64_t i = 0; i < numel(from); ++i) {
+          Dims at = coordinates(i, from);
+          at[c.dim] = static_cast<std::int64_t>(order[static_cast<std::size_t>(at[c.dim])]);
+          double& to = want[position(at, c.shape)];
+          to += added[static_cast<std::size_t>(i)];
+          if (dtype == DType::boolean) to = to != 0;
+        }
+        const Buffer index(device(), DType::i64, {k}, order), x(device(), dtype, from, added);
+        Buffer y(device(), dtype, c.shape, c.strides, before);
+        kernels().indexing.index_add(stream, x.view(), c.dim, index.view(), y.view());
+        expect_equal(y.values(), want);
+      }
+    }
+  }
+}
+
+TEST_P(Indexing, GatherAndScatterAdd) {
+  for (const IndexCase& c : index_cases()) {
+    if (numel(c.shape) == 0) continue;
+    for (const DType dtype : kAllDTypes) {
+      for (const std::int64_t k : {0, 1, 11}) {
+        // The index may be shorter than x in the other dimensions.
+        Shape out = c.shape;
+        for (std::int64_t& d : out) d = (d + 1) / 2;
+        out[c.dim] = k;
+        SCOPED_TRACE(to_string(c.shape) + " dim " + std::to_string(c.dim) + " " + to_string(dtype));
+        const std::vector<double> picks = random_index(numel(out), c.shape[c.dim], 8);
+        const Buffer index(device(), DType::i64, out, picks);
+        Buffer x(device(), dtype, c.shape, c.strides);
+        x.set(values_for(dtype, numel(c.shape), 0, 3, 4));
+        const std::vector<double> from = x.values();
+        std::vector<double> want;
+        for (std::int64_t i = 0; i < numel(out); ++i) {
+          Dims at = coordinates(i, out);
+          at[c.dim] = static_cast<std::int64_t>(picks[static_cast<std::size_t>(i)]);
+          want.push_back(from[position(at, c.shape)]);
+        }
+        Buffer y(device(), dtype, out);
+        kernels().indexing.gather(stream, x.view(), c.dim, index.view(), y.view());
+        expect_equal(y.values(), want);
+
+        if (std::find(c.strides.begin(), c.strides.end(), 0) != c.strides.end()) continue;
+        std::vector<double> added = values_for(dtype, numel(out), 0, 2, 6);
+        for (double& v : added) v = std::floor(v);
+        std::vector<double> sums(static_cast<std::size_t>(numel(c.shape)), 1);
+        const Buffer g(device(), dtype, out, added);
+        Buffer grad(device(), dtype, c.shape, c.strides, sums);
+        for (std::int64_t i = 0; i < numel(out); ++i) {
+          Dims at = coordinates(i, out);
+          at[c.dim] = static_cast<std::int64_t>(picks[static_cast<std::size_t>(i)]);
+          double& to = sums[position(at, c.shape)];
+          to += added[static_cast<std::size_t>(i)];
+          if (dtype == DType::boolean) to = to != 0;
+        }
+        kernels().indexing.scatter_add(stream, g.view(), c.dim, index.view(), grad.view());
+        expect_equal(grad.values(), sums);
+      }
+    }
+  }
+}
+
+TEST_P(Indexing, OneHot) {
+  for (const DType dtype : kAllDTypes) {
+    for (const Shape& shape : {Shape{}, Shape{0}, Shape{5}, Shape{3, 4}}) {
+      const std::int64_t classes = 7;
+      const std::vector<double> hits = random_index(numel(shape), classes, 3);
+      const Buffer index(device(), DType::i64, shape, hits);
+      Shape out = shape;
+      out.push_back(classes);
+      std::vector<double> want(static_cast<std::size_t>(numel(out)), 0);
+      for (std::size_t i = 0; i < hits.size(); ++i) {
+        want[i * 7 + static_cast<std::size_t>(hits[i])] = 1;
+      }
+      Buffer y(device(), dtype, out);
+      kernels().indexing.one_hot(stream, index.view(), y.view());
+      expect_equal(y.values(), want);
+      Strides apart = contiguous_strides(out);
+      for (std::int64_t& s : apart) s *= 3;
+      Buffer holes(device(), dtype, out, apart);
+      kernels().indexing.one_hot(stream, index.view(), holes.view());
+      expect_equal(holes.values(), want);
+    }
+  }
+}
+
+TEST_P(Indexing, CheckBoundsNamesTheFirstBadIndex) {
+  const auto message = [&](const Buffer& index, std::int64_t bound) -> std::string {
+    try {
+      kernels().indexing.check_bounds(stream, "gather", index.view(), bound);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::InvalidArgument);
+      EXPECT_EQ(e.op(), "gather");
+      return e.what();
+    }
+    return "";
+  };
+  const Buffer good(device(), DType::i64, {2, 3}, std::vector<double>{0, 1, 2, 3, 4, 5});
+  EXPECT_EQ(message(good, 6), "");
+  const Buffer empty(device(), DType::i64, {0});
+  EXPECT_EQ(message(empty, 0), "");
+  // In row-major order of the shape, whatever the memory: 9 at [0,2] comes before -1 at [1,0].
+  const Buffer bad(device(), DType::i64, {2, 3}, Strides{1, 2},
+                   std::vector<double>{0, 1, 9, -1, 4, 5});
+  const std::string text = message(bad, 6);
+  EXPECT_NE(text.find("index 9 at position [0,2]"), std::string::npos) << text;
+  EXPECT_NE(text.find("[0, 6)"), std::string::npos) << text;
+  const Buffer negative(device(), DType::i64, {1}, std::vector<double>{-1});
+  EXPECT_NE(message(negative, 6).find("index -1 at position [0]"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace weft::testing

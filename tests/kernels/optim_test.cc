@@ -1,0 +1,214 @@
+// Optimiser updates against torch/optim's formulas in f64, several steps long.
+#include <memory>
+
+#include "weft/tests/kernels/targets.h"
+
+namespace weft::testing {
+namespace {
+
+// Parameters of a small net and two that cross the borders of threads; an empty one, too.
+constexpr std::int64_t kSizes[] = {1, 10, 0, 16, 17, 33, 1000, 30001, 5, 12345};
+
+/// The slots of some parameters, with the same values on the device and in f64.
+struct Parameters {
+  struct One {
+    Buffer param, grad, state1, state2;
+    std::vector<double> p, g, m, v;
+  };
+  std::vector<std::unique_ptr<One>> all;
+  std::vector<OptimSlot> slots;
+
+  Parameters(Device device, DType dtype, bool fresh_state) {
+    std::uint64_t seed = 1;
+    for (const std::int64_t n : kSizes) {
+      auto one = std::unique_ptr<One>(new One{{device, dtype, {n}}, {device, dtype, {n}},
+                                              {device, dtype, {n}}, {device, dtype, {n}},
+                                              {}, {}, {}, {}});
+      one->p = values_for(dtype, n, -1, 1, ++seed);
+      one->g = values_for(dtype, n, -1, 1, ++seed);
+      one->m.assign(static_cast<std::size_t>(n), 0);
+      one->v.assign(static_cast<std::size_t>(n), 0);
+      one->param.set(one->p);
+      one->grad.set(one->g);
+      if (fresh_state) {
+        one->state1.set(one->m);
+        one->state2.set(one->v);
+      }
+      slots.push_back({one->param.view().data, one->grad.view().data, one->state1.view().data,
+                       one->state2.view().data, n});
+      all.push_back(std::move(one));
+    }
+  }
+};
+
+/// A scalar where the device can read it.
+template <class T>
+class OnDevice {
+ public:
+  OnDevice(Device device, T value) : bytes_(device, sizeof(T)) {
+    bytes_.upload({reinterpret_cast<const unsigned char*>(&value), sizeof(T)});
+  }
+  const T* get() const { return static_cast<const T*>(bytes_.data()); }
+  T value() const {
+    T v;
+    std::memcpy(&v, bytes_.download().data(), sizeof v);
+    return v;
+  }
+
+ private:
+  DeviceBytes bytes_;
+};
+
+class Optim : public TargetTest {
+ protected:
+  // Each step rounds parameter and state a few times, all below 4 in size; what a step gets wrong
+  // the next one carries on. bf16 keeps 8 bits of each stored number, so there each step may move
+  // the comparison by the roundings of p, m and v.
+  static double bound(DType dtype, int steps) { return 16.0 * steps * unit_roundoff(dtype); }
+
+  void check_sgd(DType dtype, SgdParams p) {
+    Parameters params(device(), dtype, false);  // the first step must not read the buffer
+    const OnDevice<double> lr(device(), 0.05);
+    p.lr = lr.get();
+    for (std::int64_t t = 1; t <= 3; ++t) {
+      const OnDevice<std::int64_t> step(device(), t);
+      p.step = step.get();
+      auto slots = params.slots;
+      if (p.momentum == 0) {
+        for (OptimSlot& s : slots) s.state1 = nullptr;
+      }
+      kernels().optim.sgd(stream, dtype, p, slots);
+      synchronize();
+      for (const auto& one : params.all) {
+        for (std::size_t i = 0; i < one->p.size(); ++i) {
+          double g = one->g[i] + p.weight_decay * one->p[i];
+          if (p.momentum != 0) {
+            double& buffer = one->m[i];
+            buffer = t == 1 ? g : p.momentum * buffer + (1 - p.dampening) * g;
+            g = p.nesterov ? g + p.momentum * buffer : buffer;
+          }
+          one->p[i] -= 0.05 * g;
+        }
+        const auto near = [&](double) { return bound(dtype, static_cast<int>(t)); };
+        expect_close(one->param.values(), one->p, near);
+        if (p.momentum != 0) expect_close(one->state1.values(), one->m, near);
+        expect_equal(one->grad.values(), one->g);
+      }
+    }
+  }
+
+  void check_adam(DType dtype, AdamParams p) {
+    Parameters params(device(), dtype, true);
+    const double rate = 0.01;
+    const OnDevice<double> lr(device(), rate);
+    p.lr = lr.get();
+    for (std::int64_t t = 1; t <= 3; ++t) {
+      const OnDevice<std::int64_t> step(device(), t);
+      p.step = step.get();
+      kernels().optim.adam(stream, dtype, p, params.slots);
+      synchronize();
+      const double correction1 = 1 - std::pow(p.beta1, t), correction2 = 1 - std::pow(p.beta2, t);
+      for (const auto& one : params.all) {
+        for (std::size_t i = 0; i < one->p.size(); ++i) {
+          if (p.decoupled) one->p[i] *= 1 - rate * p.weight_decay;
+          const double g = one->g[i] + (p.decoupled ? 0 : p.weight_decay * one->p[i]);
+          one->m[i] += (1 - p.beta1) * (g - one->m[i]);
+          one->v[i] = p.beta2 * one->v[i] + (1 - p.beta2) * g * g;
+          one->p[i] -= rate / correction1 * one->m[i] /
+                       (std::sqrt(one->v[i]) / std::sqrt(correction2) + p.eps);
+        }
+        const auto near = [&](double) { return bound(dtype, static_cast<int>(t)); };
+        expect_close(one->param.values(), one->p, near);
+        expect_close(one->state1.values(), one->m, near);
+        expect_close(one->state2.values(), one->v, near);
+        // The next step starts from what is stored.
+        if (dtype == DType::bf16) {
+          one->p = one->param.values();
+          one->m = one->state1.values();
+          one->v = one->state2.values();
+        }
+      }
+    }
+  }
+};
+WEFT_ON_EVERY_TARGET(Optim);
+
+TEST_P(Optim, Sgd) {
+  for (const DType dtype : kFloating) {
+    SCOPED_TRACE(to_string(dtype));
+    check_sgd(dtype, {});
+    check_sgd(dtype, {.weight_decay = 0.1});
+    check_sgd(dtype, {.momentum = 0.9});
+    check_sgd(dtype, {.momentum = 0.9, .dampening = 0.3, .weight_decay = 0.1});
+    check_sgd(dtype, {.momentum = 0.9, .weight_decay = 0.1, .nesterov = true});
+  }
+}
+
+TEST_P(Optim, Adam) {
+  for (const DType dtype : kFloating) {
+    SCOPED_TRACE(to_string(dtype));
+    check_adam(dtype, {});
+    check_adam(dtype, {.beta1 = 0.8, .beta2 = 0.95, .eps = 1e-3});
+    check_adam(dtype, {.weight_decay = 0.1});
+    check_adam(dtype, {.weight_decay = 0.1, .decoupled = true});
+  }
+}
+
+// The first step of Adam is lr * g / (|g| + eps'), whatever the size of g.
+TEST_P(Optim, AdamsFirstStepIsTheLearningRate) {
+  const Buffer grad(device(), DType::f32, {4}, std::vector<double>{1e-3, -5, 100, 0});
+  Buffer param(device(), DType::f32, {4}, std::vector<double>{0, 0, 0, 2});
+  Buffer m(device(), DType::f32, {4}, std::vector<double>{0, 0, 0, 0});
+  Buffer v(device(), DType::f32, {4}, std::vector<double>{0, 0, 0, 0});
+  const OnDevice<double> lr(device(), 0.5);
+  const OnDevice<std::int64_t> step(device(), 1);
+  const OptimSlot slot{param.view().data, grad.view().data, m.view().data, v.view().data, 4};
+  AdamParams p;
+  p.lr = lr.get();
+  p.step = step.get();
+  kernels().optim.adam(stream, DType::f32, p, {&slot, 1});
+  synchronize();
+  expect_close(param.values(), {-0.5, 0.5, -0.5, 2}, [](double) { return 1e-5; });
+}
+
+TEST_P(Optim, SumOfSquaresInF64) {
+  for (const DType dtype : kFloating) {
+    const Parameters params(device(), dtype, false);
+    const OnDevice<double> out(device(), -1);
+    kernels().optim.sum_of_squares(stream, dtype, params.slots, const_cast<double*>(out.get()));
+    synchronize();
+    double want = 0;
+    for (const auto& one : params.all) {
+      for (const double g : one->g) want += g * g;
+    }
+    // Two f64 roundings per term and n additions at worst.
+    EXPECT_NEAR(out.value(), want, want * 45000 * 0x1p-53);
+  }
+  const OnDevice<double> out(device(), -1);
+  kernels().optim.sum_of_squares(stream, DType::f32, {}, const_cast<double*>(out.get()));
+  synchronize();
+  EXPECT_EQ(out.value(), 0);
+}
+
+TEST_P(Optim, ScaleGrads) {
+  for (const DType dtype : kFloating) {
+    const Parameters params(device(), dtype, false);
+    const OnDevice<double> factor(device(), 0.25);  // exact
+    kernels().optim.scale_grads(stream, dtype, factor.get(), params.slots);
+    synchronize();
+    for (const auto& one : params.all) {
+      std::vector<double> want = one->g;
+      for (double& g : want) g *= 0.25;
+      expect_equal(one->grad.values(), want);
+      expect_equal(one->param.values(), one->p);
+    }
+  }
+}
+
+TEST_P(Optim, IntegersAreUnsupported) {
+  EXPECT_THROW(kernels().optim.sgd(stream, DType::i64, {}, {}), Error);
+  EXPECT_THROW(kernels().optim.adam(stream, DType::i64, {}, {}), Error);
+}
+
+}  // namespace
+}  // namespace weft::testing

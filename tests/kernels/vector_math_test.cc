@@ -1,0 +1,59 @@
+// exp, log, sigmoid and tanh of f32 against f64, over floats of every exponent.
+#include <bit>
+
+#include "weft/tests/kernels/targets.h"
+
+namespace weft::testing {
+namespace {
+
+double sigmoid(double x) { return x >= 0 ? 1 / (1 + std::exp(-x)) : std::exp(x) / (1 + std::exp(x)); }
+
+/// Distance between floats around v.
+double ulp(double v) {
+  int exponent = 0;
+  std::frexp(v, &exponent);
+  return v == 0 ? 0x1p-149 : std::ldexp(1.0, std::max(exponent - 24, -149));
+}
+
+class VectorMath : public TargetTest {
+ protected:
+  void check(UnaryOp op, double (*f)(double)) {
+    // Every 8191st of the 2^32 floats: 524,352 of them, all exponents, both signs, NaNs too.
+    std::vector<double> x;
+    for (std::uint64_t bits = 0; bits < (1ull << 32); bits += 8191) {
+      x.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(bits)));
+    }
+    const Buffer in(device(), DType::f32, {std::ssize(x)}, x);
+    Buffer out(device(), DType::f32, {std::ssize(x)});
+    kernels().elementwise.unary(stream, op, {}, in.view(), out.view());
+    const std::vector<double> got = out.values();
+    int shown = 0;
+    for (std::size_t i = 0; i < x.size() && shown < 5; ++i) {
+      const double want = f(x[i]);
+      const auto nearest = static_cast<float>(want);
+      if (got[i] == nearest || (std::isnan(got[i]) && std::isnan(want))) continue;
+      const double error = std::abs(got[i] - want) / ulp(want);
+      if (std::isfinite(nearest) && error <= 2) continue;
+      ADD_FAILURE() << "at " << x[i] << ": got " << got[i] << ", expected " << want << ", " << error
+                    << " ulp apart";
+      ++shown;
+    }
+  }
+};
+WEFT_ON_EVERY_TARGET(VectorMath);
+
+TEST_P(VectorMath, Exp) { check(UnaryOp::exp, [](double x) { return std::exp(x); }); }
+TEST_P(VectorMath, Log) { check(UnaryOp::log, [](double x) { return std::log(x); }); }
+TEST_P(VectorMath, Tanh) { check(UnaryOp::tanh, [](double x) { return std::tanh(x); }); }
+TEST_P(VectorMath, Sigmoid) { check(UnaryOp::sigmoid, sigmoid); }
+
+TEST_P(VectorMath, TanhKeepsTheSignOfZero) {
+  const Buffer in(device(), DType::f32, {2}, std::vector<double>{-0.0, 0.0});
+  Buffer out(device(), DType::f32, {2});
+  kernels().elementwise.unary(stream, UnaryOp::tanh, {}, in.view(), out.view());
+  EXPECT_TRUE(std::signbit(out.values()[0]));
+  EXPECT_FALSE(std::signbit(out.values()[1]));
+}
+
+}  // namespace
+}  // namespace weft::testing

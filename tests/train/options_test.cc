@@ -1,0 +1,111 @@
+#include "weft/train/options.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace weft::train {
+namespace {
+
+struct Parsed {
+  std::optional<int> status;
+  Options options;
+  std::string out, err;
+};
+
+Parsed parse(std::vector<const char*> arguments) {
+  Parsed parsed;
+  parsed.options.example = "mlp";
+  parsed.options.batch_size = 64;
+  arguments.insert(arguments.begin(), "mlp");
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  parsed.status = parse_options(static_cast<int>(arguments.size()), arguments.data(), parsed.options);
+  parsed.out = testing::internal::GetCapturedStdout();
+  parsed.err = testing::internal::GetCapturedStderr();
+  return parsed;
+}
+
+TEST(Options, DefaultsAreTheProgramsOwn) {
+  const Parsed p = parse({});
+  EXPECT_FALSE(p.status.has_value()) << p.err;
+  EXPECT_EQ(p.options.batch_size, 64);
+  EXPECT_EQ(p.options.epochs, 3);
+  EXPECT_EQ(p.options.out, "outputs/mlp");
+  EXPECT_EQ(p.options.dtype, DType::f32);
+  EXPECT_TRUE(p.options.shuffle);
+  EXPECT_EQ(p.options.data, data::kFashionMnistDir);
+}
+
+TEST(Options, EveryOptionArrives) {
+  const Parsed p = parse({"--device", "cpu:1", "--dtype=f64", "--epochs", "7", "--batch-size", "16",
+                          "--lr", "0.5", "--seed", "18446744073709551615", "--no-shuffle", "--workers",
+                          "0", "--threads", "3", "--limit-steps", "9", "--data", "d", "--out", "o",
+                          "--resume", "r", "--trace", "t", "--deterministic", "--host-devices", "2"});
+  ASSERT_FALSE(p.status.has_value()) << p.err;
+  const Options& o = p.options;
+  EXPECT_EQ(o.device, Device("cpu:1"));
+  EXPECT_EQ(o.dtype, DType::f64);
+  EXPECT_EQ(o.epochs, 7);
+  EXPECT_EQ(o.batch_size, 16);
+  EXPECT_EQ(o.lr, 0.5);
+  EXPECT_EQ(o.seed, 18446744073709551615u);
+  EXPECT_FALSE(o.shuffle);
+  EXPECT_EQ(o.workers, 0);
+  EXPECT_EQ(o.threads, 3);
+  EXPECT_EQ(o.limit_steps, 9);
+  EXPECT_EQ(o.data + o.out + o.resume + o.trace, "dort");
+  EXPECT_TRUE(o.deterministic);
+  EXPECT_EQ(o.host_devices, 2);
+}
+
+TEST(Options, TheLastOfTwoCounts) {
+  EXPECT_EQ(parse({"--epochs", "1", "--no-shuffle", "--epochs", "2"}).options.epochs, 2);
+}
+
+TEST(Options, HelpNamesEveryOption) {
+  const Parsed p = parse({"--help"});
+  EXPECT_EQ(p.status, 0);
+  for (const char* option : {"--device", "--dtype", "--epochs", "--batch-size", "--lr", "--seed",
+                             "--no-shuffle", "--workers", "--threads", "--limit-steps", "--data",
+                             "--out", "--resume", "--trace", "--deterministic", "--host-devices"}) {
+    EXPECT_NE(p.out.find(option), std::string::npos) << option;
+  }
+}
+
+TEST(Options, WrongUsageIsStatusTwoAndSaysWhy) {
+  const auto refuses = [](std::vector<const char*> arguments, const std::string& message) {
+    const Parsed p = parse(arguments);
+    EXPECT_EQ(p.status, 2) << message;
+    EXPECT_NE(p.err.find(message), std::string::npos) << p.err;
+  };
+  refuses({"--batchsize", "3"}, "unknown option --batchsize; did you mean --batch-size?");
+  refuses({"--epoch=3"}, "unknown option --epoch; did you mean --epochs?");
+  refuses({"--no-shufle"}, "unknown option --no-shufle; did you mean --no-shuffle?");
+  refuses({"--xyzzy"}, "unknown option --xyzzy\n");
+  refuses({"stray"}, "unexpected argument 'stray'");
+  refuses({"--batch-size", "0"}, "--batch-size");
+  refuses({"--batch-size", "-3"}, "--batch-size");
+  refuses({"--batch-size", "many"}, "--batch-size");
+  refuses({"--epochs", "0"}, "--epochs");
+  refuses({"--lr", "0"}, "'0' is no number above 0");
+  refuses({"--lr", "nan"}, "'nan' is no number above 0");
+  refuses({"--lr", "inf"}, "'inf' is no number above 0");
+  refuses({"--workers", "-1"}, "--workers");
+  refuses({"--threads", "-1"}, "--threads");
+  refuses({"--seed", "-1"}, "'-1' is no whole number from 0 to 2^64-1");
+  refuses({"--seed", "18446744073709551616"}, "is no whole number");
+  refuses({"--dtype", "f16"}, "--dtype");
+  refuses({"--device", "gpu"}, "'gpu' is no device; use cpu, cpu:N, cuda or cuda:N");
+  refuses({"--device"}, "--device");
+  refuses({"--host-devices", "0"}, "--host-devices");
+}
+
+TEST(Options, NearestNeedsToBeNear) {
+  EXPECT_EQ(nearest("--epoks", {"--lr", "--epochs"}), "--epochs");
+  EXPECT_EQ(nearest("--q", {"--lr", "--epochs"}), "");
+  EXPECT_EQ(nearest("", {"--lr"}), "");
+}
+
+}  // namespace
+}  // namespace weft::train

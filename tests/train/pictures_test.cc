@@ -1,0 +1,121 @@
+#include "weft/train/pictures.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "weft/tensor/creation.h"
+#include "weft/tests/core/expect_error.h"
+#include "weft/train/canvas.h"
+
+namespace weft::train {
+namespace {
+
+Color at(const io::Image& image, int x, int y) {
+  const std::uint8_t* p = &image.pixels[static_cast<std::size_t>((y * image.width + x) * 3)];
+  return {p[0], p[1], p[2]};
+}
+
+bool operator==(Color a, Color b) { return a.r == b.r && a.g == b.g && a.b == b.b; }
+
+constexpr Color kBlack{0, 0, 0};
+constexpr Color kWhite{255, 255, 255};
+
+int count(const io::Image& image, Color color) {
+  int n = 0;
+  for (int y = 0; y < image.height; ++y) {
+    for (int x = 0; x < image.width; ++x) n += at(image, x, y) == color;
+  }
+  return n;
+}
+
+TEST(Canvas, DrawsInsideAndCutsOffOutside) {
+  Canvas canvas(20, 10, kWhite);
+  canvas.fill(18, 8, 5, 5, kBlack);
+  EXPECT_EQ(count(canvas.image(), kBlack), 4);
+  canvas.line(-50, 5, 50, 5, 2, kBlack);
+  EXPECT_TRUE(at(canvas.image(), 0, 4) == kBlack);
+  EXPECT_TRUE(at(canvas.image(), 10, 5) == kBlack);
+  EXPECT_TRUE(at(canvas.image(), 10, 2) == kWhite);
+  canvas.line(NAN, 0, 5, 5, 2, kBlack);
+  canvas.text(-4, -4, "edge", kBlack);
+  canvas.text(18, 8, "edge", kBlack);
+}
+
+TEST(Canvas, WritesText) {
+  Canvas canvas(200, 30, kWhite);
+  canvas.text(5, 5, "loss 0.25", kBlack);
+  EXPECT_GT(count(canvas.image(), kBlack), 40);
+  EXPECT_EQ(Canvas::text_width("ab"), Canvas::text_width("a") + Canvas::text_width("b"));
+  EXPECT_EQ(Canvas::text_width("\x01"), Canvas::text_width("?"));
+  EXPECT_EQ(Canvas::text_width("\xc3"), Canvas::text_width("?"));
+}
+
+TEST(Pictures, TicksAreRound) {
+  const auto expect = [](std::vector<double> got, std::vector<double> wanted) {
+    ASSERT_EQ(got.size(), wanted.size());
+    for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], wanted[i], 1e-12);
+  };
+  expect(axis_ticks(0, 10, 5), {0, 2, 4, 6, 8, 10});
+  expect(axis_ticks(0, 1875, 8), {0, 200, 400, 600, 800, 1000, 1200, 1400, 1600, 1800});
+  expect(axis_ticks(0.013, 0.171, 6), {0.02, 0.04, 0.06, 0.08, 0.1, 0.12, 0.14, 0.16});
+  expect(axis_ticks(-1, 1, 4), {-1, -0.5, 0, 0.5, 1});
+}
+
+TEST(Pictures, CompareShowsInputCodeAndReconstruction) {
+  const Tensor input = zeros({6, 1, 28, 28}), output = ones({6, 1, 28, 28});
+  const io::Image image = compare_picture(input, zeros({6, 32}), output);
+  EXPECT_EQ(image.channels, 3);
+  EXPECT_GE(count(image, kBlack), 5 * 224 * 224);  // five inputs of 224 x 224 pixels
+  EXPECT_LT(count(image, kBlack), 5 * 224 * 224 + 200);
+  // Two of three dimensions are one picture wide for one example.
+  const io::Image one = compare_picture(input, zeros({6, 32}), output, 1);
+  EXPECT_EQ(image.width - one.width, 4 * (224 + 22));
+  EXPECT_EQ(image.height, one.height);
+  EXPECT_EQ(compare_picture(zeros({2, 1, 28, 28}), zeros({2, 32}), zeros({2, 1, 28, 28})).width,
+            one.width + 246);
+}
+
+TEST(Pictures, CompareTakesOtherSizesAndDtypes) {
+  compare_picture(zeros({1, 1, 5, 300}, DType::f64), zeros({1, 1000}, DType::f64),
+                  zeros({1, 1, 5, 300}, DType::f64));
+  compare_picture(full({1, 1, 2, 2}, NAN), full({1, 3}, NAN), full({1, 1, 2, 2}, -7.0));
+}
+
+TEST(Pictures, CompareRefusesWhatDoesNotFit) {
+  const Tensor x = zeros({2, 1, 4, 4});
+  EXPECT_WEFT_ERROR(compare_picture(x, zeros({3, 8}), x), Shape, "got [2,1,4,4], [2,1,4,4], [3,8]");
+  EXPECT_WEFT_ERROR(compare_picture(x, zeros({2, 8}), zeros({2, 1, 4, 5})), Shape, "compare_picture");
+  EXPECT_WEFT_ERROR(compare_picture(zeros({2, 3, 4, 4}), zeros({2, 8}), zeros({2, 3, 4, 4})), Shape, "");
+}
+
+TEST(Pictures, LossDrawsAnythingOfAnyLength) {
+  const auto draws = [](const std::vector<double>& losses) {
+    const io::Image image = loss_picture(losses, "t");
+    EXPECT_EQ(image.width, 960);
+    std::set<std::array<int, 3>> colors;
+    for (int y = 0; y < image.height; ++y) {
+      for (int x = 0; x < image.width; ++x) {
+        const Color c = at(image, x, y);
+        colors.insert({c.r, c.g, c.b});
+      }
+    }
+    return colors.contains({31, 90, 180});  // the curve
+  };
+  std::vector<double> falling(5000);
+  for (std::size_t i = 0; i < falling.size(); ++i) falling[i] = 0.2 * std::exp(-0.001 * static_cast<double>(i)) + 0.01;
+  EXPECT_TRUE(draws(falling));
+  EXPECT_TRUE(draws({1, 0.5}));
+  EXPECT_TRUE(draws({2, 2, 2, 2}));
+  EXPECT_TRUE(draws({0, 0, 0}));
+  EXPECT_TRUE(draws({-3, 4, -5}));
+  EXPECT_TRUE(draws({1, NAN, 0.5, INFINITY, 0.2}));
+  EXPECT_TRUE(draws({1e-9, 1, 1e9, 0}));
+  EXPECT_FALSE(draws({}));
+  EXPECT_FALSE(draws({NAN, NAN}));
+  draws({1});
+}
+
+}  // namespace
+}  // namespace weft::train

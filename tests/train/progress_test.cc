@@ -1,0 +1,73 @@
+#include "weft/train/progress.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+namespace weft::train {
+namespace {
+
+class ProgressTest : public ::testing::Test {
+ protected:
+  ProgressTest() : file(std::tmpfile()) {}
+  ~ProgressTest() override { std::fclose(file); }
+  std::string text() const {
+    std::string all;
+    std::rewind(file);
+    for (int c; (c = std::fgetc(file)) != EOF;) all += static_cast<char>(c);
+    return all;
+  }
+  std::FILE* file;
+};
+
+TEST_F(ProgressTest, PlainLinesTenPerStretch) {
+  Progress progress(file, false);
+  progress.start("epoch 0", 1000, 0);
+  int shown = 0;
+  for (int i = 1; i <= 1000; ++i) {
+    if (!progress.due(i)) continue;
+    progress.update(i, 0.25, 3000);
+    ++shown;
+  }
+  progress.finish(1000, 0.25, 3000, 12.34);
+  EXPECT_EQ(shown, 9);
+  const std::string out = text();
+  EXPECT_EQ(out.find('\r'), std::string::npos);
+  EXPECT_EQ(out.find('\x1b'), std::string::npos);
+  EXPECT_NE(out.find("epoch 0   10%  100/1000  loss 0.25  3000 images/s  0:00:00 left\n"),
+            std::string::npos)
+      << out;
+  EXPECT_TRUE(out.ends_with("epoch 0  1000/1000  loss 0.25  3000 images/s  12.3 s\n")) << out;
+}
+
+TEST_F(ProgressTest, AShortStretchShowsEveryStep) {
+  Progress progress(file, false);
+  progress.start("e", 3, 0);
+  EXPECT_TRUE(progress.due(1));
+  EXPECT_FALSE(progress.due(3));  // finish() says it
+}
+
+TEST_F(ProgressTest, ABarOnATerminal) {
+  Progress progress(file, true);
+  progress.start("epoch 1", 100, 50);
+  EXPECT_TRUE(progress.due(51));
+  progress.update(51, NAN, 10);
+  EXPECT_FALSE(progress.due(52));  // ten times a second is enough
+  progress.abandon();
+  const std::string out = text();
+  EXPECT_EQ(out.substr(0, 4), "\r\x1b[K");
+  EXPECT_NE(out.find("51%  51/100  loss nan"), std::string::npos) << out;
+  EXPECT_EQ(out.back(), '\n');
+}
+
+TEST(Progress, Durations) {
+  EXPECT_EQ(format_duration(0.4), "0:00:00");
+  EXPECT_EQ(format_duration(59.6), "0:01:00");
+  EXPECT_EQ(format_duration(3 * 3600 + 25 * 60 + 45), "3:25:45");
+  EXPECT_EQ(format_duration(NAN), "?");
+  EXPECT_EQ(format_duration(-1), "?");
+}
+
+}  // namespace
+}  // namespace weft::train

@@ -1,0 +1,190 @@
+#include "weft/train/recorder.h"
+
+#include <cmath>
+#include <csignal>
+
+#include "weft/core/thread_state.h"
+#include "weft/data/dataloader.h"
+#include "weft/tensor/creation.h"
+#include "weft/tests/core/expect_error.h"
+#include "weft/tests/io/files.h"
+#include "weft/train/interrupt.h"
+
+namespace weft::train {
+namespace {
+
+struct Numbers {
+  std::int64_t size() const { return 10; }
+  Tensor get_batch(std::span<const std::int64_t> indices) const {
+    return from_span(indices, {static_cast<std::int64_t>(indices.size())});
+  }
+};
+
+// A model and an optimiser of one number.
+struct Counter {
+  double value = 0;
+  io::NamedTensors state_dict() const { return {{"value", scalar(value, DType::f64)}}; }
+  void load_state_dict(const io::NamedTensors& state) { value = state.at(0).second.item<double>(); }
+};
+
+struct Log final : LogSink {
+  void write(Level level, std::string_view message) override {
+    text += (level == Level::warning ? "warning: " : "") + std::string(message) + "\n";
+  }
+  std::string text;
+};
+
+class RecorderTest : public ::testing::Test {
+ protected:
+  RecorderTest() { testing_stderr(true); }
+  ~RecorderTest() override { testing_stderr(false); }
+  static void testing_stderr(bool capture) {
+    if (capture) {
+      ::testing::internal::CaptureStderr();
+    } else {
+      ::testing::internal::GetCapturedStderr();
+    }
+  }
+
+  Options options() const {
+    Options o;
+    o.example = "counter";
+    o.out = folder.path("out");
+    o.batch_size = 4;
+    o.epochs = 3;
+    return o;
+  }
+  data::DataLoader<Numbers> make_loader() const {
+    return data::DataLoader(Numbers{}, {.batch_size = 4, .shuffle = true});
+  }
+  /// The sum over all batches so far is the "model"; its value the loss.
+  static void train(Recorder& recorder, Counter& model, data::DataLoader<Numbers>& loader,
+                    std::vector<double>& seen, const std::function<void()>& after_step = [] {}) {
+    while (recorder.next_epoch()) {
+      for (auto& x : recorder.batches(loader)) {
+        for (const double v : x.to_vector<double>()) seen.push_back(v);
+        model.value += seen.back();
+        recorder.step(scalar(model.value));
+        after_step();
+      }
+      recorder.save(model, Counter{}, loader);
+    }
+  }
+
+  testing::TempFolder folder;
+  Log log;
+  Scoped<LogSink*> logging{&ThreadState::log, &log};
+};
+
+TEST_F(RecorderTest, KeepsTheBooks) {
+  Recorder recorder(options());
+  Counter model;
+  auto loader = make_loader();
+  std::vector<double> seen;
+  train(recorder, model, loader, seen);
+  EXPECT_EQ(recorder.steps(), 9);
+  EXPECT_EQ(recorder.losses().back(), model.value);
+  EXPECT_FALSE(recorder.interrupted());
+  recorder.finish(model, "mse", 0.5);
+  for (const char* file : {"model.safetensors", "checkpoint.safetensors", "metrics.json", "loss.png"}) {
+    EXPECT_TRUE(std::filesystem::exists(folder.path("out") + "/" + file)) << file;
+  }
+  const std::string metrics = testing::read_file(folder.path("out/metrics.json"));
+  EXPECT_NE(metrics.find("\"mse\": 0.5"), std::string::npos);
+  EXPECT_NE(log.text.find("test mse 0.5, trained in 0:00:00; results in"), std::string::npos) << log.text;
+}
+
+TEST_F(RecorderTest, ResumesWhereverItStopped) {
+  manual_seed(4);
+  std::vector<double> whole, losses;
+  {
+    Recorder recorder(options());
+    Counter model;
+    auto loader = make_loader();
+    train(recorder, model, loader, whole);
+    losses = recorder.losses();
+  }
+  for (int stop = 1; stop <= 9; ++stop) {
+    manual_seed(4);
+    std::vector<double> seen;
+    {
+      Options o = options();
+      o.limit_steps = stop;
+      Recorder recorder(o);
+      Counter model;
+      auto loader = make_loader();
+      train(recorder, model, loader, seen);
+      EXPECT_EQ(recorder.steps(), stop);
+    }
+    manual_seed(1000);
+    Options o = options();
+    o.resume = folder.path("out/checkpoint.safetensors");
+    Recorder recorder(o);
+    Counter model;
+    auto loader = make_loader();
+    Counter optimizer;
+    recorder.resume(model, optimizer, loader);
+    EXPECT_EQ(recorder.steps(), stop);
+    train(recorder, model, loader, seen);
+    EXPECT_EQ(seen, whole) << "stopped after " << stop;
+    EXPECT_EQ(recorder.losses(), losses);
+    recorder.finish(model, "", 0);
+    const std::string metrics = testing::read_file(folder.path("out/metrics.json"));
+    std::size_t epochs = 0;
+    for (std::size_t i = 0; (i = metrics.find("mean_loss", i)) != std::string::npos; ++i) ++epochs;
+    EXPECT_EQ(epochs, 3u) << metrics;
+  }
+}
+
+TEST_F(RecorderTest, InterruptEndsTheLoopAfterTheStep) {
+  const InterruptScope scope;
+  Recorder recorder(options());
+  Counter model;
+  auto loader = make_loader();
+  std::vector<double> seen;
+  train(recorder, model, loader, seen, [&] {
+    if (recorder.steps() == 5) std::raise(SIGINT);
+  });
+  EXPECT_EQ(recorder.steps(), 5);
+  EXPECT_TRUE(recorder.interrupted());
+  EXPECT_EQ(interrupt_status(), 130);
+  EXPECT_EQ(load_checkpoint(recorder.path("checkpoint.safetensors")).losses.size(), 5u);
+  EXPECT_FALSE(recorder.next_epoch());
+}
+
+TEST_F(RecorderTest, WarnsOfALossThatIsNoNumberOnce) {
+  Recorder recorder(options());
+  auto loader = make_loader();
+  while (recorder.next_epoch()) {
+    for (auto& x : recorder.batches(loader)) {
+      (void)x;
+      recorder.step(scalar(recorder.steps() >= 4 ? NAN : 1));
+    }
+  }
+  EXPECT_EQ(log.text.find("warning: the loss is nan at step 4 (epoch 1)"), 0u) << log.text;
+  EXPECT_EQ(log.text.find("warning", 5), std::string::npos);
+}
+
+TEST_F(RecorderTest, AnUnwritableFolderIsKnownBeforeTraining) {
+  testing::write_file(folder.path("file"), "");
+  Options o = options();
+  o.out = folder.path("file/out");
+  EXPECT_WEFT_ERROR(Recorder{o}, Io, "choose another with --out");
+  o.out = "/proc/weft";
+  EXPECT_WEFT_ERROR(Recorder{o}, Io, "choose another with --out");
+}
+
+TEST_F(RecorderTest, RefusesToResumeFromADamagedCheckpoint) {
+  Options o = options();
+  Recorder(o).save(Counter{}, Counter{}, make_loader());
+  o.resume = folder.path("out/checkpoint.safetensors");
+  std::string bytes = testing::read_file(o.resume);
+  bytes.back() ^= 1;
+  testing::write_file(o.resume, bytes);
+  Counter model, optimizer;
+  auto loader = make_loader();
+  EXPECT_WEFT_ERROR(Recorder(o).resume(model, optimizer, loader), Io, "checksum of tensor");
+}
+
+}  // namespace
+}  // namespace weft::train

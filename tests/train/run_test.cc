@@ -1,0 +1,167 @@
+// Whole runs in processes of their own: resuming bit for bit, signals, statuses.
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <random>
+#include <thread>
+
+#include "weft/tests/io/files.h"
+#include "weft/train/checkpoint.h"
+
+extern char** environ;
+
+namespace weft::train {
+namespace {
+
+class RunTest : public ::testing::Test {
+ protected:
+  RunTest() {
+    // 200 random pictures of 8 x 8.
+    std::mt19937 random(1);
+    std::string images = testing::idx_header({200, 8, 8}), labels = testing::idx_header({200});
+    for (int i = 0; i < 200 * 64; ++i) images += static_cast<char>(random());
+    for (int i = 0; i < 200; ++i) labels += static_cast<char>(random() % 10);
+    std::filesystem::create_directory(folder.path("data"));
+    testing::write_file(folder.path("data/train-images-idx3-ubyte"), images);
+    testing::write_file(folder.path("data/train-labels-idx1-ubyte"), labels);
+  }
+
+  pid_t start(const std::string& out, std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"tests/train/small_run", "--data", folder.path("data"), "--out",
+                                         folder.path(out), "--batch-size", "16", "--device", "cpu",
+                                         "--deterministic", "--threads", "1"});
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    const std::string log = folder.path("log");
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC,
+                                     0644);
+    pid_t child = 0;
+    EXPECT_EQ(posix_spawn(&child, argv[0], &actions, nullptr, argv.data(), environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+    return child;
+  }
+  static int wait(pid_t child) {
+    int status = 0;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    return status;
+  }
+  int run(const std::string& out, std::vector<std::string> arguments) {
+    const int status = wait(start(out, std::move(arguments)));
+    EXPECT_TRUE(WIFEXITED(status));
+    return WEXITSTATUS(status);
+  }
+  std::string log() const { return testing::read_file(folder.path("log")); }
+  std::string checkpoint(const std::string& out) const {
+    return folder.path(out) + "/checkpoint.safetensors";
+  }
+  /// Waits until a first checkpoint is there.
+  void await_checkpoint(const std::string& out) const {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (!std::filesystem::exists(checkpoint(out))) {
+      ASSERT_LT(std::chrono::steady_clock::now(), deadline) << log();
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  }
+  /// Weights, moments, generator, loader, losses: all that decides the future, bit for bit.
+  static void expect_same(const std::string& a, const std::string& b) {
+    const Checkpoint x = load_checkpoint(a), y = load_checkpoint(b);
+    const auto same = [](const io::NamedTensors& p, const io::NamedTensors& q) {
+      ASSERT_EQ(p.size(), q.size());
+      ASSERT_FALSE(p.empty());
+      for (std::size_t i = 0; i < p.size(); ++i) {
+        EXPECT_EQ(p[i].first, q[i].first);
+        ASSERT_EQ(p[i].second.shape(), q[i].second.shape());
+        EXPECT_EQ(std::memcmp(p[i].second.raw_data(), q[i].second.raw_data(),
+                              p[i].second.numel() * size_of(p[i].second.dtype())),
+                  0)
+            << p[i].first;
+      }
+    };
+    same(x.model, y.model);
+    same(x.optimizer, y.optimizer);
+    EXPECT_EQ(x.generator, y.generator);
+    EXPECT_EQ(x.loader, y.loader);
+    EXPECT_EQ(x.losses, y.losses);
+  }
+
+  testing::TempFolder folder;
+};
+
+// 13 steps are an epoch: 10 is in the first one, 20 in the second.
+TEST_F(RunTest, TenStepsAndTenMoreAreTwenty) {
+  for (const char* dtype : {"f32", "f64"}) {
+    ASSERT_EQ(run("whole", {"--limit-steps", "20", "--dtype", dtype}), 0) << log();
+    ASSERT_EQ(run("part", {"--limit-steps", "10", "--dtype", dtype}), 0) << log();
+    ASSERT_EQ(load_checkpoint(checkpoint("part")).losses.size(), 10u);
+    ASSERT_EQ(run("part", {"--limit-steps", "20", "--dtype", dtype, "--workers", "0", "--seed", "5",
+                           "--resume", checkpoint("part")}),
+              0)
+        << log();
+    expect_same(checkpoint("whole"), checkpoint("part"));
+  }
+}
+
+TEST_F(RunTest, SigintSavesAndEndsWith130) {
+  const pid_t child = start("out", {"--epochs", "1000000"});
+  await_checkpoint("out");
+  ASSERT_EQ(::kill(child, SIGINT), 0);
+  const int status = wait(child);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 130) << log();
+  const std::size_t steps = load_checkpoint(checkpoint("out")).losses.size();
+  EXPECT_GT(steps, 0u);
+  const std::string limit = std::to_string(steps + 30);
+  ASSERT_EQ(run("out", {"--epochs", "1000000", "--limit-steps", limit, "--resume", checkpoint("out")}), 0);
+  ASSERT_EQ(run("whole", {"--epochs", "1000000", "--limit-steps", limit}), 0);
+  expect_same(checkpoint("whole"), checkpoint("out"));
+}
+
+TEST_F(RunTest, KilledAndResumedIsTheSameRun) {
+  const pid_t child = start("out", {"--epochs", "1000000"});
+  await_checkpoint("out");
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  ASSERT_EQ(::kill(child, SIGKILL), 0);
+  EXPECT_TRUE(WIFSIGNALED(wait(child)));
+  const std::string limit = std::to_string(load_checkpoint(checkpoint("out")).losses.size() + 7);
+  ASSERT_EQ(run("out", {"--epochs", "1000000", "--limit-steps", limit, "--resume", checkpoint("out")}), 0);
+  ASSERT_EQ(run("whole", {"--epochs", "1000000", "--limit-steps", limit}), 0);
+  expect_same(checkpoint("whole"), checkpoint("out"));
+}
+
+TEST_F(RunTest, StatusesAndMessages) {
+  EXPECT_EQ(run("out", {"--epohcs", "1"}), 2);
+  EXPECT_NE(log().find("unknown option --epohcs; did you mean --epochs?"), std::string::npos) << log();
+  EXPECT_EQ(run("out", {"--data", folder.path("nowhere")}), 1);
+  EXPECT_NE(log().find(folder.path("nowhere") + ": no such folder"), std::string::npos) << log();
+  EXPECT_EQ(run("out", {"--device", "cuda:63"}), 1);
+  EXPECT_NE(log().find("cuda:63"), std::string::npos) << log();
+  EXPECT_EQ(run("out", {"--resume", folder.path("nothing")}), 1);
+  EXPECT_NE(log().find("cannot open"), std::string::npos) << log();
+  EXPECT_EQ(run("out", {"--lr", "1e8", "--dtype", "f32"}), 0);
+}
+
+TEST_F(RunTest, AnotherModelsCheckpointIsListed) {
+  Checkpoint other;
+  other.model = {};
+  save_checkpoint(folder.path("other"), other);
+  EXPECT_EQ(run("out", {"--resume", folder.path("other")}), 1);
+  EXPECT_NE(log().find("1.weight"), std::string::npos) << log();
+}
+
+TEST_F(RunTest, TraceHasSpansOfEveryPart) {
+  ASSERT_EQ(run("out", {"--epochs", "1", "--trace", folder.path("trace.json")}), 0) << log();
+  const std::string trace = testing::read_file(folder.path("trace.json"));
+  for (const char* text : {"\"loader\"", "\"fetch\"", "\"save_safetensors\""}) {
+    EXPECT_NE(trace.find(text), std::string::npos) << text;
+  }
+}
+
+}  // namespace
+}  // namespace weft::train

@@ -12,11 +12,12 @@ void HostMemory::prepare(Tensor& x, const Shape& shape, DType dtype) const {
   const std::size_t bytes = static_cast<std::size_t>(numel(shape)) * size_of(dtype);
   const bool reusable = x.defined() && is_unshared(x) && x.device() == device &&
                         x.storage()->pinned() == pinned && x.storage()->bytes() >= bytes;
-  if (reusable && x.dtype() == dtype && x.shape() == shape && x.is_contiguous() && x.offset() == 0) {
+  if (reusable && x.dtype() == dtype && x.shape() == shape && x.is_contiguous() &&
+      x.offset() == 0) {
     return;
   }
   // The last batch of an epoch is often smaller: it gets a view of the same memory.
-  const intrusive_ptr<Storage> storage = reusable  ? x.storage()
+  const intrusive_ptr<Storage> storage = reusable ? x.storage()
                                          : pinned ? Storage::allocate_pinned(bytes)
                                                   : Storage::allocate(device, bytes);
   x = as_strided(storage, dtype, shape, contiguous_strides(shape));

@@ -9,8 +9,8 @@
 
 namespace weft::data {
 
-/// f(tensor) for every tensor of a batch. A batch is a Tensor, a std::pair, std::tuple or std::array
-/// of Tensors, or a struct whose tensors() returns a std::tie of its own:
+/// f(tensor) for every tensor of a batch. A batch is a Tensor, a std::pair, std::tuple or
+/// std::array of Tensors, or a struct whose tensors() returns a std::tie of its own:
 ///   struct Batch {
 ///     Tensor x, label;
 ///     auto tensors() { return std::tie(x, label); }
@@ -28,12 +28,13 @@ void for_each_tensor(Batch& batch, F&& f) {
 
 /// Host memory of the kind a loader wants its batches in.
 struct HostMemory {
-  Device device;        ///< a CPU device
-  bool pinned = false;  ///< page-locked, so that a CUDA device can fetch it without stopping the host
+  Device device;  ///< a CPU device
+  bool pinned =
+      false;  ///< page-locked, so that a CUDA device can fetch it without stopping the host
 
-  /// Makes `x` a row-major tensor of this shape and dtype, contents unspecified. What x held is used
-  /// again where it is large enough and nobody else has a hold on it; so a data set that fills the
-  /// same batch over and over allocates nothing.
+  /// Makes `x` a row-major tensor of this shape and dtype, contents unspecified. What x held is
+  /// used again where it is large enough and nobody else has a hold on it; so a data set that fills
+  /// the same batch over and over allocates nothing.
   void prepare(Tensor& x, const Shape& shape, DType dtype) const;
 };
 

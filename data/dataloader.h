@@ -19,27 +19,28 @@ namespace weft::data {
 ///   data::DataLoader train(data::Mnist(dir), {.batch_size = 32, .shuffle = true, .workers = 2});
 ///   for (auto& [x, label] : train) ...
 ///
-/// Dataset offers size() and `Batch get_batch(std::span<const std::int64_t> indices) const`, callable
-/// from several threads at once (batch.h says what a Batch is); and, if it wants its memory used
-/// again, `void get_batch(indices, Batch&, const HostMemory&) const`.
+/// Dataset offers size() and `Batch get_batch(std::span<const std::int64_t> indices) const`,
+/// callable from several threads at once (batch.h says what a Batch is); and, if it wants its
+/// memory used again, `void get_batch(indices, Batch&, const HostMemory&) const`.
 ///
 /// Order: that of torch.utils.data.DataLoader for the same seed of the thread's generator, whatever
 /// the number of workers: an epoch draws a base seed and, when shuffling, the sampler's seed. While
-/// a batch is fetched, the thread's generator is one seeded with base seed + number of the batch, so
-/// that random transforms do not depend on the workers either.
+/// a batch is fetched, the thread's generator is one seeded with base seed + number of the batch,
+/// so that random transforms do not depend on the workers either.
 ///
-/// A batch is the loader's until the next one is asked for: copy the Tensor (the handle) to keep it.
-/// An exception of a worker is rethrown where its batch would have come. Leaving the loop ends the
-/// epoch: batches being fetched are waited for, no further one is begun. Workers start with the first
-/// epoch and end with the loader. One epoch at a time (InvalidArgument), one thread at a time.
+/// A batch is the loader's until the next one is asked for: copy the Tensor (the handle) to keep
+/// it. An exception of a worker is rethrown where its batch would have come. Leaving the loop ends
+/// the epoch: batches being fetched are waited for, no further one is begun. Workers start with the
+/// first epoch and end with the loader. One epoch at a time (InvalidArgument), one thread at a
+/// time.
 template <class Dataset>
 class DataLoader {
  public:
   using Batch = std::remove_cvref_t<decltype(std::declval<const Dataset&>().get_batch(
       std::declval<std::span<const std::int64_t>>()))>;
 
-  /// Throws InvalidArgument for a batch size below 1, a negative number of workers, a prefetch below
-  /// 1, and a sampler together with shuffle.
+  /// Throws InvalidArgument for a batch size below 1, a negative number of workers, a prefetch
+  /// below 1, and a sampler together with shuffle.
   explicit DataLoader(Dataset dataset, DataLoaderOptions options = {})
       : state_(std::make_unique<State>(std::move(dataset), std::move(options))) {}
 
@@ -55,8 +56,8 @@ class DataLoader {
   std::string state() const { return state_->core.state(); }
   /// The next begin() goes on from there: the rest of that epoch in the same order, drawing nothing
   /// (the generator's own state is the caller's to restore). Any number of workers. Throws
-  /// InvalidArgument for text that state() did not write and for another data set size, batch size or
-  /// kind of order.
+  /// InvalidArgument for text that state() did not write and for another data set size, batch size
+  /// or kind of order.
   void set_state(const std::string& state) { state_->core.set_state(state); }
 
  private:

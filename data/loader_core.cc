@@ -29,14 +29,15 @@ constexpr const char* kStateFormat = "weft.dataloader.1";
 // `taken` counts the batches the caller is done with, so the one it holds keeps its slot.
 struct LoaderCore::Workers {
   explicit Workers(LoaderCore& c)
-      : core(c), ready(static_cast<std::size_t>(c.slot_count_), -1),
+      : core(c),
+        ready(static_cast<std::size_t>(c.slot_count_), -1),
         errors(static_cast<std::size_t>(c.slot_count_)) {
     try {
       for (int i = 0; i < core.options_.workers; ++i) threads.emplace_back([this] { run(); });
     } catch (const std::system_error& error) {
       join();
-      WEFT_THROW(Library, kOp, "cannot start ", core.options_.workers, " worker threads: ",
-                 error.what());
+      WEFT_THROW(Library, kOp, "cannot start ", core.options_.workers,
+                 " worker threads: ", error.what());
     }
   }
   ~Workers() { join(); }
@@ -264,8 +265,9 @@ void LoaderCore::set_state(const std::string& text) {
              " per epoch), this one has ", dataset_size_, " (", sampler_->size(), ')');
   WEFT_CHECK(batch_size == options_.batch_size, InvalidArgument, kOp, "the state is of batch size ",
              batch_size, ", this loader's is ", options_.batch_size);
-  WEFT_CHECK(shuffle == options_.shuffle, InvalidArgument, kOp, "the state is of a loader with shuffle ",
-             shuffle ? "on" : "off", ", here it is ", options_.shuffle ? "on" : "off");
+  WEFT_CHECK(shuffle == options_.shuffle, InvalidArgument, kOp,
+             "the state is of a loader with shuffle ", shuffle ? "on" : "off", ", here it is ",
+             options_.shuffle ? "on" : "off");
   WEFT_CHECK(position <= batch_count(), InvalidArgument, kOp, "the state is after batch ", position,
              ", an epoch has ", batch_count());
   resume_ = running;

@@ -16,7 +16,7 @@ namespace weft::data {
 struct DataLoaderOptions {
   std::int64_t batch_size = 1;
   bool shuffle = false;
-  int workers = 0;  ///< threads that fetch ahead; 0: the caller fetches
+  int workers = 0;         ///< threads that fetch ahead; 0: the caller fetches
   bool drop_last = false;  ///< leave out a last batch that is not full
   std::shared_ptr<const Sampler> sampler = nullptr;  ///< instead of shuffle
   /// Where batches are handed out. On CUDA they are fetched into pinned memory and copied on the
@@ -78,13 +78,13 @@ class LoaderCore {
   // The running epoch.
   bool active_ = false;      // between start_epoch() and stop_epoch()
   bool unfinished_ = false;  // begun and not at its end, though the loop may have been left
-  bool resume_ = false;  // set_state() was called: begin with what it brought
+  bool resume_ = false;      // set_state() was called: begin with what it brought
   std::uint64_t base_seed_ = 0;
   std::uint64_t sampler_seed_ = 0;
   std::int64_t position_ = 0;  // batches handed out
   std::vector<std::int64_t> order_;
 
-  Generator own_generator_;  // for fetching without workers
+  Generator own_generator_;                     // for fetching without workers
   std::vector<std::unique_ptr<Event>> copied_;  // per slot: its host memory has been read
   std::vector<Tensor*> stage_targets_;
   std::unique_ptr<Workers> workers_;

@@ -38,7 +38,8 @@ class Mnist {
   /// Throws InvalidArgument for an index outside [0, size()).
   Batch get_batch(std::span<const std::int64_t> indices) const;
   /// The same into `batch`, in the given memory.
-  void get_batch(std::span<const std::int64_t> indices, Batch& batch, const HostMemory& memory) const;
+  void get_batch(std::span<const std::int64_t> indices, Batch& batch,
+                 const HostMemory& memory) const;
 
   const Tensor& images() const { return images_; }  ///< u8 [N,H,W]
   const Tensor& labels() const { return labels_; }  ///< u8 [N]

@@ -15,7 +15,8 @@ class Sampler {
   virtual ~Sampler() = default;
   /// Number of indices in an epoch.
   virtual std::int64_t size() const = 0;
-  /// Called once at the start of an epoch; may draw from the generator. The result must fit 63 bits.
+  /// Called once at the start of an epoch; may draw from the generator. The result must fit 63
+  /// bits.
   virtual std::uint64_t draw_seed(Generator& generator) const = 0;
   /// Replaces `order` by the epoch's indices.
   virtual void order(std::uint64_t seed, std::vector<std::int64_t>& order) const = 0;
@@ -33,8 +34,8 @@ class SequentialSampler final : public Sampler {
   std::int64_t size_;
 };
 
-/// A permutation: torch.utils.data.RandomSampler's, index for index. Its seed is one random_() of the
-/// caller's generator, and seeds a generator of its own for randperm.
+/// A permutation: torch.utils.data.RandomSampler's, index for index. Its seed is one random_() of
+/// the caller's generator, and seeds a generator of its own for randperm.
 class RandomSampler final : public Sampler {
  public:
   explicit RandomSampler(std::int64_t size) : size_(size) {}

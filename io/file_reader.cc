@@ -38,8 +38,7 @@ std::size_t FileReader::read_some(std::uint64_t offset, std::span<std::byte> out
   while (done < out.size()) {
     // One call moves at most 2 GiB on Linux; ask for less, so that a short count means the end.
     const std::size_t want = std::min<std::size_t>(out.size() - done, std::size_t{1} << 30);
-    const ssize_t got =
-        ::pread(fd_, out.data() + done, want, static_cast<off_t>(offset + done));
+    const ssize_t got = ::pread(fd_, out.data() + done, want, static_cast<off_t>(offset + done));
     if (got < 0) {
       if (errno == EINTR) continue;
       WEFT_THROW(Io, op_, path_, ": cannot read: ", reason(errno));

@@ -12,8 +12,8 @@ namespace weft::io {
 /// system's reason; `op` is the format that asked ("safetensors").
 class FileReader {
  public:
-  /// Throws Io for a missing file and for directories, pipes and devices, which could block or never
-  /// end.
+  /// Throws Io for a missing file and for directories, pipes and devices, which could block or
+  /// never end.
   FileReader(std::string path, const char* op);
   ~FileReader();
   FileReader(const FileReader&) = delete;

@@ -56,15 +56,14 @@ std::size_t GunzipStream::read(std::span<std::byte> out) {
         WEFT_CHECK(has_input, Io, "gzip", in.name, ": cut off inside the compressed data");
         break;
       case Z_STREAM_END: in.ended = true; break;
-      case Z_MEM_ERROR:
-        WEFT_THROW(OutOfMemory, "gzip", in.name, ": no memory for zlib");
+      case Z_MEM_ERROR: WEFT_THROW(OutOfMemory, "gzip", in.name, ": no memory for zlib");
       default:
         WEFT_THROW(Io, "gzip", in.name, ": damaged: ",
                    in.zlib.msg != nullptr ? in.zlib.msg : "needs a preset dictionary");
     }
   }
-  // Also when the last byte fitted exactly and zlib has yet to see the trailer, the next read() gets
-  // here: readers that expect the end ask for one byte more.
+  // Also when the last byte fitted exactly and zlib has yet to see the trailer, the next read()
+  // gets here: readers that expect the end ask for one byte more.
   if (in.ended) {
     WEFT_CHECK(!in.refill(), Io, "gzip", in.name, ": bytes follow the end of the compressed data");
   }

@@ -27,8 +27,8 @@ class GunzipStream final : public ByteStream {
   GunzipStream(const GunzipStream&) = delete;
   GunzipStream& operator=(const GunzipStream&) = delete;
 
-  /// Throws Io for data that is cut off or damaged: gzip's checksum and length are checked where the
-  /// stream ends, and a second member or any other byte behind it is refused.
+  /// Throws Io for data that is cut off or damaged: gzip's checksum and length are checked where
+  /// the stream ends, and a second member or any other byte behind it is refused.
   std::size_t read(std::span<std::byte> out) override;
 
  private:

@@ -40,8 +40,7 @@ void write_png(const std::string& path, const Tensor& x) {
   WEFT_CHECK(x.dim() == 2 || (has_channels && (x.shape(0) == 1 || x.shape(0) == 3)), Shape, "png",
              "needs [H,W], [1,H,W] or [3,H,W], got ", x.shape());
   const Tensor host = raw::to(x, Device());
-  const Tensor pixels =
-      raw::contiguous(has_channels ? raw::permute(host, {1, 2, 0}) : host);
+  const Tensor pixels = raw::contiguous(has_channels ? raw::permute(host, {1, 2, 0}) : host);
   Image image;
   image.channels = has_channels ? static_cast<int>(x.shape(0)) : 1;
   image.height = static_cast<int>(x.shape(-2));

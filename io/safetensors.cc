@@ -102,8 +102,9 @@ SafetensorsFile load(const Source& source, const LoadOptions& options, const std
              " bytes are too few for a header");
   std::uint64_t header_bytes = 0;
   source.read(0, std::as_writable_bytes(std::span(&header_bytes, 1)));
-  WEFT_CHECK(header_bytes <= detail::kMaxHeaderBytes, Io, kSafetensors, name, ": claims a header of ",
-             header_bytes, " bytes, over the format's limit of ", detail::kMaxHeaderBytes);
+  WEFT_CHECK(header_bytes <= detail::kMaxHeaderBytes, Io, kSafetensors, name,
+             ": claims a header of ", header_bytes, " bytes, over the format's limit of ",
+             detail::kMaxHeaderBytes);
   WEFT_CHECK(header_bytes <= file_bytes - kLengthBytes, Io, kSafetensors, name,
              ": claims a header of ", header_bytes, " bytes, the file has ",
              file_bytes - kLengthBytes, " (is it cut off?)");
@@ -123,9 +124,8 @@ SafetensorsFile load(const Source& source, const LoadOptions& options, const std
     WEFT_CHECK(options.module_prefix == ModulePrefix::keep || names.insert(key).second,
                InvalidArgument, kSafetensors, name, ": has \"", key, "\" with and without \"",
                kModule, "\"; load it with the prefix kept");
-    file.tensors.emplace_back(
-        std::move(key),
-        read_tensor(source, data_begin, entry, header.metadata, options.device, name));
+    file.tensors.emplace_back(std::move(key), read_tensor(source, data_begin, entry,
+                                                          header.metadata, options.device, name));
   }
   std::erase_if(header.metadata, [](const auto& item) { return is_checksum(item.first); });
   file.metadata = std::move(header.metadata);
@@ -135,13 +135,14 @@ SafetensorsFile load(const Source& source, const LoadOptions& options, const std
 void check_names(const NamedTensors& tensors, const Metadata& metadata) {
   std::unordered_set<std::string_view> names;
   for (const auto& [name, tensor] : tensors) {
-    WEFT_CHECK(tensor.defined(), InvalidArgument, kSafetensors, "tensor \"", name, "\" is undefined");
+    WEFT_CHECK(tensor.defined(), InvalidArgument, kSafetensors, "tensor \"", name,
+               "\" is undefined");
     WEFT_CHECK(name != "__metadata__", InvalidArgument, kSafetensors,
                "a tensor cannot be called __metadata__");
-    WEFT_CHECK(name.size() <= detail::kMaxNameBytes, InvalidArgument, kSafetensors,
-               "a name has ", name.size(), " bytes, over ", detail::kMaxNameBytes);
-    WEFT_CHECK(names.insert(name).second, InvalidArgument, kSafetensors, "two tensors are called \"",
-               name, '"');
+    WEFT_CHECK(name.size() <= detail::kMaxNameBytes, InvalidArgument, kSafetensors, "a name has ",
+               name.size(), " bytes, over ", detail::kMaxNameBytes);
+    WEFT_CHECK(names.insert(name).second, InvalidArgument, kSafetensors,
+               "two tensors are called \"", name, '"');
   }
   WEFT_CHECK(tensors.size() <= detail::kMaxTensors, InvalidArgument, kSafetensors, "more than ",
              detail::kMaxTensors, " tensors");
@@ -159,12 +160,13 @@ void save_safetensors(const std::string& path, const NamedTensors& tensors,
   check_names(tensors, metadata);
   NamedTensors host;
   host.reserve(tensors.size());
-  for (const auto& [name, tensor] : tensors) {
-    host.emplace_back(name, raw::contiguous(tensor.device().is_cpu() ? tensor
-                                                                     : raw::to(tensor, Device())));
+  for (const std::size_t bytes : {8, 4, 2, 1}) {
+    for (const auto& [name, tensor] : tensors) {
+      if (size_of(tensor.dtype()) != bytes) continue;
+      host.emplace_back(
+          name, raw::contiguous(tensor.device().is_cpu() ? tensor : raw::to(tensor, Device())));
+    }
   }
-  std::ranges::stable_sort(host, std::ranges::greater{},
-                           [](const auto& item) { return size_of(item.second.dtype()); });
 
   Header header;
   header.metadata = metadata;

@@ -34,25 +34,25 @@ struct LoadOptions {
   ModulePrefix module_prefix = ModulePrefix::keep;
 };
 
-/// Writes through a temporary file (core/file.h): whatever happens, `path` holds the old file or the
-/// whole new one. Tensors may be strided and on any device; their order within one element size is
-/// kept, larger elements come first, so that all are aligned.
+/// Writes through a temporary file (core/file.h): whatever happens, `path` holds the old file or
+/// the whole new one. Tensors may be strided and on any device; their order within one element size
+/// is kept, larger elements come first, so that all are aligned.
 ///
 /// The metadata also gets a CRC-32 per tensor ("weft.crc32.NAME") and one of the header itself
 /// ("weft.header_crc32"). Other readers see them as plain metadata; who rewrites the file with
 /// changed values must drop them.
-/// Throws InvalidArgument for a name given twice, reserved, longer than 4096 bytes or not UTF-8, and
-/// for an undefined tensor; Io when the file cannot be written.
+/// Throws InvalidArgument for a name given twice, reserved, longer than 4096 bytes or not UTF-8,
+/// and for an undefined tensor; Io when the file cannot be written.
 void save_safetensors(const std::string& path, const NamedTensors& tensors,
                       const Metadata& metadata = {});
 
 /// Reads a whole file. Every rule of the format is checked before a tensor is allocated: header at
-/// most 100 MB and inside the file, a '{' first, valid UTF-8, no deeper than the format, no key twice,
-/// no unknown field, known dtypes, shapes whose product fits, offsets that follow each other without
-/// gap or overlap up to the very end of the file. weft's own limits: 8 dimensions, 262,144 tensors,
-/// names of 4096 bytes. Checksums are verified where the file has them.
-/// Throws Io naming the file, the rule and the tensor; Unsupported for a dtype of the format that
-/// weft lacks; InvalidArgument when stripping the prefix makes two names equal.
+/// most 100 MB and inside the file, a '{' first, valid UTF-8, no deeper than the format, no key
+/// twice, no unknown field, known dtypes, shapes whose product fits, offsets that follow each other
+/// without gap or overlap up to the very end of the file. weft's own limits: 8 dimensions, 262,144
+/// tensors, names of 4096 bytes. Checksums are verified where the file has them. Throws Io naming
+/// the file, the rule and the tensor; Unsupported for a dtype of the format that weft lacks;
+/// InvalidArgument when stripping the prefix makes two names equal.
 SafetensorsFile load_safetensors(const std::string& path, const LoadOptions& options = {});
 
 /// The same for a file in memory; `name` stands in for the file in messages.

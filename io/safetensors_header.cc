@@ -23,13 +23,26 @@ struct DTypeName {
 };
 // Every dtype of the format; those without a DType are known but not weft's.
 constexpr DTypeName kDTypes[] = {
-    {"BOOL", DType::boolean}, {"U8", DType::u8},    {"I32", DType::i32},
-    {"I64", DType::i64},      {"BF16", DType::bf16}, {"F32", DType::f32},
-    {"F64", DType::f64},      {"I8", {}},           {"I16", {}},
-    {"U16", {}},              {"U32", {}},          {"U64", {}},
-    {"F16", {}},              {"F8_E4M3", {}},      {"F8_E5M2", {}},
-    {"F8_E8M0", {}},          {"F4", {}},           {"F6_E2M3", {}},
-    {"F6_E3M2", {}},          {"C64", {}},
+    {"BOOL", DType::boolean},
+    {"U8", DType::u8},
+    {"I32", DType::i32},
+    {"I64", DType::i64},
+    {"BF16", DType::bf16},
+    {"F32", DType::f32},
+    {"F64", DType::f64},
+    {"I8", {}},
+    {"I16", {}},
+    {"U16", {}},
+    {"U32", {}},
+    {"U64", {}},
+    {"F16", {}},
+    {"F8_E4M3", {}},
+    {"F8_E5M2", {}},
+    {"F8_E8M0", {}},
+    {"F4", {}},
+    {"F6_E2M3", {}},
+    {"F6_E3M2", {}},
+    {"C64", {}},
 };
 
 std::string_view dtype_name(DType dtype) {
@@ -86,8 +99,8 @@ std::size_t find_non_utf8(std::string_view text) {
   return std::string_view::npos;
 }
 
-/// Parses exactly the JSON a header may consist of, in one pass, holding no more than its results: a
-/// general parser can be made to hold several times the 100 MB a header may have.
+/// Parses exactly the JSON a header may consist of, in one pass, holding no more than its results:
+/// a general parser can be made to hold several times the 100 MB a header may have.
 class HeaderParser {
  public:
   HeaderParser(std::string_view text, const std::string& name) : text_(text), name_(name) {}
@@ -368,15 +381,17 @@ class HeaderParser {
 /// Data must be covered once, from the first byte to the last.
 void check_offsets(std::vector<TensorEntry>& tensors, std::uint64_t data_bytes,
                    const std::string& name) {
-  std::ranges::stable_sort(tensors, {}, [](const TensorEntry& e) { return std::tie(e.begin, e.end); });
+  // The name makes the order of empty tensors definite.
+  std::ranges::sort(tensors, {},
+                    [](const TensorEntry& e) { return std::tie(e.begin, e.end, e.name); });
   std::uint64_t at = 0;
   const TensorEntry* before = nullptr;
   for (const TensorEntry& entry : tensors) {
     WEFT_CHECK(entry.end <= data_bytes, Io, kSafetensors, name, ": tensor ", shown(entry.name),
                " ends at byte ", entry.end, " of the data, which has ", data_bytes,
                " (is the file cut off?)");
-    WEFT_CHECK(entry.begin >= at, Io, kSafetensors, name, ": tensors ", shown(before->name), " and ",
-               shown(entry.name), " overlap: one ends at ", at, ", the other begins at ",
+    WEFT_CHECK(entry.begin >= at, Io, kSafetensors, name, ": tensors ", shown(before->name),
+               " and ", shown(entry.name), " overlap: one ends at ", at, ", the other begins at ",
                entry.begin);
     WEFT_CHECK(entry.begin == at, Io, kSafetensors, name, ": a hole of ", entry.begin - at,
                " bytes before tensor ", shown(entry.name), ", at ", at);
@@ -392,8 +407,8 @@ std::uint32_t crc(std::string_view text, std::uint32_t start = 0) {
       crc32_z(start, reinterpret_cast<const Bytef*>(text.data()), text.size()));
 }
 
-/// Position of the header's own checksum; a quote inside a JSON string is escaped, so that this text
-/// can only be the key.
+/// Position of the header's own checksum; a quote inside a JSON string is escaped, so that this
+/// text can only be the key.
 std::size_t find_header_crc(std::string_view text) {
   const std::string key = weft::detail::concat('"', kHeaderCrc, "\":\"");
   const std::size_t at = text.find(key);
@@ -421,7 +436,8 @@ void check_header_crc(std::string_view text, const Metadata& metadata, const std
   }
   const std::size_t at = find_header_crc(text);
   WEFT_CHECK(at != std::string_view::npos && stored->second == format_crc(header_crc(text, at)), Io,
-             kSafetensors, name, ": checksum of the header does not match: the file is damaged, or "
+             kSafetensors, name,
+             ": checksum of the header does not match: the file is damaged, or "
              "was changed by a program that kept weft's checksums");
 }
 

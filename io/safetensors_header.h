@@ -32,7 +32,8 @@ struct Header {
   Metadata metadata;
 };
 
-/// `text` is the header alone, `data_bytes` what follows it in the file. Throws as load_safetensors.
+/// `text` is the header alone, `data_bytes` what follows it in the file. Throws as
+/// load_safetensors.
 Header parse_header(std::string_view text, std::uint64_t data_bytes, const std::string& name);
 
 /// Header text, padded to a multiple of 8, with the checksum of itself filled in. Throws

@@ -19,6 +19,7 @@ struct UnaryParams {
 /// What backward needs: nothing but the gradient, the input, or the output.
 enum class Saves : std::uint8_t { nothing, x, y };
 
+// clang-format off: the lists read as tables
 namespace functor {
 
 // T is the type the operation computes in: float for f32 and bf16, double for f64, std::int64_t for
@@ -154,6 +155,8 @@ WEFT_BINARY_FUNCTOR(Minimum, false, a != a ? a : (b != b ? b : (a < b ? a : b)),
   X(logical_and, logical_and, (a != 0) && (b != 0))  \
   X(logical_or, logical_or, (a != 0) || (b != 0))    \
   X(logical_xor, logical_xor, (a != 0) != (b != 0))
+
+// clang-format on
 
 enum class UnaryOp : std::uint8_t {
 #define X(value, ...) value,

@@ -34,13 +34,13 @@ bool strip(std::string& name, std::string_view prefix) {
 void save_checkpoint(const std::string& path, const Checkpoint& checkpoint) {
   io::NamedTensors tensors;
   for (const auto& [name, x] : checkpoint.model) tensors.emplace_back(with(kModel, name), x);
-  for (const auto& [name, x] : checkpoint.optimizer) tensors.emplace_back(with(kOptimizer, name), x);
-  tensors.emplace_back(kLosses,
-                       from_vector(checkpoint.losses,
-                                   {static_cast<std::int64_t>(checkpoint.losses.size())}, Device()));
-  io::Metadata metadata = {{kFormat, kVersion},
-                           {kGenerator, checkpoint.generator},
-                           {kLoader, checkpoint.loader}};
+  for (const auto& [name, x] : checkpoint.optimizer)
+    tensors.emplace_back(with(kOptimizer, name), x);
+  tensors.emplace_back(
+      kLosses, from_vector(checkpoint.losses, {static_cast<std::int64_t>(checkpoint.losses.size())},
+                           Device()));
+  io::Metadata metadata = {
+      {kFormat, kVersion}, {kGenerator, checkpoint.generator}, {kLoader, checkpoint.loader}};
   for (const auto& [key, value] : checkpoint.notes) metadata.emplace(with(kNote, key), value);
   io::save_safetensors(path, tensors, metadata);
 }

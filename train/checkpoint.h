@@ -9,8 +9,8 @@
 
 namespace weft::train {
 
-/// What is in the file: tensors "model.NAME", "optimizer.NAME" and "losses" (f64, one per step), the
-/// rest as metadata.
+/// What is in the file: tensors "model.NAME", "optimizer.NAME" and "losses" (f64, one per step),
+/// the rest as metadata.
 struct Checkpoint {
   io::NamedTensors model;      ///< Module::state_dict()
   io::NamedTensors optimizer;  ///< Optimizer::state_dict()

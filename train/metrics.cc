@@ -44,7 +44,9 @@ void write_metrics(const std::string& path, const Metrics& metrics) {
   write_file_atomically(path, json.dump(1) + '\n');
 }
 
-std::string epochs_to_text(const std::vector<EpochMetrics>& epochs) { return to_json(epochs).dump(); }
+std::string epochs_to_text(const std::vector<EpochMetrics>& epochs) {
+  return to_json(epochs).dump();
+}
 
 std::vector<EpochMetrics> epochs_from_text(const std::string& text) {
   try {

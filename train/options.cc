@@ -47,7 +47,8 @@ int complain(const Options& options, const std::string& message) {
 int complain_about(const std::vector<std::string>& extras, const CLI::App& app,
                    const Options& options) {
   const auto flag = std::ranges::find_if(extras, [](const auto& e) { return e.starts_with('-'); });
-  if (flag == extras.end()) return complain(options, "unexpected argument '" + extras.front() + "'");
+  if (flag == extras.end())
+    return complain(options, "unexpected argument '" + extras.front() + "'");
   const std::string name = flag->substr(0, flag->find('='));
   std::vector<std::string> known;
   for (const CLI::Option* option : app.get_options()) {
@@ -113,7 +114,8 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
       ->check(CLI::Validator(check_seed, ""))
       ->capture_default_str();
   app.add_flag("--no-shuffle", no_shuffle, "visit the images in the order of the file");
-  app.add_option("--workers", options.workers, "threads that load images; 0: none beside the main one")
+  app.add_option("--workers", options.workers,
+                 "threads that load images; 0: none beside the main one")
       ->check(CLI::Range(0, 256))
       ->capture_default_str();
   app.add_option("--threads", options.threads, "cores for computing; 0: all")

@@ -35,7 +35,9 @@ Color viridis(double value) {
   const double at = std::clamp(value, 0.0, 1.0) * (kStops.size() - 1);
   const auto i = std::min<std::size_t>(static_cast<std::size_t>(at), kStops.size() - 2);
   const double t = at - static_cast<double>(i);
-  const auto mix = [t](int a, int b) { return static_cast<std::uint8_t>(std::lround(a + (b - a) * t)); };
+  const auto mix = [t](int a, int b) {
+    return static_cast<std::uint8_t>(std::lround(a + (b - a) * t));
+  };
   const Color a = kStops[i], b = kStops[i + 1];
   return {mix(a.r, b.r), mix(a.g, b.g), mix(a.b, b.b)};
 }
@@ -112,7 +114,8 @@ io::Image compare_picture(const Tensor& inputs, const Tensor& codes, const Tenso
   const int shown = std::min(count, static_cast<int>(inputs.shape(0)));
   const int height = static_cast<int>(inputs.shape(2)), width = static_cast<int>(inputs.shape(3));
   const int cells = static_cast<int>(codes.shape(1));
-  const std::vector<double> input = inputs.to_vector<double>(), output = outputs.to_vector<double>();
+  const std::vector<double> input = inputs.to_vector<double>(),
+                            output = outputs.to_vector<double>();
   const std::vector<double> code = codes.to_vector<double>();
 
   // 28 pixels times 8 and 32 cells times 7 are both 224.
@@ -167,11 +170,13 @@ io::Image loss_picture(std::span<const double> losses, const std::string& title)
   const Axis x = {0, std::max(steps - 1, 1.0), false, kLeft, kWidth - kRight};
 
   canvas.text(kLeft, 18, title, kInk);
-  for (const double tick : y.logarithmic ? log_ticks(y.low, y.high) : axis_ticks(y.low, y.high, 6)) {
+  for (const double tick :
+       y.logarithmic ? log_ticks(y.low, y.high) : axis_ticks(y.low, y.high, 6)) {
     const int at = static_cast<int>(std::lround(y.at(tick)));
     canvas.fill(kLeft, at, kWidth - kLeft - kRight, 1, kGrid);
     const std::string label = number(tick);
-    canvas.text(kLeft - 10 - Canvas::text_width(label), at - Canvas::kTextHeight / 2, label, kFaint);
+    canvas.text(kLeft - 10 - Canvas::text_width(label), at - Canvas::kTextHeight / 2, label,
+                kFaint);
   }
   for (const double tick : axis_ticks(x.low, x.high, 8)) {
     if (tick != std::floor(tick)) continue;  // there are no half steps
@@ -181,23 +186,27 @@ io::Image loss_picture(std::span<const double> losses, const std::string& title)
     canvas.text(at - Canvas::text_width(label) / 2, kHeight - kBottom + 10, label, kFaint);
   }
   canvas.fill(kLeft, kHeight - kBottom, kWidth - kLeft - kRight, 1, kFaint);
-  canvas.text((kLeft + kWidth - kRight - Canvas::text_width("step")) / 2, kHeight - 26, "step", kInk);
+  canvas.text((kLeft + kWidth - kRight - Canvas::text_width("step")) / 2, kHeight - 26, "step",
+              kInk);
 
-  const auto drawable = [&](double loss) { return std::isfinite(loss) && (!y.logarithmic || loss > 0); };
+  const auto drawable = [&](double loss) {
+    return std::isfinite(loss) && (!y.logarithmic || loss > 0);
+  };
   // Every value: per column of pixels the range it has there, so that 100,000 steps are no slower
   // than 1,000.
   for (int column = kLeft; column < kWidth - kRight; ++column) {
     const double per_pixel = std::max(steps - 1, 1.0) / (kWidth - kRight - kLeft);
     const auto first = static_cast<std::size_t>((column - kLeft) * per_pixel);
-    const auto last = std::min(static_cast<std::size_t>((column + 1 - kLeft) * per_pixel) + 1,
-                               losses.size());
+    const auto last =
+        std::min(static_cast<std::size_t>((column + 1 - kLeft) * per_pixel) + 1, losses.size());
     double low = INFINITY, high = -INFINITY;
     for (std::size_t i = first; i < last; ++i) {
       if (!drawable(losses[i])) continue;
       low = std::min(low, losses[i]);
       high = std::max(high, losses[i]);
     }
-    if (low <= high) canvas.line(column + 0.5, y.at(low), column + 0.5, y.at(high), 1, kCurve, 0.28);
+    if (low <= high)
+      canvas.line(column + 0.5, y.at(low), column + 0.5, y.at(high), 1, kCurve, 0.28);
   }
   // The mean over a fiftieth of the run around each step, so that it does not lag behind.
   std::vector<double> sums = {0}, counts = {0};

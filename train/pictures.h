@@ -17,8 +17,8 @@ namespace weft::train {
 io::Image compare_picture(const Tensor& inputs, const Tensor& codes, const Tensor& outputs,
                           int count = 5);
 
-/// The loss over the steps: every value faintly, the mean around each step on top; a logarithmic axis where the
-/// values span more than a factor of 20. Values that are not finite are left out.
+/// The loss over the steps: every value faintly, the mean around each step on top; a logarithmic
+/// axis where the values span more than a factor of 20. Values that are not finite are left out.
 io::Image loss_picture(std::span<const double> losses, const std::string& title);
 
 /// Round numbers that divide [low, high] into about `wanted` parts: 1, 2 or 5 times a power of ten.

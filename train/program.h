@@ -12,7 +12,8 @@ namespace weft::train {
 /// returns the status: 0; 2 for wrong usage; 1 after printing the error that ended the body; 130
 /// after SIGINT.
 ///   int main(int argc, char** argv) {
-///     return train::run(argc, argv, {.example = "mlp", .batch_size = 64}, [](const auto& options) {
+///     return train::run(argc, argv, {.example = "mlp", .batch_size = 64}, [](const auto& options)
+///     {
 ///       ...
 ///     });
 ///   }

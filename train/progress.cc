@@ -65,10 +65,9 @@ void Progress::update(std::int64_t done, double loss, double images_per_second) 
   const double left = seconds / std::max<double>(static_cast<double>(done - first_), 1) *
                       static_cast<double>(total_ - done);
   const double part = total_ > 0 ? static_cast<double>(done) / static_cast<double>(total_) : 1;
-  const std::string figures =
-      format("%3.0f%%  %ld/%ld  loss %.4g  %.0f images/s  %s left", part * 100,
-             static_cast<long>(done), static_cast<long>(total_), loss, images_per_second,
-             format_duration(left).c_str());
+  const std::string figures = format("%3.0f%%  %ld/%ld  loss %.4g  %.0f images/s  %s left",
+                                     part * 100, static_cast<long>(done), static_cast<long>(total_),
+                                     loss, images_per_second, format_duration(left).c_str());
   if (!terminal_) {
     std::fprintf(out_, "%s  %s\n", title_.c_str(), figures.c_str());
   } else {

@@ -140,7 +140,8 @@ double Recorder::epoch_mean() const {
 
 double Recorder::images_per_second() const {
   const std::int64_t batches = steps() - epoch_first_step_ - earlier_batches_;
-  const double part = static_cast<double>(batches) / static_cast<double>(std::max<std::int64_t>(epoch_batches_, 1));
+  const double part =
+      static_cast<double>(batches) / static_cast<double>(std::max<std::int64_t>(epoch_batches_, 1));
   return part * static_cast<double>(epoch_images_) / std::max(seconds_since(epoch_start_), 1e-9);
 }
 
@@ -148,8 +149,8 @@ void Recorder::record(double loss) {
   losses_.push_back(loss);
   if (std::isfinite(loss) || std::exchange(warned_, true)) return;
   const char* what = std::isnan(loss) ? "nan" : loss > 0 ? "inf" : "-inf";
-  log_warning(detail::concat("the loss is ", what, " at step ", losses_.size() - 1, " (epoch ", epoch_,
-                             "); further steps are not reported. A lower --lr may help"));
+  log_warning(detail::concat("the loss is ", what, " at step ", losses_.size() - 1, " (epoch ",
+                             epoch_, "); further steps are not reported. A lower --lr may help"));
 }
 
 void Recorder::step(const Tensor& loss) {
@@ -212,8 +213,9 @@ void Recorder::finish(const std::string& test_name, double test_value) {
     const double mean = epoch_mean();
     const auto done = static_cast<double>(steps() - epoch_first_step_);
     const double seconds = epoch_seconds();
-    metrics.epochs.push_back({mean, mean * done, seconds,
-                              done * static_cast<double>(options_.batch_size) / std::max(seconds, 1e-9)});
+    metrics.epochs.push_back(
+        {mean, mean * done, seconds,
+         done * static_cast<double>(options_.batch_size) / std::max(seconds, 1e-9)});
   }
   metrics.test_name = test_name;
   metrics.test_value = test_value;
@@ -224,8 +226,8 @@ void Recorder::finish(const std::string& test_name, double test_value) {
   io::write_png(path("loss.png"), loss_picture(losses_, options_.example + ": loss per step"));
   std::string test;
   if (!test_name.empty()) test = detail::concat("test ", test_name, ' ', test_value, ", ");
-  log_info(detail::concat(test, "trained in ", format_duration(metrics.train_seconds), "; results in ",
-                          options_.out));
+  log_info(detail::concat(test, "trained in ", format_duration(metrics.train_seconds),
+                          "; results in ", options_.out));
 }
 
 }  // namespace weft::train

@@ -1,5 +1,5 @@
-// Recorder: keeps the books of a run while the program trains: losses, times, progress, checkpoints,
-// and the files that remain. The training step itself is the program's.
+// Recorder: keeps the books of a run while the program trains: losses, times, progress,
+// checkpoints, and the files that remain. The training step itself is the program's.
 //
 //   train::Recorder recorder(options);
 //   recorder.resume(model, adam, loader);                      // if --resume says so
@@ -59,14 +59,15 @@ class Recorder {
   /// Steps so far, those before a resume included.
   std::int64_t steps() const { return static_cast<std::int64_t>(losses_.size()) + pending_; }
 
-  /// The loader's batches of this epoch, with progress on stderr; ends early after SIGINT and at the
-  /// limit of steps, so that the loader's state() stays in the middle.
+  /// The loader's batches of this epoch, with progress on stderr; ends early after SIGINT and at
+  /// the limit of steps, so that the loader's state() stays in the middle.
   template <class Loader>
   BatchRange<Loader> batches(Loader& loader) {
     return BatchRange<Loader>(*this, loader);
   }
-  /// To be called once per step. loss: one element. On CUDA its value is fetched later, many at once:
-  /// the host does not wait for the step. A loss that is not finite is warned of, once, with its step.
+  /// To be called once per step. loss: one element. On CUDA its value is fetched later, many at
+  /// once: the host does not wait for the step. A loss that is not finite is warned of, once, with
+  /// its step.
   void step(const Tensor& loss);
 
   /// Writes OUT/checkpoint.safetensors.
@@ -133,7 +134,7 @@ class Recorder {
   Clock::time_point epoch_start_;
   Clock::time_point step_start_;
 
-  Tensor waiting_;           // losses still on the device
+  Tensor waiting_;            // losses still on the device
   std::int64_t pending_ = 0;  // how many
 };
 

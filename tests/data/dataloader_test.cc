@@ -116,7 +116,8 @@ struct Reusing {
     get_batch(indices, batch, HostMemory());
     return batch;
   }
-  void get_batch(std::span<const std::int64_t> indices, Batch& batch, const HostMemory& memory) const {
+  void get_batch(std::span<const std::int64_t> indices, Batch& batch,
+                 const HostMemory& memory) const {
     memory.prepare(batch.x, {static_cast<std::int64_t>(indices.size())}, DType::i64);
     std::ranges::copy(indices, batch.x.data<std::int64_t>());
   }
@@ -145,7 +146,8 @@ TEST(DataLoader, MemoryOfBatchesGoesRound) {
   EXPECT_LE(addresses.size(), 5u);  // workers x prefetch, and the one in use
 }
 
-// --- Errors and early ends ------------------------------------------------------------------------
+// --- Errors and early ends
+// ------------------------------------------------------------------------
 
 struct Failing {
   std::int64_t bad = 0;
@@ -253,7 +255,8 @@ TEST(DataLoader, OneEpochAtATime) {
   }
 }
 
-// --- What workers inherit ---------------------------------------------------------------------------
+// --- What workers inherit
+// ---------------------------------------------------------------------------
 
 struct Spying {
   struct Seen {
@@ -316,7 +319,8 @@ TEST(DataLoader, RandomTransformsDoNotDependOnTheWorkers) {
   }
 }
 
-// --- Resuming ------------------------------------------------------------------------------------------
+// --- Resuming
+// ------------------------------------------------------------------------------------------
 
 TEST(DataLoader, StateGoesOnInTheMiddleOfAnEpoch) {
   const DataLoaderOptions options = {.batch_size = 3, .shuffle = true};
@@ -348,7 +352,8 @@ TEST(DataLoader, StateGoesOnInTheMiddleOfAnEpoch) {
       other.set_state(state);
       default_generator().set_state(generator);
       EXPECT_EQ(other.state(), state);
-      EXPECT_EQ(epoch(other), Batches(first.begin() + static_cast<std::ptrdiff_t>(stop), first.end()));
+      EXPECT_EQ(epoch(other),
+                Batches(first.begin() + static_cast<std::ptrdiff_t>(stop), first.end()));
       EXPECT_EQ(epoch(other), second);
     }
   }
@@ -374,10 +379,12 @@ TEST(DataLoader, RefusesAStateThatDoesNotFit) {
     EXPECT_WEFT_ERROR(make.set_state(state), InvalidArgument, message);
   };
   refuses(DataLoader(Numbers{11}, {.batch_size = 2, .shuffle = true}), "of a data set of 10");
-  refuses(DataLoader(Numbers{}, {.batch_size = 3, .shuffle = true}), "is of batch size 2, this loader's is 3");
+  refuses(DataLoader(Numbers{}, {.batch_size = 3, .shuffle = true}),
+          "is of batch size 2, this loader's is 3");
   refuses(DataLoader(Numbers{}, {.batch_size = 2}), "with shuffle on, here it is off");
-  for (const char* text : {"", "x", "weft.dataloader.2 10 10 2 1 0 0 0 0", "weft.dataloader.1 10 10 2 1 0 0 0",
-                           "weft.dataloader.1 10 10 2 1 0 0 0 0 0", "weft.dataloader.1 10 10 2 1 1 0 0 -1"}) {
+  for (const char* text :
+       {"", "x", "weft.dataloader.2 10 10 2 1 0 0 0 0", "weft.dataloader.1 10 10 2 1 0 0 0",
+        "weft.dataloader.1 10 10 2 1 0 0 0 0 0", "weft.dataloader.1 10 10 2 1 1 0 0 -1"}) {
     EXPECT_WEFT_ERROR(loader.set_state(text), InvalidArgument, "not a loader's state");
   }
   EXPECT_WEFT_ERROR(loader.set_state("weft.dataloader.1 10 10 2 1 1 0 0 6"), InvalidArgument,

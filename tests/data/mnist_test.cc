@@ -55,7 +55,8 @@ TEST(Mnist, ScalesEveryPixelAsADivisionWould) {
   write_file(folder.path("train-images-idx3-ubyte"), idx_header({2, 16, 16}) + all);
   write_file(folder.path("train-labels-idx1-ubyte"), idx_header({2}) + std::string(2, '\0'));
   const auto f32 = Mnist(folder.root()).get_batch(Indices{0, 1}).x.to_vector<float>();
-  const auto f64 = Mnist(folder.root(), {.dtype = DType::f64}).get_batch(Indices{0, 1}).x.to_vector<double>();
+  const auto f64 =
+      Mnist(folder.root(), {.dtype = DType::f64}).get_batch(Indices{0, 1}).x.to_vector<double>();
   for (std::size_t i = 0; i < 512; ++i) {
     const float expected = static_cast<float>(static_cast<unsigned char>(all[i])) / 255.0f;
     EXPECT_EQ(f32[i], expected);
@@ -100,14 +101,19 @@ TEST(Mnist, SaysWhatIsMissing) {
   const CheapScope cheap;
   TempFolder folder;
   const std::string remedy =
-      "Install Debian's package dataset-fashion-mnist (apt install dataset-fashion-mnist), or name a "
+      "Install Debian's package dataset-fashion-mnist (apt install dataset-fashion-mnist), or name "
+      "a "
       "folder of MNIST's IDX files (--data DIR)";
   EXPECT_WEFT_ERROR(Mnist(folder.path("none")), Io,
-                    folder.path("none") + ": no such folder; looked for train-images-idx3-ubyte or "
-                                          "train-images-idx3-ubyte.gz in it. " + remedy);
+                    folder.path("none") +
+                        ": no such folder; looked for train-images-idx3-ubyte or "
+                        "train-images-idx3-ubyte.gz in it. " +
+                        remedy);
   EXPECT_WEFT_ERROR(Mnist(folder.root()), Io,
-                    folder.root() + ": no file train-images-idx3-ubyte or train-images-idx3-ubyte.gz "
-                                    "in it. " + remedy);
+                    folder.root() +
+                        ": no file train-images-idx3-ubyte or train-images-idx3-ubyte.gz "
+                        "in it. " +
+                        remedy);
   write_file(folder.path("train-images-idx3-ubyte"), idx_header({1, 2, 2}) + "abcd");
   EXPECT_WEFT_ERROR(Mnist(folder.root()), Io, "no file train-labels-idx1-ubyte or");
 }
@@ -137,12 +143,14 @@ TEST(Mnist, RefusesOtherDtypesAndIndices) {
   write_set(folder, false);
   EXPECT_WEFT_ERROR(Mnist(folder.root(), {.dtype = DType::bf16}), Dtype, "f32 or f64, got bf16");
   const Mnist set(folder.root());
-  EXPECT_WEFT_ERROR(set.get_batch(Indices{0, 3}), InvalidArgument, "index 3 is outside the 3 images");
+  EXPECT_WEFT_ERROR(set.get_batch(Indices{0, 3}), InvalidArgument,
+                    "index 3 is outside the 3 images");
   EXPECT_WEFT_ERROR(set.get_batch(Indices{-1}), InvalidArgument, "index -1");
 }
 
 TEST(Mnist, ReadsDebiansFashionMnist) {
-  if (!std::filesystem::exists(kFashionMnistDir)) GTEST_SKIP() << "dataset-fashion-mnist is missing";
+  if (!std::filesystem::exists(kFashionMnistDir))
+    GTEST_SKIP() << "dataset-fashion-mnist is missing";
   const Mnist train, test(kFashionMnistDir, {.train = false});
   EXPECT_EQ(train.size(), 60000);
   EXPECT_EQ(test.size(), 10000);

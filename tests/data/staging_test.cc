@@ -21,7 +21,8 @@ struct Numbers {
     get_batch(indices, batch, HostMemory());
     return batch;
   }
-  void get_batch(std::span<const std::int64_t> indices, Batch& batch, const HostMemory& memory) const {
+  void get_batch(std::span<const std::int64_t> indices, Batch& batch,
+                 const HostMemory& memory) const {
     EXPECT_TRUE(memory.pinned);
     memory.prepare(batch.x, {static_cast<std::int64_t>(indices.size())}, DType::i64);
     EXPECT_TRUE(batch.x.storage()->pinned());
@@ -47,7 +48,8 @@ TEST_F(Staging, BatchesArriveOnTheDevice) {
       for (auto& [x] : loader) {
         EXPECT_EQ(x.device(), Device("cuda:0"));
         addresses.insert(x.raw_data());
-        const auto* values = static_cast<const std::int64_t*>(x.raw_data());  // the fake is host memory
+        const auto* values =
+            static_cast<const std::int64_t*>(x.raw_data());  // the fake is host memory
         for (std::int64_t i = 0; i < x.numel(); ++i) EXPECT_EQ(values[i], expected++);
       }
       EXPECT_EQ(expected, 40);
@@ -74,7 +76,8 @@ TEST_F(Staging, ABatchTheUserKeepsIsNotWrittenOver) {
   for (auto& [x] : loader) kept.push_back(x);
   ASSERT_EQ(kept.size(), 10u);
   for (std::size_t i = 0; i < kept.size(); ++i) {
-    EXPECT_EQ(*static_cast<const std::int64_t*>(kept[i].raw_data()), static_cast<std::int64_t>(4 * i));
+    EXPECT_EQ(*static_cast<const std::int64_t*>(kept[i].raw_data()),
+              static_cast<std::int64_t>(4 * i));
   }
 }
 

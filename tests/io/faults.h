@@ -7,7 +7,7 @@ struct Faults {
   int fail_write = 0;  ///< which call of write() fails, counting from 1; 0: none
   int fail_fsync = 0;
   int fail_rename = 0;
-  int error = 0;             ///< errno of the failing call
+  int error = 0;              ///< errno of the failing call
   bool short_writes = false;  ///< write() takes at most 1000 bytes at a time
   bool interrupted = false;   ///< every other write() stops with EINTR
 

@@ -57,7 +57,8 @@ inline std::string read_file(const std::string& path) {
 }
 
 inline void write_file(const std::string& path, std::string_view bytes) {
-  std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  std::ofstream(path, std::ios::binary)
+      .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
 inline std::span<const std::byte> as_bytes(std::string_view text) {

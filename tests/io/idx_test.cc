@@ -25,7 +25,8 @@ TEST(Idx, ReadsPlainAndGzip) {
     const Tensor x = parse(file);
     EXPECT_EQ(x.shape(), Shape({2, 3}));
     EXPECT_EQ(x.dtype(), DType::u8);
-    EXPECT_EQ(x.to_vector<std::uint8_t>(), (std::vector<std::uint8_t>{'a', 'b', 'c', 'd', 'e', 'f'}));
+    EXPECT_EQ(x.to_vector<std::uint8_t>(),
+              (std::vector<std::uint8_t>{'a', 'b', 'c', 'd', 'e', 'f'}));
   }
 }
 
@@ -56,7 +57,8 @@ TEST(Idx, RefusesWhatIsNoIdxFile) {
   EXPECT_WEFT_ERROR(parse(""), Io, "empty file");
   EXPECT_WEFT_ERROR(parse(std::string("\0\0\x08", 3)), Io, "3 bytes are too few for a header");
   EXPECT_WEFT_ERROR(parse("PNG and so on"), Io, "not an IDX file: it begins with 80 78 71 32");
-  EXPECT_WEFT_ERROR(parse(idx_header({1}, 0x0a) + "a"), Io, "not an IDX file: it begins with 0 0 10");
+  EXPECT_WEFT_ERROR(parse(idx_header({1}, 0x0a) + "a"), Io,
+                    "not an IDX file: it begins with 0 0 10");
   EXPECT_WEFT_ERROR(parse(idx_header({1}, 0x0d) + "abcd"), Unsupported, "holds f32 values");
   EXPECT_WEFT_ERROR(parse(idx_header({}) + "a"), Io, "claims 0 dimensions, 1 to 4 are allowed");
   EXPECT_WEFT_ERROR(parse(idx_header({1, 1, 1, 1, 1}) + "a"), Io, "claims 5 dimensions");
@@ -72,7 +74,8 @@ TEST(Idx, RefusesLyingCounts) {
   EXPECT_WEFT_ERROR(parse(gzip(kSix + "g")), Io, "holds more than the 6 values ([2,3])");
   // 4 billion times itself, twice: the product does not fit 64 bits.
   const std::uint32_t most = 0xffffffff;
-  EXPECT_WEFT_ERROR(parse(idx_header({most, most, most, most})), Io, "over the limit of 1073741824");
+  EXPECT_WEFT_ERROR(parse(idx_header({most, most, most, most})), Io,
+                    "over the limit of 1073741824");
   EXPECT_WEFT_ERROR(parse(idx_header({most, most, most, 0})), Io, "over the limit");
   EXPECT_WEFT_ERROR(parse(idx_header({1u << 30})), Io, "the file holds 0");
   EXPECT_WEFT_ERROR(parse(idx_header({(1u << 30) + 1})), Io, "over the limit of 1073741824");

@@ -90,7 +90,8 @@ TEST_F(SafetensorsFault, AFullFileSystem) {
   }
   path = mount_point + "/model.safetensors";
   save_safetensors(path, generation(1));  // half of it
-  EXPECT_WEFT_ERROR(save_safetensors(path, {{"a", zeros({60'000})}}), Io, "No space left on device");
+  EXPECT_WEFT_ERROR(save_safetensors(path, {{"a", zeros({60'000})}}), Io,
+                    "No space left on device");
   EXPECT_EQ(loaded(), 1);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(mount_point), {}), 1);
   ::umount(mount_point.c_str());
@@ -103,8 +104,8 @@ TEST_F(SafetensorsFault, AKilledWriterLeavesTheOldFileOrTheNewOne) {
   // The child is killed within its first few saves, however slow the machine is just now.
   const auto begin = std::chrono::steady_clock::now();
   save_safetensors(path, generation(0));
-  const std::chrono::microseconds save = std::chrono::ceil<std::chrono::microseconds>(
-      std::chrono::steady_clock::now() - begin);
+  const std::chrono::microseconds save =
+      std::chrono::ceil<std::chrono::microseconds>(std::chrono::steady_clock::now() - begin);
   std::mt19937 random(1);
   double before = 0;
   int moved = 0;

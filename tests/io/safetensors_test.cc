@@ -47,7 +47,8 @@ NamedTensors every_dtype() {
 TEST(Safetensors, RoundTripsEveryDtype) {
   TempFolder folder;
   const std::string path = folder.path("a.safetensors");
-  const Metadata metadata = {{"", "empty key"}, {"key \"quoted\"", "line\nbreak, \x01\x1f\\ \xc3\xa9"}};
+  const Metadata metadata = {{"", "empty key"},
+                             {"key \"quoted\"", "line\nbreak, \x01\x1f\\ \xc3\xa9"}};
   save_safetensors(path, every_dtype(), metadata);
   const SafetensorsFile file = load_safetensors(path);
   EXPECT_EQ(file.metadata, metadata);
@@ -67,7 +68,8 @@ TEST(Safetensors, RoundTripsNothing) {
 TEST(Safetensors, SavesStridedTensorsRowMajor) {
   TempFolder folder;
   const Tensor x = raw::reshape(arange(0, 6), {2, 3});
-  save_safetensors(folder.path("a"), {{"t", raw::transpose(x, 0, 1)}, {"s", raw::slice(x, 1, 1, 3)}});
+  save_safetensors(folder.path("a"),
+                   {{"t", raw::transpose(x, 0, 1)}, {"s", raw::slice(x, 1, 1, 3)}});
   const SafetensorsFile file = load_safetensors(folder.path("a"));
   EXPECT_EQ(named(file, "t").to_vector<double>(), (std::vector<double>{0, 3, 1, 4, 2, 5}));
   EXPECT_EQ(named(file, "s").to_vector<double>(), (std::vector<double>{1, 2, 4, 5}));
@@ -75,9 +77,9 @@ TEST(Safetensors, SavesStridedTensorsRowMajor) {
 
 TEST(Safetensors, AlignsDataToTheElement) {
   TempFolder folder;
-  save_safetensors(folder.path("a"), {{"b", zeros({3}, DType::u8)},
-                                      {"d", ones({1}, DType::f64)},
-                                      {"a", ones({1}, DType::i64)}});
+  save_safetensors(
+      folder.path("a"),
+      {{"b", zeros({3}, DType::u8)}, {"d", ones({1}, DType::f64)}, {"a", ones({1}, DType::i64)}});
   const std::string bytes = read_file(folder.path("a"));
   std::uint64_t header = 0;
   std::memcpy(&header, bytes.data(), 8);
@@ -151,14 +153,16 @@ TEST(Safetensors, RefusesToSaveWhatCannotBeLoaded) {
   EXPECT_WEFT_ERROR(save_safetensors(path, {{std::string(4097, 'a'), x}}), InvalidArgument,
                     "a name has 4097 bytes");
   EXPECT_WEFT_ERROR(save_safetensors(path, {{"\xff", x}}), InvalidArgument, "not UTF-8");
-  EXPECT_WEFT_ERROR(save_safetensors(path, {{"w", x}}, {{"k", "\xc3"}}), InvalidArgument, "not UTF-8");
+  EXPECT_WEFT_ERROR(save_safetensors(path, {{"w", x}}, {{"k", "\xc3"}}), InvalidArgument,
+                    "not UTF-8");
   EXPECT_WEFT_ERROR(save_safetensors(path, {{"w", x}}, {{"weft.crc32.w", "0"}}), InvalidArgument,
                     "kept for checksums");
   EXPECT_EQ(folder.files(), 0);
   EXPECT_WEFT_ERROR(save_safetensors(folder.path("no/a"), {{"w", x}}), Io, folder.path("no/a"));
 }
 
-// --- Malformed files: each rule of the format -----------------------------------------------------
+// --- Malformed files: each rule of the format
+// -----------------------------------------------------
 
 struct Malformed {
   const char* name;
@@ -204,9 +208,11 @@ std::vector<Malformed> malformed() {
   return {
       {"Empty", "", "0 bytes are too few for a header"},
       {"SevenBytes", "1234567", "7 bytes are too few for a header"},
-      {"HeaderOver100MB", over_limit, "claims a header of 100000001 bytes, over the format's limit"},
+      {"HeaderOver100MB", over_limit,
+       "claims a header of 100000001 bytes, over the format's limit"},
       {"HeaderLargerThanMemory", std::string(8, '\xff'), "over the format's limit of 100000000"},
-      {"HeaderPastTheEnd", safetensors("{}").substr(0, 9), "claims a header of 2 bytes, the file has 1"},
+      {"HeaderPastTheEnd", safetensors("{}").substr(0, 9),
+       "claims a header of 2 bytes, the file has 1"},
       {"HeaderOfNothing", safetensors(""), "does not begin with '{'"},
       {"LeadingSpace", safetensors(" {}"), "does not begin with '{'"},
       {"Array", safetensors("[]"), "does not begin with '{'"},
@@ -217,27 +223,35 @@ std::vector<Malformed> malformed() {
       {"Utf8Surrogate", safetensors("{\"\xed\xa0\x80\":1}"), "is not UTF-8, at byte 2"},
       {"Utf8AboveUnicode", safetensors("{\"\xf4\x90\x80\x80\":1}"), "is not UTF-8, at byte 2"},
       {"Utf8CutOff", safetensors("{\"abcdefghijkl\xc3"), "is not UTF-8, at byte 14"},
-      {"DeepNesting", safetensors("{\"w\":{\"shape\":[[1]]}}"), "an array where the format has none for tensor \"w\", at byte 15"},
-      {"MillionBrackets", safetensors("{" + std::string(1'000'000, '[')), "a key is missing, at byte 1"},
-      {"NotJson", safetensors("{\"w\": nope}"), "not JSON: a value is missing for tensor \"w\", at byte 6"},
-      {"CutOffJson", safetensors("{\"w\":{"), "not JSON: a key is missing for tensor \"w\", at byte 6"},
+      {"DeepNesting", safetensors("{\"w\":{\"shape\":[[1]]}}"),
+       "an array where the format has none for tensor \"w\", at byte 15"},
+      {"MillionBrackets", safetensors("{" + std::string(1'000'000, '[')),
+       "a key is missing, at byte 1"},
+      {"NotJson", safetensors("{\"w\": nope}"),
+       "not JSON: a value is missing for tensor \"w\", at byte 6"},
+      {"CutOffJson", safetensors("{\"w\":{"),
+       "not JSON: a key is missing for tensor \"w\", at byte 6"},
       {"TwoValues", safetensors("{}{}"), "not JSON: something follows its end, at byte 2"},
       {"Comment", safetensors("{/**/}"), "not JSON: a key is missing, at byte 1"},
-      {"ControlCharacter", safetensors(std::string("{\"a\0b\":1}", 9)), "not JSON: a control character in a string, at byte 3"},
+      {"ControlCharacter", safetensors(std::string("{\"a\0b\":1}", 9)),
+       "not JSON: a control character in a string, at byte 3"},
       {"LongNumber", safetensors(entry("\"shape\":[" + std::string(21, '1') + "]")),
        "no integer below 2^53 for tensor \"w\", at byte 15"},
       {"LeadingZero", safetensors(entry("\"shape\":[01]")), "not JSON: a number begins with 0"},
       {"NoColon", safetensors("{\"w\" 1}"), "not JSON: a ':' is missing, at byte 5"},
       {"NoComma", safetensors("{\"w\":{} \"v\":{}}"), "no dtype for tensor \"w\""},
-      {"NoCommaInArray", safetensors(entry("\"shape\":[1 2]")), "not JSON: a ',' or ']' is missing"},
-      {"NoCommaInEntry", safetensors(entry("\"dtype\":\"F32\" 1")), "not JSON: a ',' or '}' is missing"},
+      {"NoCommaInArray", safetensors(entry("\"shape\":[1 2]")),
+       "not JSON: a ',' or ']' is missing"},
+      {"NoCommaInEntry", safetensors(entry("\"dtype\":\"F32\" 1")),
+       "not JSON: a ',' or '}' is missing"},
       {"TrailingComma", safetensors(entry("\"dtype\":\"F32\",")), "not JSON: a key is missing"},
       {"OpenString", safetensors("{\"w"), "not JSON: a string without end"},
       {"UnknownEscape", safetensors("{\"\\x\":1}"), "not JSON: an unknown escape"},
       {"ShortEscape", safetensors("{\"\\u12g4\":1}"), "not JSON: \\u needs four digits"},
       {"HalfSurrogate", safetensors("{\"\\ud800\":1}"), "not JSON: half a surrogate pair"},
       {"LowSurrogate", safetensors("{\"\\udc00\":1}"), "not JSON: half a surrogate pair"},
-      {"TwoHighSurrogates", safetensors("{\"\\ud800\\ud800\":1}"), "not JSON: half a surrogate pair"},
+      {"TwoHighSurrogates", safetensors("{\"\\ud800\\ud800\":1}"),
+       "not JSON: half a surrogate pair"},
       {"TensorTwice", safetensors("{\"w\":{" + kGood + "},\"w\":{" + kGood + "}}", 8),
        "key \"w\" appears twice"},
       {"TensorTwiceEscaped", safetensors("{\"w\":{" + kGood + "},\"\\u0077\":{" + kGood + "}}", 8),
@@ -248,7 +262,8 @@ std::vector<Malformed> malformed() {
        "metadata key \"k\" appears twice"},
       {"FieldTwice", safetensors(entry(kGood + ",\"dtype\":\"F32\""), 8),
        "field \"dtype\" appears twice for tensor \"w\""},
-      {"ShapeTwice", safetensors(entry(R"("shape":[1],"shape":[2])"), 8), "field \"shape\" appears twice"},
+      {"ShapeTwice", safetensors(entry(R"("shape":[1],"shape":[2])"), 8),
+       "field \"shape\" appears twice"},
       {"UnknownField", safetensors(entry(kGood + ",\"stride\":[1]"), 8),
        "unknown field \"stride\" for tensor \"w\""},
       {"UnknownDtype", safetensors(entry(R"("dtype":"F33","shape":[2],"data_offsets":[0,8])"), 8),
@@ -257,34 +272,45 @@ std::vector<Malformed> malformed() {
        "unknown dtype \"f32\""},
       {"DtypeWeftLacks", safetensors(entry(R"("dtype":"F16","shape":[2],"data_offsets":[0,4])"), 4),
        "weft has no dtype F16 for tensor \"w\"; convert it", true},
-      {"NoDtype", safetensors(entry(R"("shape":[2],"data_offsets":[0,8])"), 8), "no dtype for tensor \"w\""},
-      {"NoShape", safetensors(entry(R"("dtype":"F32","data_offsets":[0,8])"), 8), "no shape for tensor"},
-      {"NoOffsets", safetensors(entry(R"("dtype":"F32","shape":[2])"), 8), "no data_offsets for tensor"},
-      {"TensorIsNull", safetensors("{\"w\":null}"), "null where the format has none for tensor \"w\""},
+      {"NoDtype", safetensors(entry(R"("shape":[2],"data_offsets":[0,8])"), 8),
+       "no dtype for tensor \"w\""},
+      {"NoShape", safetensors(entry(R"("dtype":"F32","data_offsets":[0,8])"), 8),
+       "no shape for tensor"},
+      {"NoOffsets", safetensors(entry(R"("dtype":"F32","shape":[2])"), 8),
+       "no data_offsets for tensor"},
+      {"TensorIsNull", safetensors("{\"w\":null}"),
+       "null where the format has none for tensor \"w\""},
       {"TensorIsString", safetensors("{\"w\":\"x\"}"), "a string where the format has none"},
       {"TensorIsNumber", safetensors("{\"w\":1}"), "a number where the format has none"},
       {"TensorIsArray", safetensors("{\"w\":[]}"), "an array where the format has none"},
       {"DtypeIsNumber", safetensors(entry("\"dtype\":1")), "a number where the format has none"},
       {"DtypeIsArray", safetensors(entry("\"dtype\":[]")), "an array where the format has none"},
       {"ShapeIsObject", safetensors(entry("\"shape\":{}")), "an object where the format has none"},
-      {"ShapeOfStrings", safetensors(entry("\"shape\":[\"2\"]")), "a string where the format has none"},
-      {"ShapeOfTruth", safetensors(entry("\"shape\":[true]")), "a boolean where the format has none"},
+      {"ShapeOfStrings", safetensors(entry("\"shape\":[\"2\"]")),
+       "a string where the format has none"},
+      {"ShapeOfTruth", safetensors(entry("\"shape\":[true]")),
+       "a boolean where the format has none"},
       {"MetadataIsArray", safetensors(metadata("[]")), "an array where the format has none"},
       {"MetadataOfNumbers", safetensors(metadata("{\"k\":1}")),
        "a number where the format has none in __metadata__"},
-      {"MetadataOfObjects", safetensors(metadata("{\"k\":{}}")), "an object where the format has none"},
-      {"NegativeDimension", safetensors(entry("\"shape\":[-1]")), "a negative number for tensor \"w\", at byte 15"},
-      {"NegativeOffset", safetensors(entry("\"data_offsets\":[-8,0]")), "a negative number for tensor"},
+      {"MetadataOfObjects", safetensors(metadata("{\"k\":{}}")),
+       "an object where the format has none"},
+      {"NegativeDimension", safetensors(entry("\"shape\":[-1]")),
+       "a negative number for tensor \"w\", at byte 15"},
+      {"NegativeOffset", safetensors(entry("\"data_offsets\":[-8,0]")),
+       "a negative number for tensor"},
       {"FractionalDimension", safetensors(entry("\"shape\":[2.0]")), "no integer below 2^53"},
       {"ExponentDimension", safetensors(entry("\"shape\":[1e2]")), "no integer below 2^53"},
-      {"LargeInteger", safetensors(entry("\"shape\":[9007199254740992]")),
-       "no integer below 2^53"},
+      {"LargeInteger", safetensors(entry("\"shape\":[9007199254740992]")), "no integer below 2^53"},
       {"IntegerOver64Bits", safetensors(entry("\"shape\":[99999999999999999999]")),
        "no integer below 2^53"},
-      {"NineDimensions", safetensors(entry("\"shape\":[1,1,1,1,1,1,1,1,1]")), "more than 8 dimensions"},
-      {"OneOffset", safetensors(entry("\"data_offsets\":[0]")), "data_offsets needs two numbers, has 1"},
+      {"NineDimensions", safetensors(entry("\"shape\":[1,1,1,1,1,1,1,1,1]")),
+       "more than 8 dimensions"},
+      {"OneOffset", safetensors(entry("\"data_offsets\":[0]")),
+       "data_offsets needs two numbers, has 1"},
       {"ThreeOffsets", safetensors(entry("\"data_offsets\":[0,8,8]")), "more than two offsets"},
-      {"OffsetsBackwards", safetensors(entry(R"("dtype":"F32","shape":[2],"data_offsets":[8,0])"), 8),
+      {"OffsetsBackwards",
+       safetensors(entry(R"("dtype":"F32","shape":[2],"data_offsets":[8,0])"), 8),
        "data_offsets [8, 0] run backwards"},
       {"SizeMismatch", safetensors(entry(R"("dtype":"F32","shape":[3],"data_offsets":[0,8])"), 8),
        "8 bytes of data, f32 [3] needs 12 for tensor \"w\""},
@@ -294,7 +320,8 @@ std::vector<Malformed> malformed() {
        safetensors(entry(R"("dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0])")),
        "is larger than any memory"},
       {"ShapeOverflowTimesZero",
-       safetensors(entry(R"("dtype":"F32","shape":[4294967296,4294967296,0],"data_offsets":[0,0])")),
+       safetensors(
+           entry(R"("dtype":"F32","shape":[4294967296,4294967296,0],"data_offsets":[0,0])")),
        "is larger than any memory"},
       {"ShapeOverflowByDtype",
        safetensors(entry(R"("dtype":"F64","shape":[4503599627370496,1024],"data_offsets":[0,0])")),
@@ -307,8 +334,10 @@ std::vector<Malformed> malformed() {
       {"Overlap", safetensors(two("0,4", "3,7"), 7), "tensors \"a\" and \"b\" overlap"},
       {"SameData", safetensors(two("0,4", "0,4"), 4), "tensors \"a\" and \"b\" overlap"},
       {"Hole", safetensors(two("0,4", "5,9"), 9), "a hole of 1 bytes before tensor \"b\", at 4"},
-      {"HoleInFront", safetensors(two("8,12", "4,8"), 12), "a hole of 4 bytes before tensor \"b\", at 0"},
-      {"BoolOfSeven", safetensors(entry(R"("dtype":"BOOL","shape":[1],"data_offsets":[0,1])")) + '\7',
+      {"HoleInFront", safetensors(two("8,12", "4,8"), 12),
+       "a hole of 4 bytes before tensor \"b\", at 0"},
+      {"BoolOfSeven",
+       safetensors(entry(R"("dtype":"BOOL","shape":[1],"data_offsets":[0,1])")) + '\7',
        "value 7 in BOOL tensor \"w\""},
       {"LongName", safetensors("{\"" + std::string(4097, 'n') + "\":{" + kGood + "}}", 8),
        "a string over 4096 bytes, at byte 1"},
@@ -367,7 +396,8 @@ TEST(Safetensors, HugeHeadersCostLittle) {
   metadata.back() = '}';
   refuse(metadata + "}", "more than 524288 metadata entries");
   refuse(huge(kBytes, "{\"__metadata__\":{\"\":\"", "a", "\"}}"), "a string over 16777216 bytes");
-  refuse(huge(kBytes, "{\"__metadata__\":{\"\":\"", "\\u00e9", "\"}}"), "a string over 16777216 bytes");
+  refuse(huge(kBytes, "{\"__metadata__\":{\"\":\"", "\\u00e9", "\"}}"),
+         "a string over 16777216 bytes");
   refuse(huge(kBytes, "{", " ", "?"), "not JSON: a key is missing");
   refuse(huge(kBytes, "{\"w\":{\"shape\":[", "9", "]}}"), "no integer below 2^53");
 }

@@ -13,7 +13,8 @@ namespace {
 TEST(Checkpoint, RoundTrips) {
   testing::TempFolder folder;
   Checkpoint saved;
-  saved.model = {{"fc.weight", rand({2, 3})}, {"losses", scalar(3)}};  // a parameter may be called so
+  saved.model = {{"fc.weight", rand({2, 3})},
+                 {"losses", scalar(3)}};  // a parameter may be called so
   saved.optimizer = {{"group.0.lr", scalar(0.1, DType::f64)}};
   saved.generator = "engine 1 2 3";
   saved.loader = "loader";
@@ -61,15 +62,15 @@ TEST(Metrics, WritesTheFieldsScriptsRead) {
   write_metrics(folder.path("m.json"), metrics);
   std::string text = testing::read_file(folder.path("m.json"));
   std::erase_if(text, [](char c) { return c == ' ' || c == '\n'; });
-  EXPECT_EQ(text,
-            R"({"example":"mlp","device":"","dtype":"","threads":0,"seed":0,"batch_size":0,)"
-            R"("losses":[0.5,null],"epochs":[{"mean_loss":0.5,"sum_loss":1.0,"seconds":2.0,)"
-            R"("images_per_second":3.0}],"test":{"accuracy":0.875},"step_ms_median":0.0,)"
-            R"("train_seconds":0.0,"commit":"abc"})");
+  EXPECT_EQ(text, R"({"example":"mlp","device":"","dtype":"","threads":0,"seed":0,"batch_size":0,)"
+                  R"("losses":[0.5,null],"epochs":[{"mean_loss":0.5,"sum_loss":1.0,"seconds":2.0,)"
+                  R"("images_per_second":3.0}],"test":{"accuracy":0.875},"step_ms_median":0.0,)"
+                  R"("train_seconds":0.0,"commit":"abc"})");
 }
 
 TEST(Metrics, EpochsSurviveACheckpoint) {
-  const std::vector<EpochMetrics> epochs = epochs_from_text(epochs_to_text({{0.1, 2, 3, 4}, {5, 6, 7, NAN}}));
+  const std::vector<EpochMetrics> epochs =
+      epochs_from_text(epochs_to_text({{0.1, 2, 3, 4}, {5, 6, 7, NAN}}));
   ASSERT_EQ(epochs.size(), 2u);
   EXPECT_EQ(epochs[0].mean_loss, 0.1);
   EXPECT_EQ(epochs[1].seconds, 7);

@@ -20,7 +20,8 @@ Parsed parse(std::vector<const char*> arguments) {
   arguments.insert(arguments.begin(), "mlp");
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
-  parsed.status = parse_options(static_cast<int>(arguments.size()), arguments.data(), parsed.options);
+  parsed.status =
+      parse_options(static_cast<int>(arguments.size()), arguments.data(), parsed.options);
   parsed.out = testing::internal::GetCapturedStdout();
   parsed.err = testing::internal::GetCapturedStderr();
   return parsed;
@@ -38,10 +39,35 @@ TEST(Options, DefaultsAreTheProgramsOwn) {
 }
 
 TEST(Options, EveryOptionArrives) {
-  const Parsed p = parse({"--device", "cpu:1", "--dtype=f64", "--epochs", "7", "--batch-size", "16",
-                          "--lr", "0.5", "--seed", "18446744073709551615", "--no-shuffle", "--workers",
-                          "0", "--threads", "3", "--limit-steps", "9", "--data", "d", "--out", "o",
-                          "--resume", "r", "--trace", "t", "--deterministic", "--host-devices", "2"});
+  const Parsed p = parse({"--device",
+                          "cpu:1",
+                          "--dtype=f64",
+                          "--epochs",
+                          "7",
+                          "--batch-size",
+                          "16",
+                          "--lr",
+                          "0.5",
+                          "--seed",
+                          "18446744073709551615",
+                          "--no-shuffle",
+                          "--workers",
+                          "0",
+                          "--threads",
+                          "3",
+                          "--limit-steps",
+                          "9",
+                          "--data",
+                          "d",
+                          "--out",
+                          "o",
+                          "--resume",
+                          "r",
+                          "--trace",
+                          "t",
+                          "--deterministic",
+                          "--host-devices",
+                          "2"});
   ASSERT_FALSE(p.status.has_value()) << p.err;
   const Options& o = p.options;
   EXPECT_EQ(o.device, Device("cpu:1"));

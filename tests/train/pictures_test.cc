@@ -86,8 +86,10 @@ TEST(Pictures, CompareTakesOtherSizesAndDtypes) {
 TEST(Pictures, CompareRefusesWhatDoesNotFit) {
   const Tensor x = zeros({2, 1, 4, 4});
   EXPECT_WEFT_ERROR(compare_picture(x, zeros({3, 8}), x), Shape, "got [2,1,4,4], [2,1,4,4], [3,8]");
-  EXPECT_WEFT_ERROR(compare_picture(x, zeros({2, 8}), zeros({2, 1, 4, 5})), Shape, "compare_picture");
-  EXPECT_WEFT_ERROR(compare_picture(zeros({2, 3, 4, 4}), zeros({2, 8}), zeros({2, 3, 4, 4})), Shape, "");
+  EXPECT_WEFT_ERROR(compare_picture(x, zeros({2, 8}), zeros({2, 1, 4, 5})), Shape,
+                    "compare_picture");
+  EXPECT_WEFT_ERROR(compare_picture(zeros({2, 3, 4, 4}), zeros({2, 8}), zeros({2, 3, 4, 4})), Shape,
+                    "");
 }
 
 TEST(Pictures, LossDrawsAnythingOfAnyLength) {
@@ -104,7 +106,8 @@ TEST(Pictures, LossDrawsAnythingOfAnyLength) {
     return colors.contains({31, 90, 180});  // the curve
   };
   std::vector<double> falling(5000);
-  for (std::size_t i = 0; i < falling.size(); ++i) falling[i] = 0.2 * std::exp(-0.001 * static_cast<double>(i)) + 0.01;
+  for (std::size_t i = 0; i < falling.size(); ++i)
+    falling[i] = 0.2 * std::exp(-0.001 * static_cast<double>(i)) + 0.01;
   EXPECT_TRUE(draws(falling));
   EXPECT_TRUE(draws({1, 0.5}));
   EXPECT_TRUE(draws({2, 2, 2, 2}));

@@ -58,8 +58,9 @@ class RecorderTest : public ::testing::Test {
     return data::DataLoader(Numbers{}, {.batch_size = 4, .shuffle = true});
   }
   /// The sum over all batches so far is the "model"; its value the loss.
-  static void train(Recorder& recorder, Counter& model, data::DataLoader<Numbers>& loader,
-                    std::vector<double>& seen, const std::function<void()>& after_step = [] {}) {
+  static void train(
+      Recorder& recorder, Counter& model, data::DataLoader<Numbers>& loader,
+      std::vector<double>& seen, const std::function<void()>& after_step = [] {}) {
     while (recorder.next_epoch()) {
       for (auto& x : recorder.batches(loader)) {
         for (const double v : x.to_vector<double>()) seen.push_back(v);
@@ -86,12 +87,14 @@ TEST_F(RecorderTest, KeepsTheBooks) {
   EXPECT_EQ(recorder.losses().back(), model.value);
   EXPECT_FALSE(recorder.interrupted());
   recorder.finish(model, "mse", 0.5);
-  for (const char* file : {"model.safetensors", "checkpoint.safetensors", "metrics.json", "loss.png"}) {
+  for (const char* file :
+       {"model.safetensors", "checkpoint.safetensors", "metrics.json", "loss.png"}) {
     EXPECT_TRUE(std::filesystem::exists(folder.path("out") + "/" + file)) << file;
   }
   const std::string metrics = testing::read_file(folder.path("out/metrics.json"));
   EXPECT_NE(metrics.find("\"mse\": 0.5"), std::string::npos);
-  EXPECT_NE(log.text.find("test mse 0.5, trained in 0:00:00; results in"), std::string::npos) << log.text;
+  EXPECT_NE(log.text.find("test mse 0.5, trained in 0:00:00; results in"), std::string::npos)
+      << log.text;
 }
 
 TEST_F(RecorderTest, ResumesWhereverItStopped) {

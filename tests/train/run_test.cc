@@ -31,17 +31,17 @@ class RunTest : public ::testing::Test {
   }
 
   pid_t start(const std::string& out, std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), {"tests/train/small_run", "--data", folder.path("data"), "--out",
-                                         folder.path(out), "--batch-size", "16", "--device", "cpu",
-                                         "--deterministic", "--threads", "1"});
+    arguments.insert(arguments.begin(), {"tests/train/small_run", "--data", folder.path("data"),
+                                         "--out", folder.path(out), "--batch-size", "16",
+                                         "--device", "cpu", "--deterministic", "--threads", "1"});
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
     const std::string log = folder.path("log");
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC,
-                                     0644);
+    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, log.c_str(),
+                                     O_WRONLY | O_CREAT | O_TRUNC, 0644);
     pid_t child = 0;
     EXPECT_EQ(posix_spawn(&child, argv[0], &actions, nullptr, argv.data(), environ), 0);
     posix_spawn_file_actions_destroy(&actions);
@@ -118,7 +118,9 @@ TEST_F(RunTest, SigintSavesAndEndsWith130) {
   const std::size_t steps = load_checkpoint(checkpoint("out")).losses.size();
   EXPECT_GT(steps, 0u);
   const std::string limit = std::to_string(steps + 30);
-  ASSERT_EQ(run("out", {"--epochs", "1000000", "--limit-steps", limit, "--resume", checkpoint("out")}), 0);
+  ASSERT_EQ(
+      run("out", {"--epochs", "1000000", "--limit-steps", limit, "--resume", checkpoint("out")}),
+      0);
   ASSERT_EQ(run("whole", {"--epochs", "1000000", "--limit-steps", limit}), 0);
   expect_same(checkpoint("whole"), checkpoint("out"));
 }
@@ -130,14 +132,17 @@ TEST_F(RunTest, KilledAndResumedIsTheSameRun) {
   ASSERT_EQ(::kill(child, SIGKILL), 0);
   EXPECT_TRUE(WIFSIGNALED(wait(child)));
   const std::string limit = std::to_string(load_checkpoint(checkpoint("out")).losses.size() + 7);
-  ASSERT_EQ(run("out", {"--epochs", "1000000", "--limit-steps", limit, "--resume", checkpoint("out")}), 0);
+  ASSERT_EQ(
+      run("out", {"--epochs", "1000000", "--limit-steps", limit, "--resume", checkpoint("out")}),
+      0);
   ASSERT_EQ(run("whole", {"--epochs", "1000000", "--limit-steps", limit}), 0);
   expect_same(checkpoint("whole"), checkpoint("out"));
 }
 
 TEST_F(RunTest, StatusesAndMessages) {
   EXPECT_EQ(run("out", {"--epohcs", "1"}), 2);
-  EXPECT_NE(log().find("unknown option --epohcs; did you mean --epochs?"), std::string::npos) << log();
+  EXPECT_NE(log().find("unknown option --epohcs; did you mean --epochs?"), std::string::npos)
+      << log();
   EXPECT_EQ(run("out", {"--data", folder.path("nowhere")}), 1);
   EXPECT_NE(log().find(folder.path("nowhere") + ": no such folder"), std::string::npos) << log();
   EXPECT_EQ(run("out", {"--device", "cuda:63"}), 1);

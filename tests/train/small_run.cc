@@ -1,6 +1,5 @@
-// small_run OPTIONS: a small network on whatever --data holds, the way the examples are written; for
-// tests of whole runs.
-#include "weft/autograd/autograd.h"
+// small_run OPTIONS: a small network on whatever --data holds, the way the examples are written;
+// for tests of whole runs.
 #include "weft/data/dataloader.h"
 #include "weft/nn/activation.h"
 #include "weft/nn/flatten.h"
@@ -14,28 +13,29 @@
 using namespace weft;
 
 int main(int argc, char** argv) {
-  return train::run(argc, argv, {.example = "small_run", .epochs = 2}, [](const train::Options& options) {
-    nn::Sequential model{nn::Flatten(), nn::Linear(64, 16), nn::ReLU(), nn::Linear(16, 10)};
-    model.to(options.dtype);
-    model.to(options.device);
-    optim::Adam adam(model.parameters(), {.lr = options.lr});
-    data::DataLoader loader(data::Mnist(options.data, {.dtype = options.dtype}),
-                            {.batch_size = options.batch_size,
-                             .shuffle = options.shuffle,
-                             .workers = options.workers,
-                             .device = options.device});
-    train::Recorder recorder(options);
-    recorder.resume(model, adam, loader);
-    while (recorder.next_epoch()) {
-      for (auto& [x, label] : recorder.batches(loader)) {
-        adam.zero_grad();
-        const Tensor loss = nn::cross_entropy(model(x), label);
-        loss.backward();
-        adam.step();
-        recorder.step(loss);
-      }
-      recorder.save(model, adam, loader);
-    }
-    if (!recorder.interrupted()) recorder.finish(model, "", 0);
-  });
+  return train::run(
+      argc, argv, {.example = "small_run", .epochs = 2}, [](const train::Options& options) {
+        nn::Sequential model{nn::Flatten(), nn::Linear(64, 16), nn::ReLU(), nn::Linear(16, 10)};
+        model.to(options.dtype);
+        model.to(options.device);
+        optim::Adam adam(model.parameters(), {.lr = options.lr});
+        data::DataLoader loader(data::Mnist(options.data, {.dtype = options.dtype}),
+                                {.batch_size = options.batch_size,
+                                 .shuffle = options.shuffle,
+                                 .workers = options.workers,
+                                 .device = options.device});
+        train::Recorder recorder(options);
+        recorder.resume(model, adam, loader);
+        while (recorder.next_epoch()) {
+          for (auto& [x, label] : recorder.batches(loader)) {
+            adam.zero_grad();
+            const Tensor loss = nn::cross_entropy(model(x), label);
+            loss.backward();
+            adam.step();
+            recorder.step(loss);
+          }
+          recorder.save(model, adam, loader);
+        }
+        if (!recorder.interrupted()) recorder.finish(model, "", 0);
+      });
 }

@@ -49,8 +49,8 @@ class HookHandle {
   std::function<void()> remove_;
 };
 
-/// hook(leaf) runs once per backward, when the last contribution of that backward is in leaf.grad(),
-/// on the thread that runs the leaf's device.
+/// hook(leaf) runs once per backward, when the last contribution of that backward is in
+/// leaf.grad(), on the thread that runs the leaf's device.
 HookHandle add_leaf_hook(const Tensor& leaf, std::function<void(const Tensor& leaf)> hook);
 
 /// hook(grad) sees, and may replace (return a defined tensor), dL/dx of any tensor during backward.
@@ -69,8 +69,8 @@ void set_grad_storage(const Tensor& leaf, const Tensor& memory);
 /// counts as zero and the next contribution overwrites it.
 void zero_grad(const Tensor& leaf);
 
-/// The leaves that require a gradient and that `outputs` depend on, each once: how unused parameters
-/// are found before a backward.
+/// The leaves that require a gradient and that `outputs` depend on, each once: how unused
+/// parameters are found before a backward.
 std::vector<Tensor> reachable_leaves(std::span<const Tensor> outputs);
 
 }  // namespace autograd

@@ -16,7 +16,8 @@ constexpr std::size_t kKeptTasks = 1 << 16;
 std::size_t Discovery::slot_of(const RefCounted* target) const {
   const std::size_t mask = table_.size() - 1;
   // Fibonacci hashing of the address, whose low bits are alignment.
-  std::size_t slot = ((reinterpret_cast<std::uintptr_t>(target) >> 4) * 0x9e3779b97f4a7c15ull >> 32) & mask;
+  std::size_t slot =
+      ((reinterpret_cast<std::uintptr_t>(target) >> 4) * 0x9e3779b97f4a7c15ull >> 32) & mask;
   while (table_[slot] != 0 && tasks[table_[slot] - 1].target != target) slot = (slot + 1) & mask;
   return slot;
 }
@@ -36,8 +37,8 @@ std::int32_t Discovery::task_of(RefCounted* target, bool leaf) {
   task.target = target;
   task.leaf = leaf;
   task.first_buffer = buffers;
-  task.sequence = leaf ? std::numeric_limits<std::uint64_t>::max()
-                       : static_cast<Node*>(target)->sequence();
+  task.sequence =
+      leaf ? std::numeric_limits<std::uint64_t>::max() : static_cast<Node*>(target)->sequence();
   buffers += leaf ? 1 : task.node().outputs();
   tasks.push_back(task);
   table_[slot] = static_cast<std::int32_t>(tasks.size());

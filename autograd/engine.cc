@@ -97,8 +97,8 @@ void Run::seed(const char* op, std::span<const Tensor> outputs, std::span<const 
                  ", the output is ", y.shape());
       WEFT_CHECK(grad.dtype() == y.dtype(), Dtype, op, "gradient ", i, ": got ", grad.dtype(),
                  ", the output is ", y.dtype());
-      WEFT_CHECK(grad.device() == y.device(), Device, op, "gradient ", i, " is on ",
-                 grad.device(), ", the output on ", y.device());
+      WEFT_CHECK(grad.device() == y.device(), Device, op, "gradient ", i, " is on ", grad.device(),
+                 ", the output on ", y.device());
     } else {
       WEFT_CHECK(y.numel() == 1, InvalidArgument, op, "output ", i, " has shape ", y.shape(),
                  "; without a gradient only one-element outputs can start a backward");
@@ -174,7 +174,8 @@ void Run::refuse_freed() const {
   }
 }
 
-// --- Running it ------------------------------------------------------------------------------------
+// --- Running it
+// ------------------------------------------------------------------------------------
 
 void Run::execute(const char* op, std::span<const Tensor> outputs, std::span<const Tensor> grads,
                   const std::span<const Tensor>* inputs, bool allow_unused, bool retain_graph) {
@@ -292,7 +293,8 @@ void Run::deliver(std::int32_t index, Tensor grad) {
   if (--to.pending == 0) push_ready(ready_, link.task);
 }
 
-// --- Several devices ---------------------------------------------------------------------------------
+// --- Several devices
+// ---------------------------------------------------------------------------------
 
 // Numbers the devices; false when there is only one.
 bool Run::split_by_device() {
@@ -303,7 +305,8 @@ bool Run::split_by_device() {
     int part = 0;
     while (part < part_count_ && !(parts_[part]->device == device)) ++part;
     if (part == part_count_) {
-      if (part_count_ == static_cast<int>(parts_.size())) parts_.push_back(std::make_unique<Part>());
+      if (part_count_ == static_cast<int>(parts_.size()))
+        parts_.push_back(std::make_unique<Part>());
       parts_[part_count_++]->device = device;
     }
     task.part = static_cast<std::int16_t>(part);
@@ -426,12 +429,12 @@ void Run::gather(const Task& task, std::int32_t index) {
   for (std::int32_t i = first_incoming_[index]; i < first_incoming_[index + 1]; ++i) {
     const std::int32_t link = incoming_[i];
     if (!contributions_[link].defined()) continue;
-    add_to(buffers_[task.first_buffer + found.links[link].output],
-           std::move(contributions_[link]));
+    add_to(buffers_[task.first_buffer + found.links[link].output], std::move(contributions_[link]));
   }
 }
 
-// --- Reuse -------------------------------------------------------------------------------------------
+// --- Reuse
+// -------------------------------------------------------------------------------------------
 
 void Run::clear() {
   const bool huge = found.tasks.size() > 1 << 16;
@@ -468,7 +471,8 @@ RunLease::~RunLease() {
   idle_runs.push_back(std::move(run_));
 }
 
-// --- The public functions ----------------------------------------------------------------------------
+// --- The public functions
+// ----------------------------------------------------------------------------
 
 namespace {
 

@@ -123,9 +123,9 @@ class Run {
   // target, in an order that does not depend on timing.
   std::vector<std::unique_ptr<Part>> parts_;
   int part_count_ = 0;
-  std::vector<Tensor> contributions_;            // by link
-  std::vector<std::int32_t> incoming_;           // links, grouped by target task
-  std::vector<std::int32_t> first_incoming_;     // by task
+  std::vector<Tensor> contributions_;         // by link
+  std::vector<std::int32_t> incoming_;        // links, grouped by target task
+  std::vector<std::int32_t> first_incoming_;  // by task
   std::mutex mutex_;
   std::condition_variable finished_;
   std::int64_t remaining_ = 0;

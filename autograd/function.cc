@@ -16,8 +16,8 @@ void Context::save_for_backward(std::span<const Tensor> tensors) {
 
 Tensor Context::saved(int i) const {
   if (node_->freed()) node_->throw_freed();
-  WEFT_CHECK(i >= 0 && i < saved_count(), InvalidArgument, node_->op(), "saved(", i, "): ",
-             saved_count(), " tensors were saved");
+  WEFT_CHECK(i >= 0 && i < saved_count(), InvalidArgument, node_->op(), "saved(", i,
+             "): ", saved_count(), " tensors were saved");
   if (!node_->finished_) return node_->to_save_[i];
   const SavedTensor& saved = node_->saved_[i];
   // An undefined tensor may be saved: an optional operand that was not given.
@@ -30,14 +30,16 @@ int Context::saved_count() const {
 
 bool Context::needs_input_grad(int input) const {
   WEFT_CHECK(input >= 0 && input < static_cast<int>(node_->input_places_.size()), InvalidArgument,
-             node_->op(), "needs_input_grad(", input, "): there are ",
-             node_->input_places_.size(), " tensor inputs");
+             node_->op(), "needs_input_grad(", input, "): there are ", node_->input_places_.size(),
+             " tensor inputs");
   if (node_->running_) return node_->running_->wants(input);
   return node_->records_ && node_->needs(input);
 }
 
 FunctionNode::FunctionNode(const char* name, Backward backward, std::span<const Tensor> inputs)
-    : Node(name), backward_(backward), records_(recording_any(inputs)),
+    : Node(name),
+      backward_(backward),
+      records_(recording_any(inputs)),
       inputs_(inputs.begin(), inputs.end()) {
   context_.node_ = this;
   input_places_.reserve(inputs.size());

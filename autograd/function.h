@@ -116,9 +116,9 @@ const char* name_of_function() {
 ///   Tensor (or std::vector<Tensor>) forward(Context&, args...)
 ///   std::vector<Tensor> backward(Context&, std::span<const Tensor> grads)
 /// Every Tensor among args, also within a vector or span of tensors, is an input; backward gets
-/// dL/d(result) for each result (zeros where nothing came) and returns dL/d(input) for each input in
-/// order, undefined for zero. Both run without recording; to record inside backward, as recomputation
-/// does, use EnableGrad. Other arguments are passed on as they are.
+/// dL/d(result) for each result (zeros where nothing came) and returns dL/d(input) for each input
+/// in order, undefined for zero. Both run without recording; to record inside backward, as
+/// recomputation does, use EnableGrad. Other arguments are passed on as they are.
 template <class Derived>
 struct Function {
   template <class... Args>

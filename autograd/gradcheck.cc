@@ -40,8 +40,7 @@ class Restore {
 };
 
 // d(output o, element i)/d(input, element j), numeric[o][i][j].
-std::vector<std::vector<Values>> numeric_jacobian(const Function& f,
-                                                  std::span<const Tensor> inputs,
+std::vector<std::vector<Values>> numeric_jacobian(const Function& f, std::span<const Tensor> inputs,
                                                   const Tensor& input, double eps) {
   const Restore restore(input);
   std::vector<std::vector<Values>> jacobian;
@@ -145,8 +144,8 @@ void gradcheck(const std::string& name, const Function& f, std::span<const Tenso
       const Values b = expected[k].to_vector<double>();
       for (std::size_t j = 0; j < a.size(); ++j) {
         WEFT_CHECK(std::abs(a[j] - b[j]) <= 1e-12 * (1 + std::abs(b[j])), InvalidArgument, name,
-                   "gradcheck: dL/d(input ", positions[k], ", element ", j, ") is ", b[j],
-                   ", but ", a[j], " when dL/d(output ", o, ") comes in other strides");
+                   "gradcheck: dL/d(input ", positions[k], ", element ", j, ") is ", b[j], ", but ",
+                   a[j], " when dL/d(output ", o, ") comes in other strides");
       }
     }
   }
@@ -154,8 +153,9 @@ void gradcheck(const std::string& name, const Function& f, std::span<const Tenso
 
 void gradcheck(const std::string& name, const std::function<Tensor(std::span<const Tensor>)>& f,
                std::initializer_list<Tensor> inputs, const GradcheckOptions& options) {
-  gradcheck(name, [&f](std::span<const Tensor> x) { return std::vector<Tensor>{f(x)}; },
-            std::span<const Tensor>(inputs.begin(), inputs.size()), options);
+  gradcheck(
+      name, [&f](std::span<const Tensor> x) { return std::vector<Tensor>{f(x)}; },
+      std::span<const Tensor>(inputs.begin(), inputs.size()), options);
 }
 
 }  // namespace weft::autograd

@@ -66,7 +66,8 @@ Edge::Edge(const Tensor& x) {
     WEFT_CHECK(base && base->producer.get() == meta->base_producer, Unsupported,
                meta->producer ? meta->producer->op() : "view",
                "this view was taken before its base was changed in place, and does not know of the "
-               "change; take the view again, after it (view ", x.shape(), ")");
+               "change; take the view again, after it (view ",
+               x.shape(), ")");
   }
   if (meta->producer) {
     target_ = meta->producer;

@@ -127,7 +127,8 @@ class SavedTensor {
   void reset() { tensor_ = Tensor(); }
   /// Throws InvalidArgument when a backward freed it, or when it was changed in place since.
   const Tensor& get(const Node& node) const {
-    if (!tensor_.defined() || tensor_.storage()->version() != version_) [[unlikely]] refuse(node);
+    if (!tensor_.defined() || tensor_.storage()->version() != version_) [[unlikely]]
+      refuse(node);
     return tensor_;
   }
 
@@ -284,7 +285,8 @@ class Operand {
   const Shape& shape() const { return shape_; }
   DType dtype() const { return dtype_; }
   Tensor fit(Tensor grad) const {
-    if (grad.dtype() == dtype_ && grad.shape() == shape_) [[likely]] return grad;
+    if (grad.dtype() == dtype_ && grad.shape() == shape_) [[likely]]
+      return grad;
     return reduce(std::move(grad));
   }
 

@@ -132,8 +132,8 @@ HookHandle add_grad_hook(const Tensor& x, std::function<Tensor(const Tensor& gra
   WEFT_CHECK(x.requires_grad(), InvalidArgument, "add_grad_hook",
              "needs a tensor that requires a gradient");
   const Meta& meta = *meta_of(x);
-  const auto& list = meta.producer ? meta.producer->ensure_hooks()
-                                   : ensure_leaf_state(x).ensure_grad_hooks();
+  const auto& list =
+      meta.producer ? meta.producer->ensure_hooks() : ensure_leaf_state(x).ensure_grad_hooks();
   return removable(list, list->add({meta.output, std::move(hook)}));
 }
 

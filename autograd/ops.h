@@ -18,8 +18,8 @@ WEFT_UNARY_OPS(X)
 /// memory.
 Tensor relu(Tensor&& x);
 
-#define X(value, name, ...)                       \
-  Tensor name(const Tensor& a, const Tensor& b);  \
+#define X(value, name, ...)                      \
+  Tensor name(const Tensor& a, const Tensor& b); \
   Tensor name(const Tensor& a, double b);
 WEFT_BINARY_OPS(X)
 #undef X
@@ -84,7 +84,8 @@ Tensor conv_transpose2d(const Tensor& x, const Tensor& w, const Tensor& bias = {
                         Conv2dParams params = {});
 Tensor max_pool2d(const Tensor& x, const Pool2dParams& params);
 /// logits [N,C] or [N,C,d1,...], target i64 [N] or [N,d1,...].
-Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyParams& params = {});
+Tensor cross_entropy(const Tensor& logits, const Tensor& target,
+                     const CrossEntropyParams& params = {});
 Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean);
 
 }  // namespace weft

@@ -134,8 +134,8 @@ Tensor scalar_like(double value, const Tensor& x) { return scalar(value, {x.dtyp
 WEFT_UNARY_OPS(X)
 #undef X
 
-#define X(value, name, functor_name, ...)                                             \
-  Tensor name(const Tensor& a, const Tensor& b) {                                     \
+#define X(value, name, functor_name, ...)                                                       \
+  Tensor name(const Tensor& a, const Tensor& b) {                                               \
     return record_binary<functor::functor_name>(#name, BinaryOp::value, a, b, raw::name(a, b)); \
   }
 WEFT_BINARY_OPS(X)
@@ -177,10 +177,10 @@ Tensor clamp(const Tensor& x, double low, double high) {
 Tensor relu(Tensor&& x) {
   const autograd::Meta* meta = autograd::meta_of(x);
   // What the tape still needs of x shares its storage: a saved tensor, or the base of a view.
-  const bool unused_elsewhere =
-      x.defined() && x.impl()->use_count() == 1 && x.storage()->use_count() == 1 &&
-      x.storage()->owned() && is_floating(x.dtype()) && !(x.requires_grad() && x.is_leaf()) &&
-      !(meta && (meta->leaf || meta->base));
+  const bool unused_elsewhere = x.defined() && x.impl()->use_count() == 1 &&
+                                x.storage()->use_count() == 1 && x.storage()->owned() &&
+                                is_floating(x.dtype()) && !(x.requires_grad() && x.is_leaf()) &&
+                                !(meta && (meta->leaf || meta->base));
   if (!unused_elsewhere) return relu(static_cast<const Tensor&>(x));
   raw::unary_(UnaryOp::relu, x);
   if (recording(x)) {

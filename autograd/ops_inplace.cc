@@ -26,12 +26,14 @@ bool record_write(const char* op, const Tensor& y, const Tensor* operand = nullp
   WEFT_CHECK(!on_tape || meta->producer, InvalidArgument, op,
              "writes into a leaf that requires a gradient (", y.shape(),
              "); do it under NoGrad to change its value, or on a clone() to compute with it");
-  WEFT_CHECK(!(meta && meta->base), Unsupported, op, "writes through a view of a tensor on the tape ",
-             "(view ", y.shape(), "); compute the whole tensor with where, cat or stack, or write ",
+  WEFT_CHECK(!(meta && meta->base), Unsupported, op,
+             "writes through a view of a tensor on the tape ", "(view ", y.shape(),
+             "); compute the whole tensor with where, cat or stack, or write ",
              "into a clone() of the view");
   WEFT_CHECK(on_tape || y.storage()->use_count() == 1, Unsupported, op,
              "writes a tensor that requires a gradient into memory that other tensors share (",
-             y.shape(), "), whose history could not follow; write into a tensor of its own, or use ",
+             y.shape(),
+             "), whose history could not follow; write into a tensor of its own, or use ",
              "cat, stack or where");
   return true;
 }
@@ -73,10 +75,9 @@ class MulInPlaceNode final : public Node {
     if (grads.wants(0)) grads.set(0, raw::binary(op_, grads.y(), b_.get(*this)));
     if (!grads.wants(1)) return;
     const Tensor& before = before_.get(*this);
-    grads.set(1, b_info_.fit(op_ == BinaryOp::mul
-                                 ? raw::mul(grads.y(), before)
-                                 : raw::binary_backward(op_, true, grads.y(), before,
-                                                        b_.get(*this))));
+    grads.set(1, b_info_.fit(op_ == BinaryOp::mul ? raw::mul(grads.y(), before)
+                                                  : raw::binary_backward(op_, true, grads.y(),
+                                                                         before, b_.get(*this))));
   }
 
  private:

@@ -17,7 +17,9 @@ Tensor transposed(const Tensor& x) { return raw::transpose(x, -2, -1); }
 
 // [..,K] as one matrix [rows,K].
 Tensor rows(const Tensor& x) {
-  return x.dim() == 2 ? x : raw::reshape(x, {numel(x.shape()) / std::max<std::int64_t>(x.shape(-1), 1), x.shape(-1)});
+  return x.dim() == 2 ? x
+                      : raw::reshape(x, {numel(x.shape()) / std::max<std::int64_t>(x.shape(-1), 1),
+                                         x.shape(-1)});
 }
 
 class MatmulNode final : public Node {

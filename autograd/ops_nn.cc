@@ -17,7 +17,9 @@ class ConvNode final : public Node {
  public:
   ConvNode(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dParams& params)
       : Node(params.transposed ? "conv_transpose2d" : "conv2d"),
-        params_(params), x_shape_(x.shape()), w_shape_(w.shape()) {
+        params_(params),
+        x_shape_(x.shape()),
+        w_shape_(w.shape()) {
     add_input(x);
     add_input(w);
     if (bias.defined()) add_input(bias);

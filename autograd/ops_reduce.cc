@@ -205,8 +205,9 @@ Tensor norm(const Tensor& x, const Dims& dims, bool keepdim) {
 
 Tensor index_select(const Tensor& x, int dim, const Tensor& index) {
   Tensor y = raw::index_select(x, dim, index);
-  return recording(x) ? record<PickNode>(std::move(y), "index_select", raw::index_add_, x, dim, index)
-                      : y;
+  return recording(x)
+             ? record<PickNode>(std::move(y), "index_select", raw::index_add_, x, dim, index)
+             : y;
 }
 Tensor gather(const Tensor& x, int dim, const Tensor& index) {
   Tensor y = raw::gather(x, dim, index);

@@ -72,7 +72,12 @@ class SliceNode final : public Node {
  public:
   SliceNode(const char* name, int dim, std::int64_t start, std::int64_t end, std::int64_t step,
             bool drops_dim, const Tensor& x)
-      : Node(name), shape_(x.shape()), dim_(dim), start_(start), end_(end), step_(step),
+      : Node(name),
+        shape_(x.shape()),
+        dim_(dim),
+        start_(start),
+        end_(end),
+        step_(step),
         drops_dim_(drops_dim) {
     add_input(x);
   }
@@ -106,8 +111,7 @@ class ExpandNode final : public Node {
 // contiguous, clone, to: the same values elsewhere.
 class CopyNode final : public Node {
  public:
-  CopyNode(const char* name, const Tensor& x)
-      : Node(name), device_(x.device()), dtype_(x.dtype()) {
+  CopyNode(const char* name, const Tensor& x) : Node(name), device_(x.device()), dtype_(x.dtype()) {
     add_input(x);
   }
   void apply(Gradients& grads) override {

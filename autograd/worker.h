@@ -10,7 +10,8 @@ class Job {
   virtual ~Job() = default;
   /// Must not throw.
   virtual void run() = 0;
-  /// Comes after run(), when the worker is already free for other jobs; the job may be gone after it.
+  /// Comes after run(), when the worker is already free for other jobs; the job may be gone after
+  /// it.
   virtual void done() = 0;
 };
 

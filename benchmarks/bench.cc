@@ -45,7 +45,8 @@ std::string cpu_name() {
   return "unknown";
 }
 
-// weft's configurations: the team sizes up to all cores; the fastest is kept, as on the peer's side.
+// weft's configurations: the team sizes up to all cores; the fastest is kept, as on the peer's
+// side.
 struct Prepared {
   std::unique_ptr<Work> work;
   int threads = 1;
@@ -220,7 +221,9 @@ int main(int argc, char** argv) {
   app.add_flag("--floor", options.floor, "also time the kernels of a step one by one");
   app.add_flag("--compile", options.compile, "let the peer try torch.compile too");
   app.add_option("--threads", options.threads, "most threads to try")->check(CLI::Range(1, 256));
-  app.add_option("--pairs", options.pairs, "alternations")->check(CLI::Range(1, 10000))->capture_default_str();
+  app.add_option("--pairs", options.pairs, "alternations")
+      ->check(CLI::Range(1, 10000))
+      ->capture_default_str();
   app.add_option("--out", options.out, "JSON result")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   try {

@@ -37,9 +37,8 @@ void add_conv(std::vector<FloorRow>& rows, const std::string& name, const Shape&
   const Tensor x = rand(x_shape), w = rand(w_shape);
   const Tensor bias = rand({w_shape[transposed ? 1 : 0]});
   const Tensor g = rand(raw::conv2d(x, w, bias, params).shape());
-  rows.push_back({name + " forward", best_of_layouts(x, [&](const Tensor& in) {
-                    raw::conv2d(in, w, bias, params);
-                  })});
+  rows.push_back({name + " forward",
+                  best_of_layouts(x, [&](const Tensor& in) { raw::conv2d(in, w, bias, params); })});
   if (needs_grad_x) {
     rows.push_back({name + " grad_x", best_of_layouts(g, [&](const Tensor& in) {
                       raw::conv2d_backward_data(in, w, x_shape, params);
@@ -54,12 +53,11 @@ void add_conv(std::vector<FloorRow>& rows, const std::string& name, const Shape&
 
 void add_linear(std::vector<FloorRow>& rows, const std::string& name, std::int64_t batch,
                 std::int64_t in, std::int64_t out, bool needs_grad_x) {
-  const Tensor x = rand({batch, in}), w = rand({out, in}), bias = rand({out}), g = rand({batch, out});
+  const Tensor x = rand({batch, in}), w = rand({out, in}), bias = rand({out}),
+               g = rand({batch, out});
   rows.push_back({name + " forward", median_ms([&] { raw::linear(x, w, bias); })});
-  if (needs_grad_x)
-    rows.push_back({name + " grad_x", median_ms([&] { raw::matmul(g, w); })});
-  rows.push_back({name + " grad_w",
-                  median_ms([&] { raw::matmul(raw::transpose(g, 0, 1), x); })});
+  if (needs_grad_x) rows.push_back({name + " grad_x", median_ms([&] { raw::matmul(g, w); })});
+  rows.push_back({name + " grad_w", median_ms([&] { raw::matmul(raw::transpose(g, 0, 1), x); })});
 }
 
 template <class Optimizer>

@@ -1,5 +1,5 @@
-// The floor of a step: its heavy kernels one by one, each hot in cache and in its better layout, and
-// the optimiser in one pass. No step built from these kernels can be faster.
+// The floor of a step: its heavy kernels one by one, each hot in cache and in its better layout,
+// and the optimiser in one pass. No step built from these kernels can be faster.
 #pragma once
 
 #include <string>

@@ -1,10 +1,10 @@
 #include "weft/benchmarks/peer.h"
 
-#include <csignal>
-#include <cstdlib>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <csignal>
+#include <cstdlib>
 
 #include "weft/core/error.h"
 
@@ -23,7 +23,8 @@ Peer::Peer(const std::string& python, const std::string& script) {
   posix_spawn_file_actions_addclose(&actions, out[0]);
   std::string program = python, file = script;
   char* arguments[] = {program.data(), file.data(), nullptr};
-  const int failed = posix_spawnp(&process_, program.c_str(), &actions, nullptr, arguments, environ);
+  const int failed =
+      posix_spawnp(&process_, program.c_str(), &actions, nullptr, arguments, environ);
   posix_spawn_file_actions_destroy(&actions);
   close(in[0]);
   close(out[1]);

@@ -8,7 +8,8 @@
 
 namespace weft::bench {
 
-/// Owns the peer's process. Between requests it sleeps in a read, so it does not disturb weft's side.
+/// Owns the peer's process. Between requests it sleeps in a read, so it does not disturb weft's
+/// side.
 class Peer {
  public:
   /// Starts `python script`. Throws Error(Io) when it does not answer.

@@ -11,7 +11,8 @@ template <class F>
 double time_ms(F&& f) {
   const auto begin = std::chrono::steady_clock::now();
   f();
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
+      .count();
 }
 
 struct Quartiles {
@@ -25,7 +26,8 @@ inline Quartiles quartiles(std::vector<double> values) {
     const double position = q * static_cast<double>(values.size() - 1);
     const auto below = static_cast<std::size_t>(position);
     const std::size_t above = std::min(below + 1, values.size() - 1);
-    return values[below] + (position - static_cast<double>(below)) * (values[above] - values[below]);
+    return values[below] +
+           (position - static_cast<double>(below)) * (values[above] - values[below]);
   };
   return {at(0.25), at(0.5), at(0.75)};
 }

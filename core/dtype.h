@@ -43,16 +43,12 @@ struct bf16 {
 constexpr std::size_t size_of(DType dtype) {
   switch (dtype) {
     case DType::f64:
-    case DType::i64:
-      return 8;
+    case DType::i64: return 8;
     case DType::f32:
-    case DType::i32:
-      return 4;
-    case DType::bf16:
-      return 2;
+    case DType::i32: return 4;
+    case DType::bf16: return 2;
     case DType::u8:
-    case DType::boolean:
-      return 1;
+    case DType::boolean: return 1;
   }
   return 0;
 }
@@ -115,20 +111,13 @@ using accumulate_t = std::conditional_t<std::is_same_v<T, bf16>, float,
 template <class F>
 decltype(auto) dispatch_all(DType dtype, F&& f) {
   switch (dtype) {
-    case DType::f32:
-      return std::forward<F>(f).template operator()<float>();
-    case DType::f64:
-      return std::forward<F>(f).template operator()<double>();
-    case DType::bf16:
-      return std::forward<F>(f).template operator()<bf16>();
-    case DType::i64:
-      return std::forward<F>(f).template operator()<std::int64_t>();
-    case DType::i32:
-      return std::forward<F>(f).template operator()<std::int32_t>();
-    case DType::u8:
-      return std::forward<F>(f).template operator()<std::uint8_t>();
-    case DType::boolean:
-      return std::forward<F>(f).template operator()<bool>();
+    case DType::f32: return std::forward<F>(f).template operator()<float>();
+    case DType::f64: return std::forward<F>(f).template operator()<double>();
+    case DType::bf16: return std::forward<F>(f).template operator()<bf16>();
+    case DType::i64: return std::forward<F>(f).template operator()<std::int64_t>();
+    case DType::i32: return std::forward<F>(f).template operator()<std::int32_t>();
+    case DType::u8: return std::forward<F>(f).template operator()<std::uint8_t>();
+    case DType::boolean: return std::forward<F>(f).template operator()<bool>();
   }
   WEFT_THROW(Internal, "dispatch", "unknown dtype ", static_cast<int>(dtype));
 }
@@ -137,14 +126,10 @@ decltype(auto) dispatch_all(DType dtype, F&& f) {
 template <class F>
 decltype(auto) dispatch_floating(DType dtype, const char* op, F&& f) {
   switch (dtype) {
-    case DType::f32:
-      return std::forward<F>(f).template operator()<float>();
-    case DType::f64:
-      return std::forward<F>(f).template operator()<double>();
-    case DType::bf16:
-      return std::forward<F>(f).template operator()<bf16>();
-    default:
-      WEFT_THROW(Dtype, op, "needs a floating dtype, got ", to_string(dtype));
+    case DType::f32: return std::forward<F>(f).template operator()<float>();
+    case DType::f64: return std::forward<F>(f).template operator()<double>();
+    case DType::bf16: return std::forward<F>(f).template operator()<bf16>();
+    default: WEFT_THROW(Dtype, op, "needs a floating dtype, got ", to_string(dtype));
   }
 }
 

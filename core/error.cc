@@ -35,32 +35,19 @@ std::string one_line(std::string_view op, std::string_view message, const std::s
 
 const char* to_string(ErrorCode code) {
   switch (code) {
-    case ErrorCode::Shape:
-      return "Shape";
-    case ErrorCode::Dtype:
-      return "Dtype";
-    case ErrorCode::Device:
-      return "Device";
-    case ErrorCode::Unsupported:
-      return "Unsupported";
-    case ErrorCode::OutOfMemory:
-      return "OutOfMemory";
-    case ErrorCode::Cuda:
-      return "Cuda";
-    case ErrorCode::Library:
-      return "Library";
-    case ErrorCode::Comm:
-      return "Comm";
-    case ErrorCode::Timeout:
-      return "Timeout";
-    case ErrorCode::PeerFailed:
-      return "PeerFailed";
-    case ErrorCode::Io:
-      return "Io";
-    case ErrorCode::InvalidArgument:
-      return "InvalidArgument";
-    case ErrorCode::Internal:
-      return "Internal";
+    case ErrorCode::Shape: return "Shape";
+    case ErrorCode::Dtype: return "Dtype";
+    case ErrorCode::Device: return "Device";
+    case ErrorCode::Unsupported: return "Unsupported";
+    case ErrorCode::OutOfMemory: return "OutOfMemory";
+    case ErrorCode::Cuda: return "Cuda";
+    case ErrorCode::Library: return "Library";
+    case ErrorCode::Comm: return "Comm";
+    case ErrorCode::Timeout: return "Timeout";
+    case ErrorCode::PeerFailed: return "PeerFailed";
+    case ErrorCode::Io: return "Io";
+    case ErrorCode::InvalidArgument: return "InvalidArgument";
+    case ErrorCode::Internal: return "Internal";
   }
   return "?";
 }

@@ -20,8 +20,10 @@ void mlp(const train::Options& options) {
   std::printf("%s\n", model.to_string().c_str());
   optim::SGD sgd(model.parameters(), {.lr = options.lr});
   data::DataLoader loader(data::Mnist(options.data, {.dtype = options.dtype}),
-                          {.batch_size = options.batch_size, .shuffle = options.shuffle,
-                           .workers = options.workers, .device = options.device});
+                          {.batch_size = options.batch_size,
+                           .shuffle = options.shuffle,
+                           .workers = options.workers,
+                           .device = options.device});
 
   train::Recorder recorder(options);
   recorder.resume(model, sgd, loader);

@@ -44,10 +44,10 @@ const Backend& backend(Device device);
 /// "[conv2d] not available for bf16 on cuda:0"
 [[noreturn]] void throw_unsupported(const char* op, Device device, DType dtype);
 
-/// kernel(x.device(), &KernelTable::conv2d, &Conv2dKernels::plan, "conv2d", x.dtype()): the entry, or
-/// an Unsupported error. Nothing ever falls back silently.
+/// kernel(x.device(), &KernelTable::conv2d, &Conv2dKernels::plan, "conv2d", x.dtype()): the entry,
+/// or an Unsupported error. Nothing ever falls back silently.
 template <class Family, class Entry>
-Entry kernel(Device device, Family KernelTable::*family, Entry Family::*entry, const char* op,
+Entry kernel(Device device, Family KernelTable::* family, Entry Family::* entry, const char* op,
              DType dtype) {
   const Entry found = backend(device).kernels.*family.*entry;
   if (!found) throw_unsupported(op, device, dtype);

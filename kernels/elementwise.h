@@ -1,5 +1,5 @@
-// Element-wise operations. One functor and one list line per operation: enum, CPU loop, CUDA kernel,
-// tape rule and test case come from the line.
+// Element-wise operations. One functor and one list line per operation: enum, CPU loop, CUDA
+// kernel, tape rule and test case come from the line.
 #pragma once
 
 #include <cmath>
@@ -180,8 +180,8 @@ enum class CompareOp : std::uint8_t {
 struct ElementwiseKernels {
   void (*unary)(const Stream&, UnaryOp, UnaryParams, const View& x, const View& y);
   /// saved: x or y, as the functor says; empty for Saves::nothing.
-  void (*unary_backward)(const Stream&, UnaryOp, UnaryParams, const View& grad_y,
-                         const View& saved, const View& grad_x);
+  void (*unary_backward)(const Stream&, UnaryOp, UnaryParams, const View& grad_y, const View& saved,
+                         const View& grad_x);
   void (*binary)(const Stream&, BinaryOp, const View& a, const View& b, const View& y);
   /// dL/da (of_b false) or dL/db, in y's shape: the caller sums over broadcast dimensions.
   void (*binary_backward)(const Stream&, BinaryOp, bool of_b, const View& grad_y, const View& a,

@@ -8,8 +8,8 @@ namespace weft {
 
 /// index is i64. An index outside its dimension is found before the kernel runs (check_bounds).
 struct IndexingKernels {
-  /// Throws InvalidArgument naming op, the first bad index, its position and `bound`, unless all are
-  /// in [0, bound). Waits for the stream on CUDA.
+  /// Throws InvalidArgument naming op, the first bad index, its position and `bound`, unless all
+  /// are in [0, bound). Waits for the stream on CUDA.
   void (*check_bounds)(const Stream&, const char* op, const View& index, std::int64_t bound);
   /// y = x with dimension dim replaced by index's order; index [k].
   void (*index_select)(const Stream&, const View& x, int dim, const View& index, const View& y);

@@ -28,8 +28,8 @@ struct ConvOptions {
 };
 
 /// Cross-correlation. x [N,in,H,W] -> [N,out,Ho,Wo], Ho = (H + 2 p - d (k-1) - 1) / s + 1.
-/// weight [out,in/groups,kh,kw], bias [out]. Throws Shape for another number of channels or a kernel
-/// larger than the padded image.
+/// weight [out,in/groups,kh,kw], bias [out]. Throws Shape for another number of channels or a
+/// kernel larger than the padded image.
 class Conv2d : public Module<Conv2d> {
  public:
   Conv2d(std::int64_t in, std::int64_t out, Pair kernel, const ConvOptions& options = {});

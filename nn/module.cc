@@ -118,7 +118,8 @@ void CloneScope::check_complete() const {
 bool cloning() { return current_clone != nullptr; }
 
 std::string short_type_name(std::string_view pretty) {
-  // "... type_name_of() [with T = weft::nn::Conv2d; ...]" (gcc), "... [T = weft::nn::Conv2d]" (clang)
+  // "... type_name_of() [with T = weft::nn::Conv2d; ...]" (gcc), "... [T = weft::nn::Conv2d]"
+  // (clang)
   const auto start = pretty.find("T = ") + 4;
   std::string_view name = pretty.substr(start, pretty.find_first_of(";]", start) - start);
   if (const auto arguments = name.find('<'); arguments != std::string_view::npos)
@@ -174,10 +175,13 @@ namespace {
 NamedTensors collect(ModuleNode& node, bool buffers, bool recurse) {
   NamedTensors result;
   std::unordered_set<const TensorImpl*> seen;
-  node.visit("", [&](const std::string& name, ModuleNode::Entry& entry) {
-    if (entry.is_buffer == buffers && seen.insert(entry.tensor.impl()).second)
-      result.emplace_back(name, entry.tensor);
-  }, recurse);
+  node.visit(
+      "",
+      [&](const std::string& name, ModuleNode::Entry& entry) {
+        if (entry.is_buffer == buffers && seen.insert(entry.tensor.impl()).second)
+          result.emplace_back(name, entry.tensor);
+      },
+      recurse);
   return result;
 }
 
@@ -222,7 +226,9 @@ void ModuleBase::set_description(std::string text) { node_->description = std::m
 NamedTensors ModuleBase::named_parameters(bool recurse) const {
   return collect(*node_, false, recurse);
 }
-NamedTensors ModuleBase::named_buffers(bool recurse) const { return collect(*node_, true, recurse); }
+NamedTensors ModuleBase::named_buffers(bool recurse) const {
+  return collect(*node_, true, recurse);
+}
 
 std::vector<Tensor> ModuleBase::parameters() const {
   std::vector<Tensor> result;

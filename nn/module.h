@@ -6,9 +6,9 @@
 //     Tensor forward(const Tensor& x) { return relu(conv(x)) * scale; }
 //   };
 //
-// A module is a handle on a shared node (its name, tensors, children). So moving or copying a user's
-// struct keeps everything connected: a copy is the same module, as in Python. nn::clone makes an
-// independent one, also of a user's own struct, without user code.
+// A module is a handle on a shared node (its name, tensors, children). So moving or copying a
+// user's struct keeps everything connected: a copy is the same module, as in Python. nn::clone
+// makes an independent one, also of a user's own struct, without user code.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ namespace weft::nn {
 
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
-/// A tensor that belongs to a module. Copying shares it; inside nn::clone a copy becomes the clone's
-/// own tensor, which is why members hold Parameter, not Tensor.
+/// A tensor that belongs to a module. Copying shares it; inside nn::clone a copy becomes the
+/// clone's own tensor, which is why members hold Parameter, not Tensor.
 class Parameter : public Tensor {
  public:
   Parameter() = default;
@@ -98,8 +98,8 @@ class ModuleBase {
  protected:
   explicit ModuleBase(std::string type_name);
 
-  /// Registers a trainable tensor under `name`. Throws InvalidArgument when the name is taken, empty
-  /// or contains a dot.
+  /// Registers a trainable tensor under `name`. Throws InvalidArgument when the name is taken,
+  /// empty or contains a dot.
   Parameter parameter(const std::string& name, Tensor value);
   /// Registers a tensor that is saved but not trained.
   Parameter buffer(const std::string& name, Tensor value);
@@ -134,8 +134,8 @@ std::string type_name_of() {
   return short_type_name(__PRETTY_FUNCTION__);
 }
 
-/// Deep-copies a tree of nodes; while it lives, copies made by this thread of modules and parameters
-/// of that tree are rewired to the new nodes.
+/// Deep-copies a tree of nodes; while it lives, copies made by this thread of modules and
+/// parameters of that tree are rewired to the new nodes.
 class CloneScope {
  public:
   explicit CloneScope(const std::shared_ptr<ModuleNode>& root);

@@ -45,7 +45,7 @@ void Adam::update(const Stream& stream, DType dtype, std::size_t group, const do
   const AdamOptions& o = options_[group];
   const AdamParams params{lr, step, o.beta1, o.beta2, o.eps, o.weight_decay, decoupled_};
   kernel(stream.device, &KernelTable::optim, &OptimKernels::adam, "Adam", dtype)(stream, dtype,
-                                                                                params, slots);
+                                                                                 params, slots);
 }
 
 }  // namespace weft::optim

@@ -67,8 +67,12 @@ void Optimizer::step() {
         return b.device == device && b.dtype == dtype && (b.step == slot.step || b.slots.empty());
       });
       if (batch == batches_.end()) {
-        batches_.push_back({device, dtype, 0, empty({}, {DType::f64, device}),
-                            empty({}, {DType::i64, device}), {}});
+        batches_.push_back({device,
+                            dtype,
+                            0,
+                            empty({}, {DType::f64, device}),
+                            empty({}, {DType::i64, device}),
+                            {}});
         batch = batches_.end() - 1;
       }
       batch->step = slot.step;
@@ -109,7 +113,8 @@ NamedTensors Optimizer::state_dict() const {
   NamedTensors state;
   std::size_t index = 0;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
-    state.emplace_back("group." + std::to_string(g) + ".lr", scalar(groups_[g].lr, {DType::f64, Device()}));
+    state.emplace_back("group." + std::to_string(g) + ".lr",
+                       scalar(groups_[g].lr, {DType::f64, Device()}));
     for (const Slot& slot : groups_[g].slots) {
       const std::string prefix = "state." + std::to_string(index++) + ".";
       if (slot.step == 0) continue;
@@ -174,8 +179,8 @@ void Optimizer::load_state_dict(const NamedTensors& state) {
 }
 
 Tensor clip_grad_norm(std::span<const Tensor> params, double max_norm) {
-  WEFT_CHECK(max_norm >= 0, InvalidArgument, "clip_grad_norm", "max_norm must not be negative, got ",
-             max_norm);
+  WEFT_CHECK(max_norm >= 0, InvalidArgument, "clip_grad_norm",
+             "max_norm must not be negative, got ", max_norm);
   // One slot list per dtype: the kernels take one dtype a call.
   std::vector<std::pair<DType, std::vector<OptimSlot>>> lists;
   Device device;

@@ -52,7 +52,7 @@ class Optimizer {
  protected:
   struct Slot {
     Tensor param;
-    std::int64_t step = 0;       // updates so far
+    std::int64_t step = 0;        // updates so far
     std::vector<Tensor> buffers;  // in the order of buffer_names_; made at the first step
   };
   struct Group {
@@ -83,7 +83,7 @@ class Optimizer {
 
   std::vector<std::string> buffer_names_;
   std::vector<Group> groups_;
-  std::vector<Batch> batches_;   // reused, so that a steady step allocates nothing
+  std::vector<Batch> batches_;     // reused, so that a steady step allocates nothing
   std::vector<Tensor> regrouped_;  // gradients copied because their layout differs, until step ends
 };
 

@@ -22,9 +22,8 @@ SGD::SGD(std::vector<Tensor> params, const SGDOptions& options)
 }
 
 SGD::SGD(std::vector<ParamGroup<SGDOptions>> groups)
-    : Optimizer(buffer_names(std::any_of(groups.begin(), groups.end(), [](const auto& g) {
-        return g.options.momentum != 0;
-      }))) {
+    : Optimizer(buffer_names(std::any_of(groups.begin(), groups.end(),
+                                         [](const auto& g) { return g.options.momentum != 0; }))) {
   for (const auto& g : groups) add(g.params, g.options);
 }
 
@@ -43,7 +42,7 @@ void SGD::update(const Stream& stream, DType dtype, std::size_t group, const dou
   const SGDOptions& o = options_[group];
   const SgdParams params{lr, step, o.momentum, o.dampening, o.weight_decay, o.nesterov};
   kernel(stream.device, &KernelTable::optim, &OptimKernels::sgd, "SGD", dtype)(stream, dtype,
-                                                                              params, slots);
+                                                                               params, slots);
 }
 
 }  // namespace weft::optim

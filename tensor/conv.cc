@@ -45,10 +45,10 @@ Shape output_shape(const char* op, const Shape& x, const Shape& w, const Conv2dP
   WEFT_CHECK(w.size() == 4, Shape, op, "weight: got ", w, ", expected four dimensions");
   const std::int64_t expected = p.transposed ? w[0] : w[1] * p.groups;
   WEFT_CHECK(x[1] == expected, Shape, op, "input channels: got ", x[1], ", weight expects ",
-             expected, " (x ", x, ", w ", w, p.groups > 1 ? detail::concat(", groups ", p.groups) : "",
-             ")");
-  WEFT_CHECK(w[0] % p.groups == 0, Shape, op, p.transposed ? "input" : "output", " channels: ",
-             w[0], " cannot be divided into ", p.groups, " groups (w ", w, ")");
+             expected, " (x ", x, ", w ", w,
+             p.groups > 1 ? detail::concat(", groups ", p.groups) : "", ")");
+  WEFT_CHECK(w[0] % p.groups == 0, Shape, op, p.transposed ? "input" : "output",
+             " channels: ", w[0], " cannot be divided into ", p.groups, " groups (w ", w, ")");
   WEFT_CHECK(w[2] > 0 && w[3] > 0, Shape, op, "empty window (w ", w, ")");
   Shape y = {x[0], p.transposed ? w[1] * p.groups : w[0], 0, 0};
   for (int i = 0; i < 2; ++i) {

@@ -112,15 +112,16 @@ Tensor cat(std::span<const Tensor> parts, int dim) {
   const Device device = first.device();
   const auto copy =
       kernel(device, &KernelTable::elementwise, &ElementwiseKernels::copy, "cat", dtype);
-  Tensor y = allocate(shape, channels_last ? MemoryFormat::nhwc : MemoryFormat::nchw, dtype, device);
+  Tensor y =
+      allocate(shape, channels_last ? MemoryFormat::nhwc : MemoryFormat::nchw, dtype, device);
   const Stream stream = current_stream(device);
   View part = y.view_of();
   for (const Tensor& x : parts) {
     if (x.numel() == 0) continue;
     part.shape[dim] = x.shape()[dim];
     copy(stream, x.view_of(), part);
-    part.data = static_cast<char*>(part.data) + x.shape()[dim] * part.strides[dim] *
-                                                    static_cast<std::int64_t>(size_of(dtype));
+    part.data = static_cast<char*>(part.data) +
+                x.shape()[dim] * part.strides[dim] * static_cast<std::int64_t>(size_of(dtype));
   }
   return y;
 }

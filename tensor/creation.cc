@@ -122,8 +122,8 @@ Tensor borrow(std::span<T> memory, const Shape& shape, Device device) {
               contiguous_strides(shape), dtype_of<T>);
 }
 
-#define WEFT_INSTANTIATE(T)                                                                  \
-  template Tensor from_span<T>(std::span<const T>, const Shape&, const TensorOptions&);      \
+#define WEFT_INSTANTIATE(T)                                                             \
+  template Tensor from_span<T>(std::span<const T>, const Shape&, const TensorOptions&); \
   template Tensor borrow<T>(std::span<T>, const Shape&, Device);
 WEFT_INSTANTIATE(float)
 WEFT_INSTANTIATE(double)
@@ -136,8 +136,8 @@ WEFT_INSTANTIATE(bool)
 
 Tensor tensor(std::initializer_list<double> values, const TensorOptions& options) {
   const Shape shape = {static_cast<std::int64_t>(values.size())};
-  const Tensor host = from_span(std::span<const double>(values.begin(), values.size()), shape,
-                                Device());
+  const Tensor host =
+      from_span(std::span<const double>(values.begin(), values.size()), shape, Device());
   Tensor y = allocate_for("tensor", shape, options);
   raw::copy_(y, host);
   return y;

@@ -39,7 +39,8 @@ Tensor eye(std::int64_t n, const TensorOptions& options = {});
 template <class T>
 Tensor from_span(std::span<const T> values, const Shape& shape, const TensorOptions& where = {});
 template <class T>
-Tensor from_vector(const std::vector<T>& values, const Shape& shape, const TensorOptions& where = {}) {
+Tensor from_vector(const std::vector<T>& values, const Shape& shape,
+                   const TensorOptions& where = {}) {
   return from_span(std::span<const T>(values), shape, where);
 }
 /// 1-D f32 (or the dtype of options): tensor({1, 2, 3}).

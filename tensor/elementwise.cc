@@ -23,7 +23,7 @@ void check_not_boolean(const char* op, DType dtype, bool refused) {
 bool equal_and_dense(const Tensor& a, const Tensor& b) { return same_layout(a, b) && a.is_dense(); }
 
 template <class Entry>
-Entry elementwise(const char* op, Device device, DType dtype, Entry ElementwiseKernels::*entry) {
+Entry elementwise(const char* op, Device device, DType dtype, Entry ElementwiseKernels::* entry) {
   return kernel(device, &KernelTable::elementwise, entry, op, dtype);
 }
 
@@ -33,12 +33,14 @@ Tensor unary(UnaryOp op, const Tensor& x, UnaryParams params) {
   const OpInfo& about = info(op);
   const DType dtype = compute_dtype(about, x.dtype());
   check_not_boolean(about.name, dtype, op == UnaryOp::neg || op == UnaryOp::rsub_scalar);
-  if (x.dtype() != dtype) [[unlikely]] return unary(op, cast(x, dtype), params);
+  if (x.dtype() != dtype) [[unlikely]]
+    return unary(op, cast(x, dtype), params);
   const Span span("op", about.name);
   const Device device = x.device();
   const auto run = elementwise(about.name, device, dtype, &ElementwiseKernels::unary);
   const bool dense = x.is_dense();
-  Tensor y = allocate(x.shape(), dense ? x.strides() : contiguous_strides(x.shape()), dtype, device);
+  Tensor y =
+      allocate(x.shape(), dense ? x.strides() : contiguous_strides(x.shape()), dtype, device);
   const std::int64_t n = y.numel();
   if (n == 0) return y;
   if (dense) {
@@ -85,8 +87,8 @@ Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b) {
   const OpInfo& about = info(op);
   const char* name = about.name;
   check_same_device(name, "a", a, "b", b);
-  const DType dtype = compute_dtype(
-      about, a.dtype() == b.dtype() ? a.dtype() : promote(a.dtype(), b.dtype()));
+  const DType dtype =
+      compute_dtype(about, a.dtype() == b.dtype() ? a.dtype() : promote(a.dtype(), b.dtype()));
   check_not_boolean(name, dtype, op == BinaryOp::sub);
   if (a.dtype() != dtype || b.dtype() != dtype) [[unlikely]] {
     return binary(op, cast(a, dtype), cast(b, dtype));
@@ -148,8 +150,7 @@ Tensor binary_backward(BinaryOp op, bool of_b, const Tensor& grad_y, const Tenso
   const Shape shape = broadcast_shapes(a.shape(), b.shape(), name);
   WEFT_CHECK(grad_y.shape() == shape, Shape, name, "gradient: got ", grad_y.shape(),
              ", the operation gave ", shape);
-  const Tensor grad =
-      allocate(shape, result_strides(shape, {&operand, &grad_y}), dtype, device);
+  const Tensor grad = allocate(shape, result_strides(shape, {&operand, &grad_y}), dtype, device);
   if (grad.numel() > 0) {
     run(stream, op, of_b, grad_y.view_of(), broadcast_view(a, shape), broadcast_view(b, shape),
         grad.view_of());
@@ -177,8 +178,8 @@ Tensor compare(CompareOp op, const Tensor& a, const Tensor& b) {
 }
 
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
-  WEFT_CHECK(condition.dtype() == DType::boolean, Dtype, "where",
-             "condition: got ", condition.dtype(), ", expected bool");
+  WEFT_CHECK(condition.dtype() == DType::boolean, Dtype, "where", "condition: got ",
+             condition.dtype(), ", expected bool");
   check_same_device("where", "condition", condition, "a", a);
   check_same_device("where", "a", a, "b", b);
   if (a.dtype() != b.dtype()) [[unlikely]] {
@@ -188,8 +189,8 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   const Span span("op", "where");
   const Device device = a.device();
   const auto run = elementwise("where", device, a.dtype(), &ElementwiseKernels::where);
-  const Shape shape = broadcast_shapes(
-      broadcast_shapes(a.shape(), b.shape(), "where"), condition.shape(), "where");
+  const Shape shape =
+      broadcast_shapes(broadcast_shapes(a.shape(), b.shape(), "where"), condition.shape(), "where");
   Tensor y = allocate(shape, result_strides(shape, {&a, &b, &condition}), a.dtype(), device);
   if (y.numel() > 0) {
     run(current_stream(device), broadcast_view(condition, shape), broadcast_view(a, shape),

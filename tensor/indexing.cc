@@ -10,7 +10,7 @@ using namespace internal;
 namespace {
 
 template <class Entry>
-Entry indexing(const char* op, const Tensor& x, Entry IndexingKernels::*entry) {
+Entry indexing(const char* op, const Tensor& x, Entry IndexingKernels::* entry) {
   return kernel(x.device(), &KernelTable::indexing, entry, op, x.dtype());
 }
 

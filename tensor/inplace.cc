@@ -18,14 +18,15 @@ void check_broadcasts_to(const char* op, const Tensor& x, const Tensor& y) {
     const std::int64_t n = x.shape()[x.dim() - i];
     fits = n == 1 || n == y.shape()[y.dim() - i];
   }
-  WEFT_CHECK(fits, Shape, op, "got ", x.shape(), ", which does not broadcast to the written tensor's ",
-             y.shape());
+  WEFT_CHECK(fits, Shape, op, "got ", x.shape(),
+             ", which does not broadcast to the written tensor's ", y.shape());
 }
 
 void check_keeps_kind(const char* op, DType result, DType target) {
   const bool fits = is_floating(target) ||
                     (!is_floating(result) && (target != DType::boolean || result == target));
-  WEFT_CHECK(fits, Dtype, op, "the result is ", result, ", which cannot be written into a tensor of ", target,
+  WEFT_CHECK(fits, Dtype, op, "the result is ", result,
+             ", which cannot be written into a tensor of ", target,
              "; use the form that returns a new tensor, or to(dtype)");
 }
 
@@ -52,8 +53,8 @@ const Tensor& binary_(BinaryOp op, const Tensor& y, const Tensor& b) {
   check_same_device(name, "the written tensor", y, "the operand", b);
   check_broadcasts_to(name, b, y);
   check_writable(name, y);
-  const DType dtype = compute_dtype(
-      info(op), y.dtype() == b.dtype() ? y.dtype() : promote(y.dtype(), b.dtype()));
+  const DType dtype =
+      compute_dtype(info(op), y.dtype() == b.dtype() ? y.dtype() : promote(y.dtype(), b.dtype()));
   check_keeps_kind(name, dtype, y.dtype());
   if (y.dtype() != dtype) return copy_(y, binary(op, y, b));
 
@@ -83,8 +84,8 @@ const Tensor& add_scaled_(const Tensor& y, double alpha, const Tensor& x) {
   const Tensor other = disjoint(cast(x, y.dtype()), y);
   const Span span("op", "add_");
   const Device device = y.device();
-  const auto run = kernel(device, &KernelTable::elementwise, &ElementwiseKernels::add_scaled,
-                          "add_", y.dtype());
+  const auto run =
+      kernel(device, &KernelTable::elementwise, &ElementwiseKernels::add_scaled, "add_", y.dtype());
   const std::int64_t n = y.numel();
   if (n == 0) return y;
   if (same_layout(y, other) && y.is_dense()) {
@@ -99,8 +100,8 @@ const Tensor& add_scaled_(const Tensor& y, double alpha, const Tensor& x) {
 namespace {
 
 const Tensor& scalar_(const char* op, UnaryOp kind, const Tensor& y, double value) {
-  const bool fits = is_floating(y.dtype()) ||
-                    (std::trunc(value) == value && std::abs(value) < 0x1p63);
+  const bool fits =
+      is_floating(y.dtype()) || (std::trunc(value) == value && std::abs(value) < 0x1p63);
   WEFT_CHECK(fits, Dtype, op, "a tensor of ", y.dtype(), " cannot take the number ", value);
   return unary_(kind, y, {.a = value});
 }

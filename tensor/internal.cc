@@ -79,9 +79,7 @@ View formatted_view(const Tensor& x, MemoryFormat format) {
   return {x.raw_data(), x.dtype(), x.shape(), strides_for(x.shape(), format)};
 }
 
-Tensor in_image_format(const Tensor& x) {
-  return is_nchw(x) || is_nhwc(x) ? x : contiguous(x);
-}
+Tensor in_image_format(const Tensor& x) { return is_nchw(x) || is_nhwc(x) ? x : contiguous(x); }
 
 namespace {
 
@@ -132,8 +130,8 @@ void check_floating(const char* op, const char* name, const Tensor& x) {
 void check_writable(const char* op, const Tensor& y) {
   for (int i = 0; i < y.dim(); ++i) {
     WEFT_CHECK(y.strides()[i] != 0 || y.shape()[i] <= 1, InvalidArgument, op,
-               "several elements of an expanded tensor share memory (", y.shape(),
-               ", strides ", y.strides(), "); clone() it before writing");
+               "several elements of an expanded tensor share memory (", y.shape(), ", strides ",
+               y.strides(), "); clone() it before writing");
   }
 }
 

@@ -11,7 +11,7 @@ using namespace internal;
 namespace {
 
 template <class Entry>
-Entry loss_kernel(const char* op, const Tensor& x, Entry LossKernels::*entry) {
+Entry loss_kernel(const char* op, const Tensor& x, Entry LossKernels::* entry) {
   return kernel(x.device(), &KernelTable::loss, entry, op, x.dtype());
 }
 
@@ -23,9 +23,8 @@ void check_cross_entropy(const Tensor& logits, const Tensor& target,
   WEFT_CHECK(target.dtype() == DType::i64, Dtype, op, "target: got ", target.dtype(),
              ", expected i64 class numbers; convert it with to(dtype)");
   WEFT_CHECK(logits.dim() == 2, Shape, op, "logits: got ", logits.shape(), ", expected [N,C]");
-  WEFT_CHECK(target.dim() == 1 && target.shape()[0] == logits.shape()[0], Shape, op,
-             "target: got ", target.shape(), ", expected [", logits.shape()[0], "] for logits ",
-             logits.shape());
+  WEFT_CHECK(target.dim() == 1 && target.shape()[0] == logits.shape()[0], Shape, op, "target: got ",
+             target.shape(), ", expected [", logits.shape()[0], "] for logits ", logits.shape());
   WEFT_CHECK(params.label_smoothing >= 0 && params.label_smoothing <= 1, InvalidArgument, op,
              "label_smoothing: got ", params.label_smoothing, ", expected 0 to 1");
 }

@@ -1,5 +1,5 @@
-// Matrix products. Transposes and broadcast batches reach the kernel as strides; a batch that shares
-// its right matrix becomes one tall product.
+// Matrix products. Transposes and broadcast batches reach the kernel as strides; a batch that
+// shares its right matrix becomes one tall product.
 #include <algorithm>
 
 #include "weft/tensor/internal.h"
@@ -25,7 +25,8 @@ bool as_matrix(const Tensor& x, Matrix& m) {
   m = {static_cast<const char*>(x.raw_data()), x.shape()[d - 2], x.shape()[d - 1],
        x.strides()[d - 2], x.strides()[d - 1]};
   if (m.columns <= 1) m.column_stride = 1;
-  if (m.column_stride == 1 && (m.rows <= 1 || m.row_stride >= std::max<std::int64_t>(m.columns, 1))) {
+  if (m.column_stride == 1 &&
+      (m.rows <= 1 || m.row_stride >= std::max<std::int64_t>(m.columns, 1))) {
     if (m.rows <= 1) m.row_stride = std::max<std::int64_t>(m.columns, 1);
     return true;
   }

@@ -18,7 +18,7 @@ inline const OpInfo& info(UnaryOp op) {
       WEFT_UNARY_OPS(X)
 #undef X
 #define X(value, functor, integers) {#value, #value "_", integers},
-      WEFT_SCALAR_OPS(X)
+          WEFT_SCALAR_OPS(X)
 #undef X
   };
   return table[static_cast<int>(op)];

@@ -20,10 +20,12 @@ namespace weft::raw {
 
 // --- Element-wise: y has the broadcast shape and promoted dtype of the operands ------------------
 Tensor unary(UnaryOp op, const Tensor& x, UnaryParams params = {});
-Tensor unary_backward(UnaryOp op, const Tensor& grad_y, const Tensor& saved, UnaryParams params = {});
+Tensor unary_backward(UnaryOp op, const Tensor& grad_y, const Tensor& saved,
+                      UnaryParams params = {});
 Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b);
 /// dL/da or dL/db, already summed to the operand's own shape.
-Tensor binary_backward(BinaryOp op, bool of_b, const Tensor& grad_y, const Tensor& a, const Tensor& b);
+Tensor binary_backward(BinaryOp op, bool of_b, const Tensor& grad_y, const Tensor& a,
+                       const Tensor& b);
 Tensor compare(CompareOp op, const Tensor& a, const Tensor& b);
 
 // exp(x), sqrt(x), ...: integers are computed in f32 where the operation is not closed over them.
@@ -31,16 +33,16 @@ Tensor compare(CompareOp op, const Tensor& a, const Tensor& b);
 WEFT_UNARY_OPS(X)
 #undef X
 // add(a, b), maximum(a, b), ...
-#define X(value, name, ...)                       \
-  Tensor name(const Tensor& a, const Tensor& b);  \
+#define X(value, name, ...)                      \
+  Tensor name(const Tensor& a, const Tensor& b); \
   Tensor name(const Tensor& a, double b);
 WEFT_BINARY_OPS(X)
 #undef X
 Tensor sub(double a, const Tensor& b);
 Tensor div(double a, const Tensor& b);
 // eq(a, b), lt(a, b), ...: boolean
-#define X(value, name, ...)                       \
-  Tensor name(const Tensor& a, const Tensor& b);  \
+#define X(value, name, ...)                      \
+  Tensor name(const Tensor& a, const Tensor& b); \
   Tensor name(const Tensor& a, double b);
 WEFT_COMPARE_OPS(X)
 #undef X
@@ -49,9 +51,10 @@ Tensor clamp(const Tensor& x, double low, double high);
 /// condition ? a : b, broadcast; condition is boolean.
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 
-// --- In place, without recording; return y ---------------------------------------------------------
+// --- In place, without recording; return y
+// ---------------------------------------------------------
 const Tensor& unary_(UnaryOp op, const Tensor& y, UnaryParams params = {});
-const Tensor& binary_(BinaryOp op, const Tensor& y, const Tensor& b);  ///< y = op(y, b)
+const Tensor& binary_(BinaryOp op, const Tensor& y, const Tensor& b);       ///< y = op(y, b)
 const Tensor& add_scaled_(const Tensor& y, double alpha, const Tensor& x);  ///< y += alpha x
 const Tensor& mul_(const Tensor& y, double value);
 const Tensor& add_(const Tensor& y, double value);
@@ -63,7 +66,8 @@ const Tensor& uniform_(const Tensor& y, double from = 0, double to = 1);
 const Tensor& normal_(const Tensor& y, double mean = 0, double std = 1);
 const Tensor& bernoulli_(const Tensor& y, double p);
 
-// --- Views: share storage and version counter ------------------------------------------------------
+// --- Views: share storage and version counter
+// ------------------------------------------------------
 Tensor reshape(const Tensor& x, const Shape& shape);
 Tensor flatten(const Tensor& x, int start_dim = 0, int end_dim = -1);
 Tensor unflatten(const Tensor& x, int dim, const Shape& sizes);
@@ -84,7 +88,8 @@ std::vector<Tensor> split(const Tensor& x, const Dims& sizes, int dim);
 /// A fresh handle on the same memory, without autograd metadata.
 Tensor alias(const Tensor& x);
 
-// --- Copies ------------------------------------------------------------------------------------------
+// --- Copies
+// ------------------------------------------------------------------------------------------
 Tensor contiguous(const Tensor& x);
 Tensor contiguous(const Tensor& x, MemoryFormat format);  ///< 4-D
 Tensor clone(const Tensor& x);
@@ -93,7 +98,8 @@ Tensor to(const Tensor& x, DType dtype);
 Tensor cat(std::span<const Tensor> parts, int dim = 0);
 Tensor stack(std::span<const Tensor> parts, int dim = 0);
 
-// --- Reductions: no dims means all --------------------------------------------------------------------
+// --- Reductions: no dims means all
+// --------------------------------------------------------------------
 Tensor reduce(ReduceOp op, const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor sum(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor mean(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
@@ -111,7 +117,8 @@ Tensor argmin(const Tensor& x, int dim, bool keepdim = false);
 /// Sums x over the dimensions that broadcasting added, back to `shape`.
 Tensor sum_to(const Tensor& x, const Shape& shape);
 
-// --- Indexing: index is i64; out of range is InvalidArgument, naming the index ---------------------------
+// --- Indexing: index is i64; out of range is InvalidArgument, naming the index
+// ---------------------------
 Tensor index_select(const Tensor& x, int dim, const Tensor& index);
 const Tensor& index_add_(const Tensor& y, int dim, const Tensor& index, const Tensor& x);
 Tensor gather(const Tensor& x, int dim, const Tensor& index);
@@ -119,13 +126,15 @@ const Tensor& scatter_add_(const Tensor& y, int dim, const Tensor& index, const 
 /// i64 [..] -> i64 [.., classes]; classes -1: the largest index + 1.
 Tensor one_hot(const Tensor& index, std::int64_t classes = -1);
 
-// --- Matrix products ---------------------------------------------------------------------------------------
+// --- Matrix products
+// ---------------------------------------------------------------------------------------
 /// [M,K] x [K,N], or [..,M,K] x [..,K,N] with broadcast batch dimensions; bias [N] is added.
 Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias = {});
 /// x [..,in], w [out,in], bias [out] or undefined -> x w^T + bias [..,out].
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias = {});
 
-// --- Convolution, pooling: x [N,C,H,W] of any layout; results come in the layout the kernel prefers ---
+// --- Convolution, pooling: x [N,C,H,W] of any layout; results come in the layout the kernel
+// prefers ---
 Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dParams& params);
 Tensor conv2d_backward_data(const Tensor& grad_y, const Tensor& w, const Shape& x_shape,
                             const Conv2dParams& params);
@@ -138,15 +147,17 @@ std::pair<Tensor, Tensor> max_pool2d(const Tensor& x, const Pool2dParams& params
 Tensor max_pool2d_backward(const Tensor& grad_y, const Tensor& index, const Shape& x_shape,
                            const Pool2dParams& params);
 
-// --- Losses ---------------------------------------------------------------------------------------------------
+// --- Losses
+// ---------------------------------------------------------------------------------------------------
 struct CrossEntropyResult {
   Tensor loss, log_probs, count;
 };
 /// logits [N,C], target i64 [N]
 CrossEntropyResult cross_entropy(const Tensor& logits, const Tensor& target,
                                  const CrossEntropyParams& params);
-Tensor cross_entropy_backward(const Tensor& grad_loss, const Tensor& log_probs, const Tensor& target,
-                              const Tensor& count, const CrossEntropyParams& params);
+Tensor cross_entropy_backward(const Tensor& grad_loss, const Tensor& log_probs,
+                              const Tensor& target, const Tensor& count,
+                              const CrossEntropyParams& params);
 /// Reduction none is (x - target)^2.
 Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction);
 Tensor mse_loss_backward(const Tensor& grad_loss, const Tensor& x, const Tensor& target,

@@ -15,9 +15,9 @@
 namespace weft {
 namespace {
 
-constexpr int kPrecision = 8;      // digits after the point
-constexpr int kThreshold = 1000;   // more elements than that are summarised
-constexpr int kEdgeItems = 3;      // at each end of a dimension then
+constexpr int kPrecision = 8;     // digits after the point
+constexpr int kThreshold = 1000;  // more elements than that are summarised
+constexpr int kEdgeItems = 3;     // at each end of a dimension then
 constexpr std::size_t kLineWidth = 75;
 
 // The digits d of |value| = d[0].d[1]d[2]... * 10^exponent, the fewest that read back as value.
@@ -42,8 +42,8 @@ Digits parse_scientific(std::string_view text) {
 template <class T>
 Digits shortest(T value) {
   char buffer[64];
-  const auto end = std::to_chars(buffer, buffer + sizeof buffer, std::abs(value),
-                                 std::chars_format::scientific);
+  const auto end =
+      std::to_chars(buffer, buffer + sizeof buffer, std::abs(value), std::chars_format::scientific);
   return parse_scientific({buffer, end.ptr});
 }
 
@@ -53,8 +53,8 @@ Digits rounded(T value, int places, bool scientific) {
   char buffer[512];
   const double exact = std::abs(static_cast<double>(value));
   if (scientific) {
-    const auto end = std::to_chars(buffer, buffer + sizeof buffer, exact,
-                                   std::chars_format::scientific, places);
+    const auto end =
+        std::to_chars(buffer, buffer + sizeof buffer, exact, std::chars_format::scientific, places);
     return parse_scientific({buffer, end.ptr});
   }
   const auto end =
@@ -138,8 +138,8 @@ std::vector<std::string> format_floats(const std::vector<T>& values) {
     }
   }
   const double cutoff = std::is_same_v<T, float> ? 1e6 : 1e8;
-  const bool exponents = largest != 0 && (largest >= cutoff || smallest < T(0.0001) ||
-                                          largest / smallest > T(1000));
+  const bool exponents =
+      largest != 0 && (largest >= cutoff || smallest < T(0.0001) || largest / smallest > T(1000));
   std::vector<Parts> parts(values.size());
   std::size_t left = 0, right = 0, exponent = 0;
   for (std::size_t i = 0; i < values.size(); ++i) {

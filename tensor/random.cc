@@ -36,8 +36,7 @@ void uniform_fill(const char* op, const Tensor& y, double from, double to, Gener
   const Span span("op", op);
   const DType dtype = y.dtype() == DType::bf16 ? DType::f32 : y.dtype();
   const Device device = y.device();
-  const auto run =
-      kernel(device, &KernelTable::random, &RandomKernels::uniform, op, dtype);
+  const auto run = kernel(device, &KernelTable::random, &RandomKernels::uniform, op, dtype);
   draw_into(y, dtype, [&](const Tensor& target) {
     run(current_stream(device), generator, from, to, target.view_of());
   });
@@ -63,8 +62,7 @@ void bernoulli_fill(const char* op, const Tensor& y, double p, Generator& genera
   if (y.numel() == 0) return;
   const Span span("op", op);
   const Device device = y.device();
-  const auto run =
-      kernel(device, &KernelTable::random, &RandomKernels::bernoulli, op, y.dtype());
+  const auto run = kernel(device, &KernelTable::random, &RandomKernels::bernoulli, op, y.dtype());
   draw_into(y, y.dtype(), [&](const Tensor& target) {
     run(current_stream(device), generator, p, target.view_of());
   });
@@ -114,8 +112,7 @@ Tensor uniform(const Shape& shape, double from, double to, const TensorOptions& 
   return y;
 }
 
-Tensor bernoulli(const Shape& shape, double p, const TensorOptions& options,
-                 Generator* generator) {
+Tensor bernoulli(const Shape& shape, double p, const TensorOptions& options, Generator* generator) {
   Tensor y = empty(shape, options);
   raw::bernoulli_fill("bernoulli", y, p, or_default(generator));
   return y;

@@ -161,7 +161,8 @@ Tensor arg_reduce(const char* name, ArgReduceOp op, const Tensor& x, int dim, bo
   dim = normalize_dim(dim, x.dim(), name);
   const Span span("op", name);
   const Device device = x.device();
-  const auto run = kernel(device, &KernelTable::reduce, &ReduceKernels::arg_reduce, name, x.dtype());
+  const auto run =
+      kernel(device, &KernelTable::reduce, &ReduceKernels::arg_reduce, name, x.dtype());
   Tensor y = allocate(reduced_shape(x, 1u << dim, true), DType::i64, device);
   WEFT_CHECK(x.shape()[dim] > 0 || y.numel() == 0, Shape, name,
              "no elements to choose from: dimension ", dim, " of ", x.shape(), " is empty");

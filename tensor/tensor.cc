@@ -130,7 +130,7 @@ std::vector<T> Tensor::to_vector() const {
   return values;
 }
 
-#define WEFT_INSTANTIATE(T)         \
+#define WEFT_INSTANTIATE(T)           \
   template T Tensor::item<T>() const; \
   template std::vector<T> Tensor::to_vector<T>() const;
 WEFT_INSTANTIATE(float)

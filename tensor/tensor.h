@@ -58,9 +58,9 @@ class Tensor {
   Device device() const { return get().storage->device(); }
   const intrusive_ptr<Storage>& storage() const { return get().storage; }
   std::int64_t offset() const { return get().offset; }
-  bool is_contiguous() const;                   ///< row-major
-  bool is_channels_last() const;                ///< 4-D, stored as N,H,W,C
-  bool is_dense() const;                        ///< no gaps and no overlap, in any dimension order
+  bool is_contiguous() const;     ///< row-major
+  bool is_channels_last() const;  ///< 4-D, stored as N,H,W,C
+  bool is_dense() const;          ///< no gaps and no overlap, in any dimension order
   bool same(const Tensor& other) const { return impl_ == other.impl_; }
 
   /// Address of element 0; device memory on CUDA. Throws Dtype when T is not dtype().
@@ -79,7 +79,8 @@ class Tensor {
   std::vector<T> to_vector() const;
 
   // Views (records). Dimensions may be negative. Throw Shape.
-  Tensor reshape(const Shape& shape) const;  ///< one entry may be -1; copies only if strides force it
+  Tensor reshape(
+      const Shape& shape) const;  ///< one entry may be -1; copies only if strides force it
   Tensor flatten(int start_dim = 0, int end_dim = -1) const;
   Tensor unflatten(int dim, const Shape& sizes) const;
   Tensor transpose(int dim0, int dim1) const;
@@ -134,7 +135,8 @@ class Tensor {
 
  private:
   const TensorImpl& get() const {
-    if (!impl_) [[unlikely]] throw_undefined();
+    if (!impl_) [[unlikely]]
+      throw_undefined();
     return *impl_;
   }
   [[noreturn]] static void throw_undefined();

@@ -27,8 +27,8 @@ Shape infer_size(const char* op, const Shape& shape, std::int64_t count, const S
   const std::int64_t rest = numel(known);
   if (unknown >= 0) {
     WEFT_CHECK(rest != 0, Shape, op, "-1 is ambiguous in ", shape, ": another size is 0");
-    WEFT_CHECK(count % rest == 0, Shape, op, "cannot split ", of, " (", count,
-               " elements) into ", shape, ": not a multiple of ", rest);
+    WEFT_CHECK(count % rest == 0, Shape, op, "cannot split ", of, " (", count, " elements) into ",
+               shape, ": not a multiple of ", rest);
     known[unknown] = count / rest;
   } else {
     WEFT_CHECK(rest == count, Shape, op, "got ", shape, " (", rest, " elements) for ", of, " (",
@@ -44,12 +44,11 @@ std::optional<Strides> view_strides(const Tensor& x, const Shape& shape) {
   Strides strides = Dims::filled(shape.size(), 1);
   int at = shape.size() - 1;
   std::int64_t base = x.dim() > 0 ? x.strides().back() : 1;  // stride of the run's last element
-  std::int64_t run = 1;  // elements of the run so far
+  std::int64_t run = 1;                                      // elements of the run so far
   std::int64_t cut = 1;  // elements of the new dimensions placed in it
   for (int i = x.dim() - 1; i >= 0; --i) {
     run *= x.shape()[i];
-    const bool run_ends =
-        i == 0 || (x.shape()[i - 1] != 1 && x.strides()[i - 1] != run * base);
+    const bool run_ends = i == 0 || (x.shape()[i - 1] != 1 && x.strides()[i - 1] != run * base);
     if (!run_ends) continue;
     while (at >= 0 && (cut < run || shape[at] == 1)) {
       strides[at] = cut * base;
@@ -107,8 +106,7 @@ Tensor flatten(const Tensor& x, int start_dim, int end_dim) {
 Tensor unflatten(const Tensor& x, int dim, const Shape& sizes) {
   dim = normalize_dim(dim, x.dim(), "unflatten");
   WEFT_CHECK(!sizes.empty(), Shape, "unflatten", "needs at least one size");
-  const Shape parts =
-      infer_size("unflatten", sizes, x.shape()[dim], Shape{x.shape()[dim]});
+  const Shape parts = infer_size("unflatten", sizes, x.shape()[dim], Shape{x.shape()[dim]});
   Shape shape = x.shape();
   Strides strides = x.strides();
   shape.erase(dim);
@@ -165,8 +163,8 @@ Tensor slice(const Tensor& x, int dim, std::int64_t start, std::int64_t end, std
 Tensor select(const Tensor& x, int dim, std::int64_t index) {
   dim = normalize_dim(dim, x.dim(), "select");
   const std::int64_t size = x.shape()[dim];
-  WEFT_CHECK(index >= -size && index < size, Shape, "select", "index: got ", index,
-             ", dimension ", dim, " of ", x.shape(), " has ", size);
+  WEFT_CHECK(index >= -size && index < size, Shape, "select", "index: got ", index, ", dimension ",
+             dim, " of ", x.shape(), " has ", size);
   Shape shape = x.shape();
   Strides strides = x.strides();
   const std::int64_t offset = x.offset() + (index < 0 ? index + size : index) * strides[dim];
@@ -226,8 +224,8 @@ Tensor expand(const Tensor& x, const Shape& shape) {
   for (int i = 0; i < shape.size(); ++i) {
     const std::int64_t own = i < added ? 1 : x.shape()[i - added];
     if (shape[i] == -1 && i >= added) target[i] = own;
-    WEFT_CHECK(target[i] >= 0 && (own == target[i] || own == 1), Shape, "expand",
-               "cannot expand ", x.shape(), " to ", shape, " at dimension ", i);
+    WEFT_CHECK(target[i] >= 0 && (own == target[i] || own == 1), Shape, "expand", "cannot expand ",
+               x.shape(), " to ", shape, " at dimension ", i);
     strides[i] = i < added || own != target[i] ? 0 : x.strides()[i - added];
   }
   return make_view(x, x.offset(), target, strides);

@@ -27,11 +27,9 @@ class DeviceParam : public ::testing::TestWithParam<DeviceType> {
   ThreadState saved_ = thread_state();
 };
 
-#define WEFT_FOR_EACH_DEVICE(Suite)                                                              \
-  INSTANTIATE_TEST_SUITE_P(Device, Suite,                                                        \
-                           ::testing::Values(::weft::DeviceType::cpu, ::weft::DeviceType::cuda), \
-                           [](const auto& info) {                                                \
-                             return info.param == ::weft::DeviceType::cpu ? "cpu" : "cuda";      \
-                           })
+#define WEFT_FOR_EACH_DEVICE(Suite)                                                        \
+  INSTANTIATE_TEST_SUITE_P(                                                                \
+      Device, Suite, ::testing::Values(::weft::DeviceType::cpu, ::weft::DeviceType::cuda), \
+      [](const auto& info) { return info.param == ::weft::DeviceType::cpu ? "cpu" : "cuda"; })
 
 }  // namespace weft::testing

@@ -70,8 +70,8 @@ int transposed_dimension(const Loop<2>& loop) {
   return 0;
 }
 
-/// A layout change such as [N,C,H,W] to [N,H,W,C]: dimensions 0 and `d` are transposed in tiles, the
-/// rest is walked.
+/// A layout change such as [N,C,H,W] to [N,H,W,C]: dimensions 0 and `d` are transposed in tiles,
+/// the rest is walked.
 template <class U>
 void copy_transposed(const Loop<2>& loop, int d) {
   constexpr std::int64_t kTile = 64;
@@ -120,7 +120,8 @@ void copy_words(const View& x, const View& y) {
   });
 }
 
-// ---- fill, where, compare, arange -----------------------------------------------------------------
+// ---- fill, where, compare, arange
+// -----------------------------------------------------------------
 
 template <class U>
 void fill_row(std::int64_t n, char* const* data, const void* params) {

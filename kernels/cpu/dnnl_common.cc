@@ -136,15 +136,14 @@ void DnnlProgram::run(std::span<void* const> externals, void* workspace) const {
                                    (memory.external == -1 ? memory.offset : internal_bytes_);
     // Setting a handle costs oneDNN an allocation; in a training step it rarely changes.
     if (bound->handles[i] == handle) continue;
-    const dnnl_status_t status =
-        dnnl_memory_set_data_handle(bound->memories[i].get(), handle);
+    const dnnl_status_t status = dnnl_memory_set_data_handle(bound->memories[i].get(), handle);
     if (status != dnnl_success) throw_dnnl(op_, "dnnl_memory_set_data_handle", status, shapes_);
     bound->handles[i] = handle;
   }
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     const auto& arguments = bound->arguments[i];
-    const dnnl_status_t status = dnnl_primitive_execute(
-        steps_[i].primitive.get(), thread_stream(), int(arguments.size()), arguments.data());
+    const dnnl_status_t status = dnnl_primitive_execute(steps_[i].primitive.get(), thread_stream(),
+                                                        int(arguments.size()), arguments.data());
     if (status != dnnl_success) throw_dnnl(op_, "dnnl_primitive_execute", status, shapes_);
   }
   give_back(std::move(bound));

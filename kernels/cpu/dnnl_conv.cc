@@ -53,8 +53,10 @@ std::optional<Offer> make_offer(const ConvProblem& p, const dnnl_desc& big,
   using Forward = dnnl::convolution_forward;
   const auto forward = [&](prop_kind kind) {
     return with_bias && kind == prop_kind::forward_inference
-               ? Forward::desc(kind, kDirect, big, weights, bias, small, stride, dilation, padding, padding)
-               : Forward::desc(kind, kDirect, big, weights, small, stride, dilation, padding, padding);
+               ? Forward::desc(kind, kDirect, big, weights, bias, small, stride, dilation, padding,
+                               padding)
+               : Forward::desc(kind, kDirect, big, weights, small, stride, dilation, padding,
+                               padding);
   };
   const auto hint = [&] {
     return Forward::primitive_desc(forward(prop_kind::forward_training), attributes, engine);
@@ -65,13 +67,15 @@ std::optional<Offer> make_offer(const ConvProblem& p, const dnnl_desc& big,
         return Forward::primitive_desc(forward(prop_kind::forward_inference), attributes, engine);
       });
       if (!pd) return std::nullopt;
-      return Offer{Forward(*pd), pd->src_desc(), pd->weights_desc(), pd->dst_desc(), pd->scratchpad_desc()};
+      return Offer{Forward(*pd), pd->src_desc(), pd->weights_desc(), pd->dst_desc(),
+                   pd->scratchpad_desc()};
     }
     case Kind::scatter: {
       using Backward = dnnl::convolution_backward_data;
       const auto pd = dnnl_offer(kOp, "convolution_backward_data::primitive_desc", shapes, [&] {
         return Backward::primitive_desc(
-            {kDirect, big, weights, small, stride, dilation, padding, padding}, attributes, engine, hint());
+            {kDirect, big, weights, small, stride, dilation, padding, padding}, attributes, engine,
+            hint());
       });
       if (!pd) return std::nullopt;
       return Offer{Backward(*pd), pd->diff_src_desc(), pd->weights_desc(), pd->diff_dst_desc(),
@@ -82,8 +86,9 @@ std::optional<Offer> make_offer(const ConvProblem& p, const dnnl_desc& big,
   using Backward = dnnl::convolution_backward_weights;
   const auto pd = dnnl_offer(kOp, "convolution_backward_weights::primitive_desc", shapes, [&] {
     const auto desc =
-        with_bias ? Backward::desc(kDirect, big, weights, bias, small, stride, dilation, padding, padding)
-                  : Backward::desc(kDirect, big, weights, small, stride, dilation, padding, padding);
+        with_bias
+            ? Backward::desc(kDirect, big, weights, bias, small, stride, dilation, padding, padding)
+            : Backward::desc(kDirect, big, weights, small, stride, dilation, padding, padding);
     return Backward::primitive_desc(desc, attributes, engine, hint());
   });
   if (!pd) return std::nullopt;
@@ -94,7 +99,8 @@ std::optional<Offer> make_offer(const ConvProblem& p, const dnnl_desc& big,
 class DnnlConv final : public ConvPlan {
  public:
   /// Null when the library has nothing good in this layout.
-  static std::unique_ptr<ConvPlan> make(const Conv2dArgs& args, Layout layout, MemoryFormat output) {
+  static std::unique_ptr<ConvPlan> make(const Conv2dArgs& args, Layout layout,
+                                        MemoryFormat output) {
     const ConvProblem p(args);
     const auto type = dnnl_type(p.dtype);
     const memory::dims big_dims{p.images, p.c, p.h, p.w}, small_dims{p.images, p.k, p.ho, p.wo};
@@ -124,7 +130,8 @@ class DnnlConv final : public ConvPlan {
     const int small_at = program.external(image_desc(small_dims, type, resolve(small_layout)));
     const int bias_at = fused_bias && p.kind != Kind::scatter ? program.external(bias) : -1;
 
-    const int big = writes_big ? program.output_layout(big_at, offer->big) : program.as_layout(big_at, offer->big);
+    const int big = writes_big ? program.output_layout(big_at, offer->big)
+                               : program.as_layout(big_at, offer->big);
     const int w = p.kind == Kind::weights ? program.output_layout(w_at, offer->weights)
                                           : program.as_layout(w_at, offer->weights);
     const int small = writes_small ? program.output_layout(small_at, offer->small)
@@ -133,7 +140,10 @@ class DnnlConv final : public ConvPlan {
       case Kind::gather:
         if (fused_bias) {
           program.step(offer->primitive, offer->scratchpad,
-                       {{DNNL_ARG_SRC, big}, {DNNL_ARG_WEIGHTS, w}, {DNNL_ARG_BIAS, bias_at}, {DNNL_ARG_DST, small}});
+                       {{DNNL_ARG_SRC, big},
+                        {DNNL_ARG_WEIGHTS, w},
+                        {DNNL_ARG_BIAS, bias_at},
+                        {DNNL_ARG_DST, small}});
         } else {
           program.step(offer->primitive, offer->scratchpad,
                        {{DNNL_ARG_SRC, big}, {DNNL_ARG_WEIGHTS, w}, {DNNL_ARG_DST, small}});
@@ -148,10 +158,14 @@ class DnnlConv final : public ConvPlan {
       case Kind::weights:
         if (fused_bias) {
           program.step(offer->primitive, offer->scratchpad,
-                       {{DNNL_ARG_SRC, big}, {DNNL_ARG_DIFF_DST, small}, {DNNL_ARG_DIFF_WEIGHTS, w}, {DNNL_ARG_DIFF_BIAS, bias_at}});
+                       {{DNNL_ARG_SRC, big},
+                        {DNNL_ARG_DIFF_DST, small},
+                        {DNNL_ARG_DIFF_WEIGHTS, w},
+                        {DNNL_ARG_DIFF_BIAS, bias_at}});
         } else {
-          program.step(offer->primitive, offer->scratchpad,
-                       {{DNNL_ARG_SRC, big}, {DNNL_ARG_DIFF_DST, small}, {DNNL_ARG_DIFF_WEIGHTS, w}});
+          program.step(
+              offer->primitive, offer->scratchpad,
+              {{DNNL_ARG_SRC, big}, {DNNL_ARG_DIFF_DST, small}, {DNNL_ARG_DIFF_WEIGHTS, w}});
         }
         program.finish_output(w, w_at);
     }
@@ -161,11 +175,14 @@ class DnnlConv final : public ConvPlan {
   }
 
   void run(const Conv2dArgs& args, void* workspace) const override {
-    void* const data[] = {ConvProblem::big(args).data, args.w.data, ConvProblem::small(args).data, args.bias.data};
+    void* const data[] = {ConvProblem::big(args).data, args.w.data, ConvProblem::small(args).data,
+                          args.bias.data};
     program_.run(data, workspace);
     if (!own_bias_) return;
-    if (kind_ == Kind::scatter) add_channel_bias(args.y, args.bias);
-    else sum_channels(args.y, args.bias);
+    if (kind_ == Kind::scatter)
+      add_channel_bias(args.y, args.bias);
+    else
+      sum_channels(args.y, args.bias);
   }
 
  private:
@@ -191,7 +208,8 @@ void add_dnnl_conv(const Conv2dArgs& args, std::vector<Candidate<ConvPlan>>& to)
     to.push_back({name,
                   [args, p, layout, output]() -> std::unique_ptr<ConvPlan> {
                     const DnnlTeam team(num_threads());
-                    return dnnl_guard(kOp, p.text(), [&] { return DnnlConv::make(args, layout, output); });
+                    return dnnl_guard(kOp, p.text(),
+                                      [&] { return DnnlConv::make(args, layout, output); });
                   },
                   format_handicap(output, p.output_channels())});
   };

@@ -45,8 +45,8 @@ PlanPtr matmul_primitive(const MatmulProblem& p, Pack pack) {
     if (p.batch == 1) return dnnl_desc({rows, cols}, type, {row_stride, col_stride});
     // A batch stride of 0 is oneDNN's broadcast dimension; its stride is then free.
     const std::int64_t batch = batch_stride == 0 ? 1 : p.batch;
-    const std::int64_t stride = batch_stride == 0 ? std::max(rows * row_stride, cols * col_stride)
-                                                  : batch_stride;
+    const std::int64_t stride =
+        batch_stride == 0 ? std::max(rows * row_stride, cols * col_stride) : batch_stride;
     return dnnl_desc({batch, rows, cols}, type, {stride, row_stride, col_stride});
   };
   const dnnl_desc a = desc(p.m, p.k, p.a_batch, p.a_m, p.a_k);
@@ -62,7 +62,8 @@ PlanPtr matmul_primitive(const MatmulProblem& p, Pack pack) {
   }
   const auto offered = dnnl_offer(kOp, "matmul::primitive_desc", p.text(), [&] {
     const dnnl_desc b_asked = pack == Pack::b ? any_layout(b) : b;
-    const auto d = p.bias ? dnnl::matmul::desc(a, b_asked, bias, y) : dnnl::matmul::desc(a, b_asked, y);
+    const auto d =
+        p.bias ? dnnl::matmul::desc(a, b_asked, bias, y) : dnnl::matmul::desc(a, b_asked, y);
     return dnnl::matmul::primitive_desc(d, attributes, dnnl_engine());
   });
   if (!offered) return nullptr;
@@ -76,7 +77,9 @@ PlanPtr matmul_primitive(const MatmulProblem& p, Pack pack) {
   if (p.bias) {
     const int bias_at = program.external(bias);
     program.step(primitive, offered->scratchpad_desc(),
-                 {{DNNL_ARG_SRC, a_at}, {DNNL_ARG_WEIGHTS, b_used}, {DNNL_ARG_BIAS, bias_at},
+                 {{DNNL_ARG_SRC, a_at},
+                  {DNNL_ARG_WEIGHTS, b_used},
+                  {DNNL_ARG_BIAS, bias_at},
                   {DNNL_ARG_DST, y_at}});
   } else {
     program.step(primitive, offered->scratchpad_desc(),
@@ -94,13 +97,16 @@ InnerProduct inner_product(const MatmulProblem& p, prop_kind kind) {
   const auto type = dnnl_type(p.dtype);
   const dnnl_desc y({p.m, p.n}, type, {p.n, 1});
   if (kind == prop_kind::forward_inference) {  // a = src, b = weights[n][k]
-    return {dnnl_desc({p.m, p.k}, type, {p.a_m, p.a_k}), dnnl_desc({p.n, p.k}, type, {p.b_n, p.b_k}), y};
+    return {dnnl_desc({p.m, p.k}, type, {p.a_m, p.a_k}),
+            dnnl_desc({p.n, p.k}, type, {p.b_n, p.b_k}), y};
   }
   if (kind == prop_kind::backward_data) {  // a = diff_dst, b = weights[k][n], y = diff_src
-    return {dnnl_desc({p.m, p.k}, type, {p.a_m, p.a_k}), dnnl_desc({p.k, p.n}, type, {p.b_k, p.b_n}), y};
+    return {dnnl_desc({p.m, p.k}, type, {p.a_m, p.a_k}),
+            dnnl_desc({p.k, p.n}, type, {p.b_k, p.b_n}), y};
   }
   // backward_weights: a = diff_dst[k][m], b = src[k][n], y = diff_weights[m][n]
-  return {dnnl_desc({p.k, p.m}, type, {p.a_k, p.a_m}), dnnl_desc({p.k, p.n}, type, {p.b_k, p.b_n}), y};
+  return {dnnl_desc({p.k, p.m}, type, {p.a_k, p.a_m}), dnnl_desc({p.k, p.n}, type, {p.b_k, p.b_n}),
+          y};
 }
 
 /// packed: the library chooses the layouts of a, b and y.
@@ -118,8 +124,10 @@ PlanPtr inner_product_primitive(const MatmulProblem& p, prop_kind kind, bool pac
   const dnnl_desc bias({p.n}, dnnl_type(p.dtype), memory::dims{1});
   using Forward = dnnl::inner_product_forward;
   // A backward pass is described together with a forward one of the same operands.
-  const auto forward_hint = [&](const dnnl_desc& src, const dnnl_desc& weights, const dnnl_desc& dst) {
-    return Forward::primitive_desc({prop_kind::forward_training, src, weights, dst}, attributes, engine);
+  const auto forward_hint = [&](const dnnl_desc& src, const dnnl_desc& weights,
+                                const dnnl_desc& dst) {
+    return Forward::primitive_desc({prop_kind::forward_training, src, weights, dst}, attributes,
+                                   engine);
   };
   const std::string shapes = p.text();
   const auto keep = [&](const auto& offered) { scratchpad = offered.scratchpad_desc(); };
@@ -136,10 +144,11 @@ PlanPtr inner_product_primitive(const MatmulProblem& p, prop_kind kind, bool pac
     a_name = DNNL_ARG_SRC, b_name = DNNL_ARG_WEIGHTS, y_name = DNNL_ARG_DST;
   } else if (kind == prop_kind::backward_data) {
     using Backward = dnnl::inner_product_backward_data;
-    const auto offered = dnnl_offer(kOp, "inner_product_backward_data::primitive_desc", shapes, [&] {
-      return Backward::primitive_desc({asked.y, asked.b, asked.a}, attributes, engine,
-                                      forward_hint(asked.y, asked.b, asked.a));
-    });
+    const auto offered =
+        dnnl_offer(kOp, "inner_product_backward_data::primitive_desc", shapes, [&] {
+          return Backward::primitive_desc({asked.y, asked.b, asked.a}, attributes, engine,
+                                          forward_hint(asked.y, asked.b, asked.a));
+        });
     if (!offered) return nullptr;
     used = {offered->diff_dst_desc(), offered->weights_desc(), offered->diff_src_desc()};
     primitive = Backward(*offered);
@@ -147,10 +156,11 @@ PlanPtr inner_product_primitive(const MatmulProblem& p, prop_kind kind, bool pac
     a_name = DNNL_ARG_DIFF_DST, b_name = DNNL_ARG_WEIGHTS, y_name = DNNL_ARG_DIFF_SRC;
   } else {
     using Backward = dnnl::inner_product_backward_weights;
-    const auto offered = dnnl_offer(kOp, "inner_product_backward_weights::primitive_desc", shapes, [&] {
-      return Backward::primitive_desc({asked.b, asked.y, asked.a}, attributes, engine,
-                                      forward_hint(asked.b, asked.y, asked.a));
-    });
+    const auto offered =
+        dnnl_offer(kOp, "inner_product_backward_weights::primitive_desc", shapes, [&] {
+          return Backward::primitive_desc({asked.b, asked.y, asked.a}, attributes, engine,
+                                          forward_hint(asked.b, asked.y, asked.a));
+        });
     if (!offered) return nullptr;
     used = {offered->diff_dst_desc(), offered->src_desc(), offered->diff_weights_desc()};
     primitive = Backward(*offered);
@@ -176,8 +186,8 @@ PlanPtr inner_product_primitive(const MatmulProblem& p, prop_kind kind, bool pac
   return std::make_unique<ProgramMatmul>(std::move(program), p.bias);
 }
 
-/// How the team shares one product out: oneDNN's own way, or one serial sgemm per thread over a part
-/// of the rows, columns or depth (with a sum at the end), or over the batch.
+/// How the team shares one product out: oneDNN's own way, or one serial sgemm per thread over a
+/// part of the rows, columns or depth (with a sum at the end), or over the batch.
 enum class Share { library, rows, columns, depth };
 
 class Sgemm final : public MatmulPlan {
@@ -279,7 +289,9 @@ void add_dnnl_matmul(const MatmulArgs& args, std::vector<Candidate<MatmulPlan>>&
   add("dnnl.matmul.packed", [](const MatmulProblem& q) { return matmul_primitive(q, Pack::b); });
   if (p.batch == 1 && !p.accumulate) {
     const auto add_inner = [&](const char* name, prop_kind kind, bool packed) {
-      add(name, [kind, packed](const MatmulProblem& q) { return inner_product_primitive(q, kind, packed); });
+      add(name, [kind, packed](const MatmulProblem& q) {
+        return inner_product_primitive(q, kind, packed);
+      });
     };
     add_inner("dnnl.ip.forward", prop_kind::forward_inference, false);
     add_inner("dnnl.ip.forward.packed", prop_kind::forward_inference, true);

@@ -18,17 +18,23 @@ namespace weft::cpu {
 
 template <class T>
 inline accumulate_t<T> load(T value) {
-  if constexpr (std::is_same_v<T, bf16>) return static_cast<float>(value);
-  else return static_cast<accumulate_t<T>>(value);
+  if constexpr (std::is_same_v<T, bf16>)
+    return static_cast<float>(value);
+  else
+    return static_cast<accumulate_t<T>>(value);
 }
 
 template <class T, class C>
 inline T store(C value) {
-  if constexpr (std::is_same_v<T, bool>) return value != C(0);
-  else if constexpr (std::is_same_v<T, bf16>) return bf16(static_cast<float>(value));
+  if constexpr (std::is_same_v<T, bool>)
+    return value != C(0);
+  else if constexpr (std::is_same_v<T, bf16>)
+    return bf16(static_cast<float>(value));
   // By way of i64, so that a float below 0 or above 255 wraps instead of being undefined.
-  else if constexpr (std::is_same_v<T, std::uint8_t>) return static_cast<T>(static_cast<std::int64_t>(value));
-  else return static_cast<T>(value);
+  else if constexpr (std::is_same_v<T, std::uint8_t>)
+    return static_cast<T>(static_cast<std::int64_t>(value));
+  else
+    return static_cast<T>(value);
 }
 
 }  // namespace weft::cpu

@@ -47,9 +47,7 @@ std::int64_t grain_of(UnaryOp op) {
   }
 }
 
-std::int64_t grain_of(BinaryOp op) {
-  return op == BinaryOp::pow ? kCostlyGrain : kCheapGrain;
-}
+std::int64_t grain_of(BinaryOp op) { return op == BinaryOp::pow ? kCostlyGrain : kCheapGrain; }
 
 void unary(const Stream& stream, UnaryOp op, UnaryParams params, const View& x, const View& y) {
   const RowFn f = rows_of(y.dtype).unary[static_cast<int>(op)];

@@ -8,14 +8,18 @@ namespace {
 
 template <class T, class F, bool has_integers>
 constexpr RowFn unary_entry() {
-  if constexpr (has_integers) return unary_row<T, F>;
-  else return nullptr;
+  if constexpr (has_integers)
+    return unary_row<T, F>;
+  else
+    return nullptr;
 }
 
 template <class T, class F, bool has_integers>
 constexpr RowFn binary_entry() {
-  if constexpr (has_integers) return binary_row<T, F>;
-  else return nullptr;
+  if constexpr (has_integers)
+    return binary_row<T, F>;
+  else
+    return nullptr;
 }
 
 template <class T>

@@ -54,8 +54,10 @@ void binary_backward_row(std::int64_t n, char* const* data, const void*) {
   WEFT_VECTOR_LOOP
   for (std::int64_t i = 0; i < n; ++i) {
     const auto g = load(grad_y[i]), u = load(a[i]), v = load(b[i]);
-    if constexpr (of_b) grad[i] = store<T>(F{}.bwd_b(g, u, v));
-    else grad[i] = store<T>(F{}.bwd_a(g, u, v));
+    if constexpr (of_b)
+      grad[i] = store<T>(F{}.bwd_b(g, u, v));
+    else
+      grad[i] = store<T>(F{}.bwd_a(g, u, v));
   }
 }
 

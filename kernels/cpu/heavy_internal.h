@@ -38,8 +38,12 @@ struct ConvProblem {
   explicit ConvProblem(const Conv2dArgs& args);
   std::string text() const;
 
-  static const View& big(const Conv2dArgs& args) { return args.params.transposed ? args.y : args.x; }
-  static const View& small(const Conv2dArgs& args) { return args.params.transposed ? args.x : args.y; }
+  static const View& big(const Conv2dArgs& args) {
+    return args.params.transposed ? args.y : args.x;
+  }
+  static const View& small(const Conv2dArgs& args) {
+    return args.params.transposed ? args.x : args.y;
+  }
   /// Channels of the image the pass writes; 0 for Kind::weights.
   std::int64_t output_channels() const {
     return kind == Kind::gather ? k : kind == Kind::scatter ? c : 0;

@@ -139,14 +139,15 @@ void for_each_indexed(const View& full_, const View& dense_, int dim, const View
   View b = without_dimension(full, dim);
   b.shape = i.shape;
   const Loop<3> lines({&a, &i, &b});
-  const std::int64_t grain = std::max<std::int64_t>(kCheapGrain / 4 / std::max<std::int64_t>(k, 1), 1);
+  const std::int64_t grain =
+      std::max<std::int64_t>(kCheapGrain / 4 / std::max<std::int64_t>(k, 1), 1);
   parallel_for(lines.numel(), grain, [&](std::int64_t begin, std::int64_t end) {
     lines.walk(begin, end, [&](const Tile<3>& t) {
       for (std::int64_t r = 0; r < t.rows; ++r) {
         for (std::int64_t e = 0; e < t.n; ++e) {
           U* to = reinterpret_cast<U*>(t.data[0]) + r * t.row_step[0] + e * t.step[0];
-          const auto* at = reinterpret_cast<const std::int64_t*>(t.data[1]) + r * t.row_step[1] +
-                           e * t.step[1];
+          const auto* at =
+              reinterpret_cast<const std::int64_t*>(t.data[1]) + r * t.row_step[1] + e * t.step[1];
           U* from = reinterpret_cast<U*>(t.data[2]) + r * t.row_step[2] + e * t.step[2];
           for (std::int64_t j = 0; j < k; ++j) {
             f(to[j * dense.strides[dim]], from[at[j * index.strides[dim]] * full.strides[dim]]);
@@ -185,8 +186,8 @@ void one_hot(const Stream& stream, const View& index, const View& y) {
     loop.walk(0, loop.numel(), [&](const Tile<2>& t) {
       for (std::int64_t r = 0; r < t.rows; ++r) {
         for (std::int64_t i = 0; i < t.n; ++i) {
-          const std::int64_t hit = reinterpret_cast<const std::int64_t*>(
-              t.data[1])[r * t.row_step[1] + i * t.step[1]];
+          const std::int64_t hit =
+              reinterpret_cast<const std::int64_t*>(t.data[1])[r * t.row_step[1] + i * t.step[1]];
           T* row = reinterpret_cast<T*>(t.data[0]) + r * t.row_step[0] + i * t.step[0];
           row[hit * class_step] = store<T>(1.0);
         }

@@ -57,7 +57,8 @@ struct SumOp {
     a += b;
   }
 };
-// A NaN on either side wins: b's by the second comparison, a's because all comparisons with it fail.
+// A NaN on either side wins: b's by the second comparison, a's because all comparisons with it
+// fail.
 struct MaxOp {
   template <class C>
   static constexpr C identity() {

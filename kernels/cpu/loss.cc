@@ -47,15 +47,15 @@ void cross_entropy_as(const CrossEntropyParams& p, const View& logits, const Vie
     if (p.label_smoothing == 0) return nll;
     double sum = 0;
     for (std::int64_t c = 0; c < classes; ++c) sum -= static_cast<double>(load(row[c]));
-    return (1 - p.label_smoothing) * nll +
-           p.label_smoothing / static_cast<double>(classes) * sum;
+    return (1 - p.label_smoothing) * nll + p.label_smoothing / static_cast<double>(classes) * sum;
   };
 
   std::int64_t counted = 0;
   for (std::int64_t r = 0; r < rows; ++r) counted += target_of(r) != p.ignore_index;
   *count.as<T>() = store<T>(static_cast<double>(counted));
 
-  const std::int64_t grain = std::max<std::int64_t>(kCostlyGrain / std::max<std::int64_t>(classes, 1), 1);
+  const std::int64_t grain =
+      std::max<std::int64_t>(kCostlyGrain / std::max<std::int64_t>(classes, 1), 1);
   const double total = chunked_sum(rows, grain, [&](std::int64_t begin, std::int64_t end) {
     if (begin == end || classes == 0) return 0.0;
     log_softmax(end - begin, classes, x + begin * classes, log_prob + begin * classes);
@@ -75,8 +75,7 @@ void cross_entropy_as(const CrossEntropyParams& p, const View& logits, const Vie
 }
 
 void cross_entropy(const Stream& stream, const CrossEntropyParams& p, const View& logits,
-                   const View& target, const View& log_probs, const View& loss,
-                   const View& count) {
+                   const View& target, const View& log_probs, const View& loss, const View& count) {
   require_floating("cross_entropy", stream, logits.dtype);
   dispatch_floating(logits.dtype, "cross_entropy", [&]<class T>() {
     cross_entropy_as<T>(p, logits, target, log_probs, loss, count);
@@ -94,7 +93,8 @@ void cross_entropy_backward_as(const CrossEntropyParams& p, const View& grad_los
   const double smooth = p.label_smoothing / static_cast<double>(classes);
   const double scale =
       p.reduction == Reduction::mean ? 1 / static_cast<double>(load(*count.as<T>())) : 1;
-  const std::int64_t grain = std::max<std::int64_t>(kCostlyGrain / std::max<std::int64_t>(classes, 1), 1);
+  const std::int64_t grain =
+      std::max<std::int64_t>(kCostlyGrain / std::max<std::int64_t>(classes, 1), 1);
   parallel_for(rows, grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
       const std::int64_t hit = target.as<std::int64_t>()[r * target.strides[0]];
@@ -105,7 +105,8 @@ void cross_entropy_backward_as(const CrossEntropyParams& p, const View& grad_los
         continue;
       }
       // softmax - the target distribution: (1 - e) at the target plus e / C everywhere.
-      const double f = scale * static_cast<double>(load(per_row ? g[r * grad_loss.strides[0]] : *g));
+      const double f =
+          scale * static_cast<double>(load(per_row ? g[r * grad_loss.strides[0]] : *g));
       // The target's element gets its whole sum at once: bf16 would round twice otherwise.
       softmax_grad(classes, row, f, -f * smooth, grad);
       T at_target;
@@ -147,9 +148,8 @@ void mse_backward(const Stream& stream, Reduction reduction, const View& grad_lo
                   const View& target, const View& grad_x) {
   require_floating("mse", stream, x.dtype);
   const double n = static_cast<double>(x.numel());
-  const double grad = dispatch_floating(x.dtype, "mse", [&]<class T>() {
-    return static_cast<double>(load(*grad_loss.as<T>()));
-  });
+  const double grad = dispatch_floating(
+      x.dtype, "mse", [&]<class T>() { return static_cast<double>(load(*grad_loss.as<T>())); });
   const double params[2] = {reduction == Reduction::mean ? 2 / n : 2, grad};
   run_loop<3>({&grad_x, &x, &target}, kCheapGrain, simd().of(x.dtype).loss.squared_error_grad,
               params);

@@ -1,4 +1,5 @@
-// Optimiser updates: the slots of all parameters count as one long array, shared evenly by the team.
+// Optimiser updates: the slots of all parameters count as one long array, shared evenly by the
+// team.
 #include <array>
 #include <cmath>
 
@@ -104,8 +105,7 @@ void scale_grads(const Stream& stream, DType dtype, const double* factor,
                  std::span<const OptimSlot> slots) {
   require_floating("scale_grads", stream, dtype);
   const auto f = simd().of(dtype).optim.scale;
-  for_all(dtype, slots,
-          [&](const OptimSlot& s) { f(s.n, const_cast<void*>(s.grad), *factor); });
+  for_all(dtype, slots, [&](const OptimSlot& s) { f(s.n, const_cast<void*>(s.grad), *factor); });
 }
 
 }  // namespace

@@ -57,8 +57,9 @@ void for_each_run(std::int64_t first, std::int64_t count, std::int64_t height, s
   }
 }
 
-/// Along one axis: which of `count` target positions from `first` have a source position, and where.
-/// Targets first, first + step, ... (`used` of them) read sources from, from + source_step, ...
+/// Along one axis: which of `count` target positions from `first` have a source position, and
+/// where. Targets first, first + step, ... (`used` of them) read sources from, from + source_step,
+/// ...
 struct Taps {
   std::int64_t first = 0, step = 1, used = 0, from = 0, source_step = 1;
 };
@@ -68,7 +69,8 @@ Taps gather_taps(std::int64_t start, std::int64_t count, std::int64_t stride, st
                  std::int64_t size) {
   const std::int64_t origin = start * stride + shift;
   const std::int64_t low = origin >= 0 ? 0 : (-origin + stride - 1) / stride;
-  const std::int64_t high = origin >= size ? 0 : std::min(count, (size - origin + stride - 1) / stride);
+  const std::int64_t high =
+      origin >= size ? 0 : std::min(count, (size - origin + stride - 1) / stride);
   if (low >= high) return {};
   return {low, 1, high - low, origin + low * stride, stride};
 }
@@ -89,16 +91,21 @@ Taps scatter_taps(std::int64_t start, std::int64_t count, std::int64_t stride, s
 template <class T>
 class PlainConv final : public ConvPlan {
  public:
-  explicit PlainConv(const Conv2dArgs& args) : p_(args), cg_(p_.c / p_.groups), kg_(p_.k / p_.groups) {
+  explicit PlainConv(const Conv2dArgs& args)
+      : p_(args), cg_(p_.c / p_.groups), kg_(p_.k / p_.groups) {
     const std::int64_t taps = p_.r * p_.s;
     const std::int64_t small_pixels = p_.images * p_.ho * p_.wo;
     const int team = num_threads();
     switch (p_.kind) {
-      case Kind::gather: gemm_ = plan_gemm<Acc>(p_.groups, kg_, small_pixels, cg_ * taps, team); break;
+      case Kind::gather:
+        gemm_ = plan_gemm<Acc>(p_.groups, kg_, small_pixels, cg_ * taps, team);
+        break;
       case Kind::scatter:
         gemm_ = plan_gemm<Acc>(p_.groups, cg_, p_.images * p_.h * p_.w, kg_ * taps, team);
         break;
-      case Kind::weights: gemm_ = plan_gemm<Acc>(p_.groups, kg_, cg_ * taps, small_pixels, team); break;
+      case Kind::weights:
+        gemm_ = plan_gemm<Acc>(p_.groups, kg_, cg_ * taps, small_pixels, team);
+        break;
     }
     workspace_bytes = std::size_t(gemm_.workspace_elements()) * sizeof(Acc);
     // The weights' gradient has no image to write; otherwise the input's layout is kept.
@@ -185,7 +192,8 @@ class PlainConv final : public ConvPlan {
           }
         },
         [&](std::int64_t group, std::int64_t k0, std::int64_t kc, std::int64_t n0, std::int64_t nc,
-            std::int64_t width, Acc* to) { pack_scattered(small, group, k0, kc, n0, nc, width, to); },
+            std::int64_t width,
+            Acc* to) { pack_scattered(small, group, k0, kc, n0, nc, width, to); },
         store_image(big, p_.h, p_.w, cg_, bias));
   }
 
@@ -194,7 +202,8 @@ class PlainConv final : public ConvPlan {
     multiply(
         space,
         [&](std::int64_t group, std::int64_t k0, std::int64_t kc, std::int64_t m0, std::int64_t mc,
-            std::int64_t width, Acc* to) { pack_channels(small, group * kg_ + m0, mc, k0, kc, width, to); },
+            std::int64_t width,
+            Acc* to) { pack_channels(small, group * kg_ + m0, mc, k0, kc, width, to); },
         [&](std::int64_t group, std::int64_t k0, std::int64_t kc, std::int64_t n0, std::int64_t nc,
             std::int64_t width, Acc* to) { pack_patches(big, group, k0, kc, n0, nc, width, to); },
         [&](std::int64_t group, std::int64_t m0, std::int64_t mc, std::int64_t n0, std::int64_t nc,
@@ -213,8 +222,8 @@ class PlainConv final : public ConvPlan {
                std::int64_t nc, const Acc* sums, std::int64_t ld) {
       for_each_run(n0, nc, height, width, [&](const Run& run) {
         const std::int64_t first = group * channels + m0;
-        T* const to = image.data + run.image * image.n + first * image.c + run.y * image.h +
-                      run.x * image.w;
+        T* const to =
+            image.data + run.image * image.n + first * image.c + run.y * image.h + run.x * image.w;
         for (std::int64_t i = 0; i < mc; ++i) {
           const Acc shift = bias ? Acc(bias[first + i]) : Acc(0);
           const Acc* from = sums + i * ld + run.at;
@@ -235,7 +244,8 @@ class PlainConv final : public ConvPlan {
           return y < p_.h ? y : std::int64_t{-1};
         },
         [&](const Run& run, std::int64_t s) {
-          return gather_taps(run.x, run.count, p_.stride[1], s * p_.dilation[1] - p_.padding[1], p_.w);
+          return gather_taps(run.x, run.count, p_.stride[1], s * p_.dilation[1] - p_.padding[1],
+                             p_.w);
         });
   }
 
@@ -246,12 +256,12 @@ class PlainConv final : public ConvPlan {
         small, group * kg_, k0, kc, n0, nc, nr, p_.h, p_.w, to,
         [&](const Run& run, std::int64_t r) {
           const std::int64_t t = run.y + p_.padding[0] - r * p_.dilation[0];
-          return t >= 0 && t % p_.stride[0] == 0 && t / p_.stride[0] < p_.ho
-                     ? t / p_.stride[0]
-                     : std::int64_t{-1};
+          return t >= 0 && t % p_.stride[0] == 0 && t / p_.stride[0] < p_.ho ? t / p_.stride[0]
+                                                                             : std::int64_t{-1};
         },
         [&](const Run& run, std::int64_t s) {
-          return scatter_taps(run.x, run.count, p_.stride[1], p_.padding[1] - s * p_.dilation[1], p_.wo);
+          return scatter_taps(run.x, run.count, p_.stride[1], p_.padding[1] - s * p_.dilation[1],
+                              p_.wo);
         });
   }
 
@@ -261,7 +271,8 @@ class PlainConv final : public ConvPlan {
   template <class RowOf, class TapsOf>
   void pack_pixels(const Image<T>& image, std::int64_t first_channel, std::int64_t k0,
                    std::int64_t kc, std::int64_t n0, std::int64_t nc, std::int64_t nr,
-                   std::int64_t height, std::int64_t width, Acc* to, const RowOf& row_of, const TapsOf& taps_of) const {
+                   std::int64_t height, std::int64_t width, Acc* to, const RowOf& row_of,
+                   const TapsOf& taps_of) const {
     constexpr std::int64_t kKept = 16;
     const auto [c0, r0, s0] = split_tap(k0);
     for (std::int64_t j = 0; j < nc; j += nr, to += nr * kc) {
@@ -299,8 +310,8 @@ class PlainConv final : public ConvPlan {
       const std::int64_t rows = std::min(mr, count - i);
       if (rows < mr) std::fill_n(to, mr * kc, Acc(0));
       for_each_run(k0, kc, p_.ho, p_.wo, [&](const Run& run) {
-        const T* from = small.data + run.image * small.n + (first + i) * small.c +
-                        run.y * small.h + run.x * small.w;
+        const T* from = small.data + run.image * small.n + (first + i) * small.c + run.y * small.h +
+                        run.x * small.w;
         for (std::int64_t row = 0; row < rows; ++row) {
           for (std::int64_t j = 0; j < run.count; ++j) {
             to[(run.at + j) * mr + row] = Acc(from[row * small.c + j * small.w]);
@@ -350,7 +361,8 @@ class PlainConv final : public ConvPlan {
     if (step == 1 && taps.step == 1) {
       for (std::int64_t i = 0; i < taps.used; ++i) row[taps.first + i] = Acc(from[i]);
     } else {
-      for (std::int64_t i = 0; i < taps.used; ++i) row[taps.first + i * taps.step] = Acc(from[i * step]);
+      for (std::int64_t i = 0; i < taps.used; ++i)
+        row[taps.first + i * taps.step] = Acc(from[i * step]);
     }
   }
 
@@ -384,12 +396,14 @@ void add_channel_bias(const View& y, const View& bias) {
         }
       });
     } else {
-      parallel_for(y.shape[0] * pixels, 1 + 16384 / channels, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t pixel = begin; pixel < end; ++pixel) {
-          T* const to = image.data + pixel * channels;
-          for (std::int64_t c = 0; c < channels; ++c) to[c] = T(Acc(to[c]) + Acc(b[c]));
-        }
-      });
+      parallel_for(y.shape[0] * pixels, 1 + 16384 / channels,
+                   [&](std::int64_t begin, std::int64_t end) {
+                     for (std::int64_t pixel = begin; pixel < end; ++pixel) {
+                       T* const to = image.data + pixel * channels;
+                       for (std::int64_t c = 0; c < channels; ++c)
+                         to[c] = T(Acc(to[c]) + Acc(b[c]));
+                     }
+                   });
     }
   });
 }
@@ -405,27 +419,30 @@ void sum_channels(const View& grad_y, const View& grad_bias) {
     // side by side, over pixels or over channels, let the compiler use vectors.
     constexpr std::int64_t kWide = 16, kStretch = 256;
     if (is_format(grad_y, MemoryFormat::nchw)) {
-      parallel_for(channels, 1 + 16384 / (images * pixels + 1), [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t c = begin; c < end; ++c) {
-          Acc total = 0;
-          for (std::int64_t n = 0; n < images; ++n) {
-            const T* const plane = image.data + (n * channels + c) * pixels;
-            for (std::int64_t from = 0; from < pixels; from += kStretch) {
-              const std::int64_t count = std::min(kStretch, pixels - from);
-              Acc part[kWide] = {};
-              std::int64_t i = 0;
-              for (; i + kWide <= count; i += kWide) {
-                for (std::int64_t j = 0; j < kWide; ++j) part[j] += Acc(plane[from + i + j]);
-              }
-              for (std::int64_t j = 0; i < count; ++i, ++j) part[j] += Acc(plane[from + i]);
-              Acc sum = 0;
-              for (const Acc v : part) sum += v;
-              total += sum;
-            }
-          }
-          out[c] = T(total);
-        }
-      });
+      parallel_for(channels, 1 + 16384 / (images * pixels + 1),
+                   [&](std::int64_t begin, std::int64_t end) {
+                     for (std::int64_t c = begin; c < end; ++c) {
+                       Acc total = 0;
+                       for (std::int64_t n = 0; n < images; ++n) {
+                         const T* const plane = image.data + (n * channels + c) * pixels;
+                         for (std::int64_t from = 0; from < pixels; from += kStretch) {
+                           const std::int64_t count = std::min(kStretch, pixels - from);
+                           Acc part[kWide] = {};
+                           std::int64_t i = 0;
+                           for (; i + kWide <= count; i += kWide) {
+                             for (std::int64_t j = 0; j < kWide; ++j)
+                               part[j] += Acc(plane[from + i + j]);
+                           }
+                           for (std::int64_t j = 0; i < count; ++i, ++j)
+                             part[j] += Acc(plane[from + i]);
+                           Acc sum = 0;
+                           for (const Acc v : part) sum += v;
+                           total += sum;
+                         }
+                       }
+                       out[c] = T(total);
+                     }
+                   });
     } else {
       parallel_for((channels + kWide - 1) / kWide, 1, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t block = begin; block < end; ++block) {

@@ -3,7 +3,8 @@
 // the speed of the multiplier.
 //
 //   gather:  a row of the small image = windows of R rows of the big one x packed weights
-//   scatter: (a row of the small image x packed weights), its R x S x C products per pixel then added
+//   scatter: (a row of the small image x packed weights), its R x S x C products per pixel then
+//   added
 //            to the R rows of the big image they fall on
 //   weights: per row, (windows of the big image) transposed x the row of the small one, summed up
 //
@@ -41,7 +42,8 @@ std::vector<Stretch> cut_columns(std::int64_t total) {
   std::vector<Stretch> stretches;
   for (std::int64_t at = 0; at < total;) {
     int tile = loops.best_tile;
-    if (total - at <= loops.tiles[widest].cols) {  // one tile takes the rest: the narrowest that does
+    if (total - at <=
+        loops.tiles[widest].cols) {  // one tile takes the rest: the narrowest that does
       tile = 0;
       while (loops.tiles[tile].cols < total - at) ++tile;
     }
@@ -82,7 +84,9 @@ class DirectConv final : public ConvPlan {
     make_offsets();
     block_ = std::min(kBlockRows, p_.ho);
     // Rows of products overlap in the big image, so a scatter shares out whole images.
-    parts_ = std::min<std::int64_t>(num_threads(), p_.kind == Kind::scatter ? p_.images : p_.images * ((p_.ho + block_ - 1) / block_));
+    parts_ = std::min<std::int64_t>(
+        num_threads(),
+        p_.kind == Kind::scatter ? p_.images : p_.images * ((p_.ho + block_ - 1) / block_));
     lay_out_workspace();
   }
 
@@ -129,7 +133,8 @@ class DirectConv final : public ConvPlan {
       const std::int64_t row = r * p_.dilation[0] * line;
       for (std::int64_t s = 0; s < p_.s; ++s) {
         if (s == 0 || !whole_rows) segments_.push_back(row + s * p_.dilation[1] * p_.c);
-        for (std::int64_t c = 0; c < p_.c; ++c) values_.push_back(row + s * p_.dilation[1] * p_.c + c);
+        for (std::int64_t c = 0; c < p_.c; ++c)
+          values_.push_back(row + s * p_.dilation[1] * p_.c + c);
       }
     }
     for (Stretch& stretch : columns_) {
@@ -145,7 +150,9 @@ class DirectConv final : public ConvPlan {
   // Per part: copied lines of the big image, a row of the small one, a row of products, sums.
   void lay_out_workspace() {
     const std::int64_t lines = lines_ ? lines_of(block_) * line_width_ * p_.c : 0;
-    const std::int64_t small = small_row_ ? (p_.kind == Kind::weights ? block_ : 1) * p_.wo * (p_.kind == Kind::scatter ? p_.k : depth_cols_) : 0;
+    const std::int64_t small = small_row_ ? (p_.kind == Kind::weights ? block_ : 1) * p_.wo *
+                                                (p_.kind == Kind::scatter ? p_.k : depth_cols_)
+                                          : 0;
     const std::int64_t products = p_.kind == Kind::scatter ? p_.wo * depth_cols_ : 0;
     const std::int64_t sums = p_.kind == Kind::weights ? (window_ + 1) * depth_cols_ : 0;
     small_at_ = aligned(lines);
@@ -201,8 +208,8 @@ class DirectConv final : public ConvPlan {
   }
 
   // A row of `width` pixels to channels last, `step` apart; zero beyond the channels.
-  static void copy_row(const T* row, const Lay& lay, std::int64_t width, std::int64_t channels, T* to,
-                       std::int64_t step) {
+  static void copy_row(const T* row, const Lay& lay, std::int64_t width, std::int64_t channels,
+                       T* to, std::int64_t step) {
     if (lay.c == 1) {
       heavy_loops<T>().copy_rows(width, channels, to, step, row, lay.w);
     } else if (lay.w == 1) {
@@ -232,7 +239,8 @@ class DirectConv final : public ConvPlan {
     tile.ldc = depth_cols_;
     for_each_block(part, [&](std::int64_t n, std::int64_t first, std::int64_t rows) {
       const T* window = window_rows(from + n * big.n, big, first, rows, mine);
-      for (std::int64_t oh = first; oh < first + rows; ++oh, window += p_.stride[0] * line_width_ * p_.c) {
+      for (std::int64_t oh = first; oh < first + rows;
+           ++oh, window += p_.stride[0] * line_width_ * p_.c) {
         T* const final_row = to + n * small.n + oh * small.h;
         T* const out = small_row_ ? mine + small_at_ : final_row;
         const T* packed = weights;
@@ -271,8 +279,10 @@ class DirectConv final : public ConvPlan {
     for (std::int64_t n = p_.images * part / parts_; n < p_.images * (part + 1) / parts_; ++n) {
       T* const image = to + n * big.n;
       // nhwc: the image is one run of pixels.
-      if (bias) loops.copy_rows(p_.h * p_.w, p_.c, image, p_.c, bias, 0);
-      else std::memset(image, 0, std::size_t(p_.h * p_.w * p_.c) * sizeof(T));
+      if (bias)
+        loops.copy_rows(p_.h * p_.w, p_.c, image, p_.c, bias, 0);
+      else
+        std::memset(image, 0, std::size_t(p_.h * p_.w * p_.c) * sizeof(T));
       for (std::int64_t oh = 0; oh < p_.ho; ++oh) {
         const T* row = from + n * small.n + oh * small.h;
         if (small_row_) {
@@ -307,7 +317,8 @@ class DirectConv final : public ConvPlan {
         const std::int64_t shift = s * p_.dilation[1] - p_.padding[1];
         const std::int64_t first = shift >= 0 ? 0 : (-shift + p_.stride[1] - 1) / p_.stride[1];
         const std::int64_t room = p_.w - shift;  // x * stride must stay below
-        const std::int64_t last = room <= 0 ? 0 : std::min(p_.wo, (room + p_.stride[1] - 1) / p_.stride[1]);
+        const std::int64_t last =
+            room <= 0 ? 0 : std::min(p_.wo, (room + p_.stride[1] - 1) / p_.stride[1]);
         if (first >= last) continue;
         loops.add_rows(last - first, p_.c, image + (h * p_.w + first * p_.stride[1] + shift) * p_.c,
                        p_.stride[1] * p_.c, products + first * depth_cols_ + (r * p_.s + s) * p_.c,
@@ -373,7 +384,8 @@ class DirectConv final : public ConvPlan {
     const std::int64_t taps = p_.r * p_.s;
     const auto total = [&](std::int64_t at) {
       T sum = 0;
-      for (std::int64_t part = 0; part < parts_; ++part) sum += space[part * part_elements_ + sums_at_ + at];
+      for (std::int64_t part = 0; part < parts_; ++part)
+        sum += space[part * part_elements_ + sums_at_ + at];
       return sum;
     };
     for (std::int64_t k = 0; k < p_.k; ++k) {

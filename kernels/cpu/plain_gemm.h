@@ -68,8 +68,8 @@ GemmPlan plan_gemm(std::int64_t batch, std::int64_t m, std::int64_t n, std::int6
   return plan;
 }
 
-/// A block of a as the tiles read it: rows of a tile row_step apart, tiles of `width` rows tile_step
-/// apart, steps of k step apart.
+/// A block of a as the tiles read it: rows of a tile row_step apart, tiles of `width` rows
+/// tile_step apart, steps of k step apart.
 template <class Acc>
 struct PanelsA {
   const Acc* data;
@@ -109,7 +109,8 @@ void run_gemm(const GemmPlan& plan, Acc* workspace, const Source& source) {
   const auto block_at = [&](std::int64_t index) {
     const std::int64_t bm = index % plan.blocks_m;
     const std::int64_t bn = index / plan.blocks_m % plan.blocks_n;
-    Block block{index / (plan.blocks_m * plan.blocks_n), bm * plan.block_m, 0, bn * plan.block_n, 0};
+    Block block{index / (plan.blocks_m * plan.blocks_n), bm * plan.block_m, 0, bn * plan.block_n,
+                0};
     block.mc = std::min(plan.block_m, plan.m - block.m0);
     block.nc = std::min(plan.block_n, plan.n - block.n0);
     return block;
@@ -158,7 +159,8 @@ void run_gemm(const GemmPlan& plan, Acc* workspace, const Source& source) {
     Acc* const a = lane;
     Acc* const b = a + plan.block_m * plan.block_k;
     Target<Acc> target;
-    if (plan.splits == 1) target = source.target(block.batch, block.m0, block.mc, block.n0, block.nc);
+    if (plan.splits == 1)
+      target = source.target(block.batch, block.m0, block.mc, block.n0, block.nc);
     const bool in_place = target.data != nullptr;
     if (!in_place) {
       target.data = plan.splits == 1 ? b + plan.block_n * plan.block_k
@@ -166,12 +168,12 @@ void run_gemm(const GemmPlan& plan, Acc* workspace, const Source& source) {
       target.ld = plan.block_n;
       if (k_begin == k_end) std::fill_n(target.data, plan.block_elements(), Acc(0));
     } else if (k_begin == k_end && !target.add) {
-      for (std::int64_t i = 0; i < block.mc; ++i) std::fill_n(target.data + i * target.ld, block.nc, Acc(0));
+      for (std::int64_t i = 0; i < block.mc; ++i)
+        std::fill_n(target.data + i * target.ld, block.nc, Acc(0));
     }
     for (std::int64_t k0 = k_begin; k0 < k_end; k0 += plan.block_k) {
       const std::int64_t kc = std::min(plan.block_k, k_end - k0);
-      const PanelsA<Acc> panels =
-          source.a(block.batch, k0, kc, block.m0, block.mc, tile.rows, a);
+      const PanelsA<Acc> panels = source.a(block.batch, k0, kc, block.m0, block.mc, tile.rows, a);
       source.b(block.batch, k0, kc, block.n0, block.nc, tile.cols, b);
       run_tiles(block, panels, b, kc, target, !in_place);
       target.add = true;

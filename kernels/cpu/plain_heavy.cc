@@ -43,8 +43,8 @@ MatmulProblem::MatmulProblem(const MatmulArgs& args)
 
 std::string MatmulProblem::text() const {
   return detail::concat("a [", batch, ",", m, ",", k, "] strides [", a_batch, ",", a_m, ",", a_k,
-                        "], b [", batch, ",", k, ",", n, "] strides [", b_batch, ",", b_k, ",",
-                        b_n, "], ", to_string(dtype));
+                        "], b [", batch, ",", k, ",", n, "] strides [", b_batch, ",", b_k, ",", b_n,
+                        "], ", to_string(dtype));
 }
 
 ConvProblem::ConvProblem(const Conv2dArgs& args)
@@ -218,16 +218,15 @@ const Conv2dPlan& plan_conv(const Conv2dArgs& args) {
   const auto format = [](const View& view) {
     return flags({is_format(view, MemoryFormat::nchw), is_format(view, MemoryFormat::nhwc)});
   };
-  const std::int64_t formats =
-      (args.pass == ConvPass::backward_data ? 0 : format(args.x) << 2) |
-      (args.pass == ConvPass::forward ? 0 : format(args.y));
+  const std::int64_t formats = (args.pass == ConvPass::backward_data ? 0 : format(args.x) << 2) |
+                               (args.pass == ConvPass::forward ? 0 : format(args.y));
   const std::int64_t options =
       flags({p.transposed, p.bias, thread_state().deterministic}) << 4 | formats;
-  return cache.get({options << 16 | std::int64_t(args.pass) << 8 | std::int64_t(p.dtype),
-                    num_threads(), p.images, p.groups, p.c, p.h, p.w, p.k, p.ho, p.wo, p.r, p.s,
-                    p.stride[0], p.stride[1], p.padding[0], p.padding[1], p.dilation[0],
-                    p.dilation[1]},
-                   [&] { return choose<ConvTrial>(conv_candidates(args), args, "conv2d"); });
+  return cache.get(
+      {options << 16 | std::int64_t(args.pass) << 8 | std::int64_t(p.dtype), num_threads(),
+       p.images, p.groups, p.c, p.h, p.w, p.k, p.ho, p.wo, p.r, p.s, p.stride[0], p.stride[1],
+       p.padding[0], p.padding[1], p.dilation[0], p.dilation[1]},
+      [&] { return choose<ConvTrial>(conv_candidates(args), args, "conv2d"); });
 }
 
 void run_conv(const Stream&, const Conv2dPlan& plan, const Conv2dArgs& args, void* workspace) {

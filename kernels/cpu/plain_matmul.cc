@@ -63,7 +63,8 @@ class PackedMatmul final : public MatmulPlan {
     }
     void b(std::int64_t i, std::int64_t k0, std::int64_t kc, std::int64_t n0, std::int64_t nc,
            std::int64_t width, Acc* to) const {
-      pack_strided(b_data + i * p.b_batch + n0 * p.b_n + k0 * p.b_k, p.b_n, p.b_k, nc, kc, width, to);
+      pack_strided(b_data + i * p.b_batch + n0 * p.b_n + k0 * p.b_k, p.b_n, p.b_k, nc, kc, width,
+                   to);
     }
     Target<Acc> target(std::int64_t i, std::int64_t m0, std::int64_t mc, std::int64_t n0,
                        std::int64_t nc) const {

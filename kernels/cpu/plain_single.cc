@@ -43,8 +43,8 @@ class SingleChannelConv final : public ConvPlan {
     parts_ = std::min<std::int64_t>(num_threads(), p_.images);
     const std::int64_t parts[] = {
         p_.kind == Kind::scatter ? rows_ * width_ : p_.s * shifted_step_,  // the big image
-        p_.k * run_,                                                       // the small one, by channel
-        p_.kind == Kind::scatter ? taps_ * run_ : 0,                       // products
+        p_.k * run_,                                  // the small one, by channel
+        p_.kind == Kind::scatter ? taps_ * run_ : 0,  // products
         p_.kind == Kind::weights ? (p_.k * taps_ + p_.k) * loops_.lanes : 0,  // sums, bias sums
     };
     std::int64_t at = 0;
@@ -54,7 +54,8 @@ class SingleChannelConv final : public ConvPlan {
     }
     part_elements_ = at;
     workspace_bytes = std::size_t(parts_ * part_elements_) * sizeof(T);
-    for (std::int64_t i = 0; i < kMostTileRows; ++i) a_rows_[i] = p_.kind == Kind::gather ? i * taps_ : i;
+    for (std::int64_t i = 0; i < kMostTileRows; ++i)
+      a_rows_[i] = p_.kind == Kind::gather ? i * taps_ : i;
     for (std::int64_t r = 0; r < p_.r; ++r) {
       a_segments_.push_back(r * p_.s);
       b_segments_.push_back(r * p_.dilation[0] * p_.wo);
@@ -82,7 +83,8 @@ class SingleChannelConv final : public ConvPlan {
   }
 
  private:
-  // The tile that wastes least on `rows` x pixels; those of one vector leave the multiplier waiting.
+  // The tile that wastes least on `rows` x pixels; those of one vector leave the multiplier
+  // waiting.
   int pick_tile(std::int64_t rows) const {
     int best = loops_.best_tile;
     double best_cost = 0;
@@ -114,8 +116,9 @@ class SingleChannelConv final : public ConvPlan {
       const std::int64_t first = std::max<std::int64_t>(0, -shift);
       const std::int64_t count = std::min(p_.wo, p_.w - shift) - first;
       if (count <= 0) continue;
-      loops_.copy_rows(p_.h, count, shifted(mine) + s * shifted_step_ + p_.padding[0] * p_.wo + first,
-                       p_.wo, image + shift + first, p_.w);
+      loops_.copy_rows(p_.h, count,
+                       shifted(mine) + s * shifted_step_ + p_.padding[0] * p_.wo + first, p_.wo,
+                       image + shift + first, p_.w);
     }
   }
 
@@ -189,12 +192,13 @@ class SingleChannelConv final : public ConvPlan {
     std::fill_n(plane, rows_ * width_, start);
     for (std::int64_t r = 0; r < p_.r; ++r) {
       for (std::int64_t s = 0; s < p_.s; ++s) {
-        loops_.add_rows(p_.ho, p_.wo, plane + r * p_.dilation[0] * width_ + s * p_.dilation[1], width_,
-                        products(mine) + (r * p_.s + s) * run_, p_.wo);
+        loops_.add_rows(p_.ho, p_.wo, plane + r * p_.dilation[0] * width_ + s * p_.dilation[1],
+                        width_, products(mine) + (r * p_.s + s) * run_, p_.wo);
       }
     }
     if (!padded) return;
-    loops_.copy_rows(p_.h, p_.w, image, p_.w, plane + p_.padding[0] * width_ + p_.padding[1], width_);
+    loops_.copy_rows(p_.h, p_.w, image, p_.w, plane + p_.padding[0] * width_ + p_.padding[1],
+                     width_);
   }
 
   // f(first k, number of them, r, first s, number of them, sums) over the blocks dot() takes.
@@ -226,7 +230,8 @@ class SingleChannelConv final : public ConvPlan {
       const T* const row = channels(mine) + k * run_;
       const std::int64_t whole = pixels_ / loops_.lanes;
       loops_.sum_rows(whole, loops_.lanes, row, loops_.lanes, bias + k * loops_.lanes);
-      for (std::int64_t i = whole * loops_.lanes; i < pixels_; ++i) bias[k * loops_.lanes] += row[i];
+      for (std::int64_t i = whole * loops_.lanes; i < pixels_; ++i)
+        bias[k * loops_.lanes] += row[i];
     }
   }
 
@@ -245,7 +250,8 @@ class SingleChannelConv final : public ConvPlan {
                             std::int64_t ss, const T* block) {
       for (std::int64_t i = 0; i < ks; ++i) {
         for (std::int64_t j = 0; j < ss; ++j) {
-          w[(k + i) * taps_ + r * p_.s + s + j] = total(block - first + (i * ss + j) * loops_.lanes);
+          w[(k + i) * taps_ + r * p_.s + s + j] =
+              total(block - first + (i * ss + j) * loops_.lanes);
         }
       }
     });

@@ -93,7 +93,7 @@ class PlanCache {
 
   std::mutex mutex_;
   std::atomic<const Table*> table_{nullptr};
-  std::vector<std::unique_ptr<Table>> tables_;    // the last one is current
+  std::vector<std::unique_ptr<Table>> tables_;  // the last one is current
   std::vector<std::unique_ptr<Entry>> entries_;
 };
 

@@ -80,8 +80,8 @@ void pool_pixel_row(const Pool2dParams& p, const View& x, std::int64_t out_cols,
       for (std::int64_t s = cols.begin; s < cols.end; ++s) {
         const std::int64_t h = oh * p.stride[0] - p.padding[0] + r * p.dilation[0];
         const std::int64_t w = ow * p.stride[1] - p.padding[1] + s * p.dilation[1];
-        step(channels, in + (h * width + w) * channels, 1,
-             static_cast<std::int32_t>(h * width + w), 0, best, winner);
+        step(channels, in + (h * width + w) * channels, 1, static_cast<std::int32_t>(h * width + w),
+             0, best, winner);
       }
     }
     settle_empty(channels, best, winner);
@@ -103,8 +103,10 @@ void max_pool2d_as(const Pool2dParams& p, const View& x, const View& y, const Vi
       const T* in = x.as<T>() + r / out_rows * in_step;
       T* best = y.as<T>() + r * row;
       std::int32_t* winner = index.as<std::int32_t>() + r * row;
-      if (pixels) pool_pixel_row(p, x, out_cols, r % out_rows, in, best, winner);
-      else pool_plane_row(p, x, out_cols, r % out_rows, in, best, winner);
+      if (pixels)
+        pool_pixel_row(p, x, out_cols, r % out_rows, in, best, winner);
+      else
+        pool_plane_row(p, x, out_cols, r % out_rows, in, best, winner);
     }
   });
 }
@@ -113,8 +115,7 @@ void max_pool2d(const Stream& stream, const Pool2dParams& p, const View& x, cons
                 const View& index) {
   if (!is_floating(x.dtype)) throw_unsupported("max_pool2d", stream.device, x.dtype);
   if (y.numel() == 0) return;
-  dispatch_floating(x.dtype, "max_pool2d",
-                    [&]<class T>() { max_pool2d_as<T>(p, x, y, index); });
+  dispatch_floating(x.dtype, "max_pool2d", [&]<class T>() { max_pool2d_as<T>(p, x, y, index); });
 }
 
 template <class T>

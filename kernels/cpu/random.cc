@@ -11,9 +11,12 @@ namespace {
 template <class F>
 void fill_floating(const char* op, const Stream& stream, const View& y, F&& f) {
   const auto n = static_cast<std::size_t>(y.numel());
-  if (y.dtype == DType::f32) f(std::span(y.as<float>(), n));
-  else if (y.dtype == DType::f64) f(std::span(y.as<double>(), n));
-  else throw_unsupported(op, stream.device, y.dtype);
+  if (y.dtype == DType::f32)
+    f(std::span(y.as<float>(), n));
+  else if (y.dtype == DType::f64)
+    f(std::span(y.as<double>(), n));
+  else
+    throw_unsupported(op, stream.device, y.dtype);
 }
 
 void uniform(const Stream& stream, Generator& generator, double from, double to, const View& y) {

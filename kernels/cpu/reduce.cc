@@ -1,7 +1,7 @@
 // Reductions. After merging dimensions there are two shapes of work: the innermost dimension is
 // reduced (runs, one accumulator each) or kept (columns, a row of accumulators). Few outputs over
-// much input are cut into chunks whose number depends on the shapes alone, so that the result is the
-// same for every team size.
+// much input are cut into chunks whose number depends on the shapes alone, so that the result is
+// the same for every team size.
 #include <cstring>
 #include <limits>
 
@@ -11,7 +11,8 @@
 namespace weft::cpu {
 namespace {
 
-// ---- kernels of what has no vector code -----------------------------------------------------------
+// ---- kernels of what has no vector code
+// -----------------------------------------------------------
 
 template <ReduceOp op, class A>
 constexpr A identity() {
@@ -31,12 +32,18 @@ constexpr A identity() {
 template <ReduceOp op, class T, class A>
 void combine(A& acc, T x) {
   const auto v = load(x);
-  if constexpr (op == ReduceOp::sum) acc += static_cast<A>(v);
-  else if constexpr (op == ReduceOp::prod) acc *= static_cast<A>(v);
-  else if constexpr (op == ReduceOp::max) acc = static_cast<A>(v) > acc ? static_cast<A>(v) : acc;
-  else if constexpr (op == ReduceOp::min) acc = static_cast<A>(v) < acc ? static_cast<A>(v) : acc;
-  else if constexpr (op == ReduceOp::all) acc &= static_cast<A>(v != 0);
-  else acc |= static_cast<A>(v != 0);
+  if constexpr (op == ReduceOp::sum)
+    acc += static_cast<A>(v);
+  else if constexpr (op == ReduceOp::prod)
+    acc *= static_cast<A>(v);
+  else if constexpr (op == ReduceOp::max)
+    acc = static_cast<A>(v) > acc ? static_cast<A>(v) : acc;
+  else if constexpr (op == ReduceOp::min)
+    acc = static_cast<A>(v) < acc ? static_cast<A>(v) : acc;
+  else if constexpr (op == ReduceOp::all)
+    acc &= static_cast<A>(v != 0);
+  else
+    acc |= static_cast<A>(v != 0);
 }
 
 template <ReduceOp op, class T, class A>
@@ -123,12 +130,15 @@ Method method_of(ReduceOp op, DType dtype) {
   return dispatch_all(dtype, [&]<class T>() {
     if (op == ReduceOp::all) return plain_method<ReduceOp::all, T, std::int64_t, bool>();
     if (op == ReduceOp::any) return plain_method<ReduceOp::any, T, std::int64_t, bool>();
-    if constexpr (std::is_integral_v<T>) return integer_method<T>(op);
-    else return floating_method<T>(op);
+    if constexpr (std::is_integral_v<T>)
+      return integer_method<T>(op);
+    else
+      return floating_method<T>(op);
   });
 }
 
-// ---- shapes ---------------------------------------------------------------------------------------
+// ---- shapes
+// ---------------------------------------------------------------------------------------
 
 /// Merged dimensions, innermost (in x) first.
 struct Group {
@@ -163,13 +173,14 @@ class Reduction {
   Reduction(const View& x, const View& y) : x_(x), y_(y) {
     for (int d = x.shape.size() - 1; d >= 0; --d) {
       if (x.shape[d] == 1) continue;
-      if (y.shape[d] == 1) reduced_.add(x.shape[d], x.strides[d], 0);
-      else kept_.add(x.shape[d], x.strides[d], y.strides[d]);
+      if (y.shape[d] == 1)
+        reduced_.add(x.shape[d], x.strides[d], 0);
+      else
+        kept_.add(x.shape[d], x.strides[d], y.strides[d]);
     }
     reduced_.merge();
     kept_.merge();
-    runs_ = reduced_.n > 0 &&
-            (kept_.n == 0 || (reduced_.x[0] != 0 && reduced_.x[0] < kept_.x[0]));
+    runs_ = reduced_.n > 0 && (kept_.n == 0 || (reduced_.x[0] != 0 && reduced_.x[0] < kept_.x[0]));
     width_ = runs_ || kept_.n == 0 ? 1 : std::min(kept_.size[0], kMaxWidth);
     if (kept_.count == 0) return;
     strips_ = runs_ || kept_.n == 0 ? kept_.count : (kept_.size[0] + width_ - 1) / width_;
@@ -257,8 +268,10 @@ class Reduction {
     const std::int64_t length = reduced_.n > 0 ? reduced_.size[0] : 1;
     const std::int64_t step = reduced_.n > 0 ? reduced_.x[0] : 0;
     const auto add = [&](std::int64_t offset, std::int64_t n) {
-      if (runs_) add_run(method, base + offset * bytes, n, step, bytes, acc);
-      else add_columns(method, base + offset * bytes, n, step, unit.width, bytes, acc);
+      if (runs_)
+        add_run(method, base + offset * bytes, n, step, bytes, acc);
+      else
+        add_columns(method, base + offset * bytes, n, step, unit.width, bytes, acc);
     };
     if (reduced_.n < 2) return add(begin * step, end - begin);
     while (begin < end) {
@@ -327,7 +340,8 @@ void reduce(const Stream& stream, ReduceOp op, const View& x, const View& y, voi
   Reduction(x, y).run(method_of(op, x.dtype), workspace);
 }
 
-// ---- argmax, argmin -------------------------------------------------------------------------------
+// ---- argmax, argmin
+// -------------------------------------------------------------------------------
 
 template <class T, bool largest>
 std::int64_t extreme_position(std::int64_t n, const T* x, std::int64_t step) {

@@ -18,11 +18,11 @@ inline constexpr int kBinaryOps = 0 WEFT_BINARY_OPS(X);
 
 /// Element-wise kernels of one dtype; null where the operation does not exist for it.
 struct ElementwiseRows {
-  RowFn unary[kUnaryOps]{};              // y, x; params: UnaryParams
-  RowFn unary_backward[kUnaryOps]{};     // grad_x, grad_y, saved; params: UnaryParams
-  RowFn binary[kBinaryOps]{};            // y, a, b
+  RowFn unary[kUnaryOps]{};                // y, x; params: UnaryParams
+  RowFn unary_backward[kUnaryOps]{};       // grad_x, grad_y, saved; params: UnaryParams
+  RowFn binary[kBinaryOps]{};              // y, a, b
   RowFn binary_backward[kBinaryOps][2]{};  // grad, grad_y, a, b; [1]: dL/db
-  RowFn add_scaled = nullptr;            // y, y, x; params: double alpha
+  RowFn add_scaled = nullptr;              // y, y, x; params: double alpha
 };
 
 /// Reductions add to accumulators of 8 bytes: double for the floating types, std::int64_t else.
@@ -101,19 +101,20 @@ struct SimdKernels {
 
 /// What this processor offers.
 SimdLevel best_simd_level();
-/// The level all kernels use from now on; at most the best one. For tests: not while others compute.
+/// The level all kernels use from now on; at most the best one. For tests: not while others
+/// compute.
 void set_simd_level(SimdLevel level);
 SimdLevel simd_level();
 const SimdKernels& simd();
 
 // Each instruction set's library overwrites the entries it has.
-#define WEFT_DECLARE_SIMD(level)                \
-  namespace level {                             \
-  void fill_elementwise(SimdKernels& table);    \
-  void fill_reduce(SimdKernels& table);         \
-  void fill_optim(SimdKernels& table);          \
-  void fill_loss(SimdKernels& table);           \
-  void fill_copy(SimdKernels& table);           \
+#define WEFT_DECLARE_SIMD(level)             \
+  namespace level {                          \
+  void fill_elementwise(SimdKernels& table); \
+  void fill_reduce(SimdKernels& table);      \
+  void fill_optim(SimdKernels& table);       \
+  void fill_loss(SimdKernels& table);        \
+  void fill_copy(SimdKernels& table);        \
   }
 WEFT_DECLARE_SIMD(baseline)
 WEFT_DECLARE_SIMD(avx2)

@@ -48,8 +48,8 @@ inline void transpose_8x8(const std::uint32_t* x, std::int64_t x_step, std::uint
   for (int i = 0; i < 8; ++i) std::memcpy(y + i * y_step, &b[i], sizeof(Words));
 }
 
-void transpose4(std::int64_t rows, std::int64_t cols, const void* in, std::int64_t x_step, void* out,
-                std::int64_t y_step) {
+void transpose4(std::int64_t rows, std::int64_t cols, const void* in, std::int64_t x_step,
+                void* out, std::int64_t y_step) {
   const auto* x = static_cast<const std::uint32_t*>(in);
   auto* y = static_cast<std::uint32_t*>(out);
   const std::int64_t whole_rows = rows / 8 * 8, whole_cols = cols / 8 * 8;

@@ -95,8 +95,8 @@ inline __attribute__((always_inline)) void transpose_square(V* v) {
 }
 
 template <class T, int kBytes>
-void transpose_squares(std::int64_t rows, std::int64_t n, T* to, std::int64_t to_step, const T* from,
-                       std::int64_t from_step) {
+void transpose_squares(std::int64_t rows, std::int64_t n, T* to, std::int64_t to_step,
+                       const T* from, std::int64_t from_step) {
   using Vector = typename Simd<T, kBytes>::Vector;
   using Loose = typename Simd<T, kBytes>::Loose;
   constexpr int kLanes = Simd<T, kBytes>::kLanes;
@@ -199,7 +199,8 @@ inline __attribute__((always_inline)) void take_row(std::int64_t n, T* y, const 
 template <class T>
 void copy_rows(std::int64_t rows, std::int64_t n, T* to, std::int64_t to_step, const T* from,
                std::int64_t from_step) {
-  for (std::int64_t i = 0; i < rows; ++i) take_row<false>(n, to + i * to_step, from + i * from_step);
+  for (std::int64_t i = 0; i < rows; ++i)
+    take_row<false>(n, to + i * to_step, from + i * from_step);
 }
 
 template <class T, int kBytes>
@@ -236,7 +237,8 @@ void sum_rows(std::int64_t rows, std::int64_t n, const T* from, std::int64_t ste
     }
     *reinterpret_cast<Loose*>(sums + j) += total;
   }
-  for (std::int64_t i = 0; i < rows && j < n; ++i) take_row<true>(n - j, sums + j, from + i * step + j);
+  for (std::int64_t i = 0; i < rows && j < n; ++i)
+    take_row<true>(n - j, sums + j, from + i * step + j);
 }
 
 template <class T>
@@ -260,7 +262,12 @@ constexpr HeavyLoops<T> loops() {
       {{8, kLanes, tile<T, 8, 1>}, {5, 2 * kLanes, tile<T, 5, 2>}},
       1,
 #endif
-      kLanes, transpose<T>, copy_rows<T>, add_rows<T>, dot<T>, sum_rows<T>,
+      kLanes,
+      transpose<T>,
+      copy_rows<T>,
+      add_rows<T>,
+      dot<T>,
+      sum_rows<T>,
   };
 }
 

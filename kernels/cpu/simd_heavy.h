@@ -72,17 +72,25 @@ struct HeavySimd {
   HeavyLoops<double> f64;
 };
 
-namespace baseline { extern const HeavySimd heavy_functions; }
-namespace avx2 { extern const HeavySimd heavy_functions; }
-namespace avx512 { extern const HeavySimd heavy_functions; }
+namespace baseline {
+extern const HeavySimd heavy_functions;
+}
+namespace avx2 {
+extern const HeavySimd heavy_functions;
+}
+namespace avx512 {
+extern const HeavySimd heavy_functions;
+}
 
 /// The table for this processor.
 const HeavySimd& heavy_simd();
 
 template <class T>
 const HeavyLoops<T>& heavy_loops() {
-  if constexpr (sizeof(T) == 8) return heavy_simd().f64;
-  else return heavy_simd().f32;
+  if constexpr (sizeof(T) == 8)
+    return heavy_simd().f64;
+  else
+    return heavy_simd().f32;
 }
 
 }  // namespace weft::cpu

@@ -38,7 +38,8 @@ void log_softmax_rows(std::int64_t rows, std::int64_t classes, const void* in, v
       const std::int64_t n = here * classes;
       for (std::int64_t i = 0; i < here; ++i) {
         C largest = load(x[i * classes]);
-        for (std::int64_t c = 1; c < classes; ++c) MaxOp::combine(largest, load(x[i * classes + c]));
+        for (std::int64_t c = 1; c < classes; ++c)
+          MaxOp::combine(largest, load(x[i * classes + c]));
         for (std::int64_t c = 0; c < classes; ++c) {
           shifted[i * classes + c] = load(x[i * classes + c]) - largest;
         }

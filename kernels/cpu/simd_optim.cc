@@ -58,8 +58,10 @@ template <class T>
 void sgd_run(std::int64_t n, void* p, const void* g, void* buffer, const SgdScalars& s) {
   T* const param = static_cast<T*>(p);
   const T* const grad = static_cast<const T*>(g);
-  if (s.momentum != 0) sgd_loop<T, true>(n, param, grad, static_cast<T*>(buffer), s);
-  else sgd_loop<T, false>(n, param, grad, nullptr, s);
+  if (s.momentum != 0)
+    sgd_loop<T, true>(n, param, grad, static_cast<T*>(buffer), s);
+  else
+    sgd_loop<T, false>(n, param, grad, nullptr, s);
 }
 
 template <class T>

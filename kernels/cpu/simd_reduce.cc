@@ -1,5 +1,5 @@
-// Sums, maxima and minima of the floating types. Every f32 partial sum has at most some 20 terms per
-// lane before it goes on in f64, so the error does not grow with the length at all.
+// Sums, maxima and minima of the floating types. Every f32 partial sum has at most some 20 terms
+// per lane before it goes on in f64, so the error does not grow with the length at all.
 #include "weft/kernels/cpu/element.h"
 #include "weft/kernels/cpu/lanes.h"
 #include "weft/kernels/cpu/simd.h"

@@ -1,7 +1,7 @@
 // exp, log, sigmoid and tanh for f32 without branches or calls, so that loops over them vectorise.
 // Largest error against the f64 functions over all floats, in units of the last place: exp 1.0,
-// log 0.9, sigmoid 1.9, tanh 1.3 (with or without FMA). Infinities, NaN and denormals are those of libm.
-// Only for the sources built by weft_simd_library: WEFT_SIMD keeps the levels' copies apart.
+// log 0.9, sigmoid 1.9, tanh 1.3 (with or without FMA). Infinities, NaN and denormals are those of
+// libm. Only for the sources built by weft_simd_library: WEFT_SIMD keeps the levels' copies apart.
 #pragma once
 
 #include <bit>
@@ -53,8 +53,8 @@ inline float log_f32(float x) {
   const float scaled = tiny ? x * 8388608.0f : x;
   // x = 2^k m, sqrt(1/2) <= m < sqrt(2)
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(scaled) + (0x3f800000u - 0x3f3504f3u);
-  const float k = static_cast<float>(static_cast<std::int32_t>(bits >> 23) - 127) -
-                  (tiny ? 23.0f : 0.0f);
+  const float k =
+      static_cast<float>(static_cast<std::int32_t>(bits >> 23) - 127) - (tiny ? 23.0f : 0.0f);
   const float m = std::bit_cast<float>((bits & 0x007fffffu) + 0x3f3504f3u);
   // log m = 2 atanh(s), s = f / (2 + f)
   const float f = m - 1.0f;

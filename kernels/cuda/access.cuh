@@ -56,29 +56,20 @@ struct AnyInt {
 
   __device__ std::int64_t load(std::int64_t i) const {
     switch (dtype) {
-      case DType::i64:
-        return static_cast<const std::int64_t*>(data)[i];
-      case DType::i32:
-        return static_cast<const std::int32_t*>(data)[i];
-      case DType::u8:
-        return static_cast<const std::uint8_t*>(data)[i];
-      default:
-        return static_cast<const bool*>(data)[i];
+      case DType::i64: return static_cast<const std::int64_t*>(data)[i];
+      case DType::i32: return static_cast<const std::int32_t*>(data)[i];
+      case DType::u8: return static_cast<const std::uint8_t*>(data)[i];
+      default: return static_cast<const bool*>(data)[i];
     }
   }
   __device__ void store(std::int64_t i, std::int64_t value) const {
     switch (dtype) {
-      case DType::i64:
-        static_cast<std::int64_t*>(data)[i] = value;
-        break;
+      case DType::i64: static_cast<std::int64_t*>(data)[i] = value; break;
       case DType::i32:
         static_cast<std::int32_t*>(data)[i] = static_cast<std::int32_t>(value);
         break;
-      case DType::u8:
-        static_cast<std::uint8_t*>(data)[i] = static_cast<std::uint8_t>(value);
-        break;
-      default:
-        static_cast<bool*>(data)[i] = value != 0;
+      case DType::u8: static_cast<std::uint8_t*>(data)[i] = static_cast<std::uint8_t>(value); break;
+      default: static_cast<bool*>(data)[i] = value != 0;
     }
   }
 };
@@ -93,24 +84,16 @@ struct AnyFloat {
 
   __device__ double load(std::int64_t i) const {
     switch (dtype) {
-      case DType::f32:
-        return static_cast<const float*>(data)[i];
-      case DType::f64:
-        return static_cast<const double*>(data)[i];
-      default:
-        return static_cast<float>(static_cast<const bf16*>(data)[i]);
+      case DType::f32: return static_cast<const float*>(data)[i];
+      case DType::f64: return static_cast<const double*>(data)[i];
+      default: return static_cast<float>(static_cast<const bf16*>(data)[i]);
     }
   }
   __device__ void store(std::int64_t i, double value) const {
     switch (dtype) {
-      case DType::f32:
-        static_cast<float*>(data)[i] = static_cast<float>(value);
-        break;
-      case DType::f64:
-        static_cast<double*>(data)[i] = value;
-        break;
-      default:
-        static_cast<bf16*>(data)[i] = bf16(static_cast<float>(value));
+      case DType::f32: static_cast<float*>(data)[i] = static_cast<float>(value); break;
+      case DType::f64: static_cast<double*>(data)[i] = value; break;
+      default: static_cast<bf16*>(data)[i] = bf16(static_cast<float>(value));
     }
   }
 };

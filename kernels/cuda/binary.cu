@@ -36,12 +36,10 @@ template <class Functor, bool integers>
 void forward(const char* name, const Stream& stream, const View& a, const View& b, const View& y) {
   const Forward<Functor> f;
   switch (y.dtype) {
-    case DType::f32:
-      return map<Typed<float>, Typed<float>, Typed<float>>(name, stream, f, y, a, b);
+    case DType::f32: return map<Typed<float>, Typed<float>, Typed<float>>(name, stream, f, y, a, b);
     case DType::f64:
       return map<Typed<double>, Typed<double>, Typed<double>>(name, stream, f, y, a, b);
-    case DType::bf16:
-      return map<Typed<bf16>, Typed<bf16>, Typed<bf16>>(name, stream, f, y, a, b);
+    case DType::bf16: return map<Typed<bf16>, Typed<bf16>, Typed<bf16>>(name, stream, f, y, a, b);
     default:
       if constexpr (integers) {
         map<AnyInt, AnyInt, AnyInt>(name, stream, f, y, a, b);
@@ -69,8 +67,7 @@ void backward(const char* name, const Stream& stream, const View& grad_y, const 
 void binary(const Stream& stream, BinaryOp op, const View& a, const View& b, const View& y) {
   switch (op) {
 #define X(value, name, Functor, integers, ...) \
-  case BinaryOp::value:                        \
-    return forward<functor::Functor, integers>(#value, stream, a, b, y);
+  case BinaryOp::value: return forward<functor::Functor, integers>(#value, stream, a, b, y);
     WEFT_BINARY_OPS(X)
 #undef X
   }

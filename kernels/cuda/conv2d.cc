@@ -66,12 +66,9 @@ cudnnTensorFormat_t library_format(MemoryFormat format) {
 
 cudnnDataType_t library_type(DType dtype) {
   switch (dtype) {
-    case DType::f64:
-      return CUDNN_DATA_DOUBLE;
-    case DType::bf16:
-      return CUDNN_DATA_BFLOAT16;
-    default:
-      return CUDNN_DATA_FLOAT;
+    case DType::f64: return CUDNN_DATA_DOUBLE;
+    case DType::bf16: return CUDNN_DATA_BFLOAT16;
+    default: return CUDNN_DATA_FLOAT;
   }
 }
 
@@ -436,12 +433,9 @@ std::size_t CudaConvPlan::fastest(const std::vector<Execution>& choices) const {
 /// One of the tensors has no elements: every sum is empty.
 void CudaConvPlan::run_empty(const Stream& stream, const Conv2dArgs& args) const {
   switch (problem_.pass) {
-    case ConvPass::forward:
-      return fill(stream, 0, ConvProblem::small_of(args));
-    case ConvPass::backward_data:
-      return fill(stream, 0, ConvProblem::big_of(args));
-    case ConvPass::backward_weights:
-      return fill(stream, 0, args.w);
+    case ConvPass::forward: return fill(stream, 0, ConvProblem::small_of(args));
+    case ConvPass::backward_data: return fill(stream, 0, ConvProblem::big_of(args));
+    case ConvPass::backward_weights: return fill(stream, 0, args.w);
   }
 }
 

@@ -34,14 +34,10 @@ void compare_as(const char* name, const Stream& stream, const View& a, const Vie
 template <class F>
 void dispatch_bits(DType dtype, F&& f) {
   switch (size_of(dtype)) {
-    case 1:
-      return f.template operator()<std::uint8_t>();
-    case 2:
-      return f.template operator()<std::uint16_t>();
-    case 4:
-      return f.template operator()<std::uint32_t>();
-    default:
-      return f.template operator()<std::uint64_t>();
+    case 1: return f.template operator()<std::uint8_t>();
+    case 2: return f.template operator()<std::uint16_t>();
+    case 4: return f.template operator()<std::uint32_t>();
+    default: return f.template operator()<std::uint64_t>();
   }
 }
 
@@ -114,9 +110,8 @@ __global__ void __launch_bounds__(kBlock)
 
 void compare(const Stream& stream, CompareOp op, const View& a, const View& b, const View& y) {
   switch (op) {
-#define X(value, ...)    \
-  case CompareOp::value: \
-    return compare_as<Compare_##value>(#value, stream, a, b, y);
+#define X(value, ...) \
+  case CompareOp::value: return compare_as<Compare_##value>(#value, stream, a, b, y);
     WEFT_COMPARE_OPS(X)
 #undef X
   }

@@ -80,14 +80,10 @@ void take(const char* name, const Stream& stream, const View& x, int dim, const 
            x.strides[dim], index.as<std::int64_t>());
   };
   switch (size_of(y.dtype)) {
-    case 1:
-      return run.operator()<std::uint8_t>();
-    case 2:
-      return run.operator()<std::uint16_t>();
-    case 4:
-      return run.operator()<std::uint32_t>();
-    default:
-      return run.operator()<std::uint64_t>();
+    case 1: return run.operator()<std::uint8_t>();
+    case 2: return run.operator()<std::uint16_t>();
+    case 4: return run.operator()<std::uint32_t>();
+    default: return run.operator()<std::uint64_t>();
   }
 }
 
@@ -174,14 +170,10 @@ void add(const char* name, const Stream& stream, const View& x, int dim, const V
     }
   };
   switch (y.dtype) {
-    case DType::f32:
-      return run.operator()<Typed<float>>();
-    case DType::f64:
-      return run.operator()<Typed<double>>();
-    case DType::bf16:
-      return run.operator()<Typed<bf16>>();
-    default:
-      return run.operator()<AnyInt>();
+    case DType::f32: return run.operator()<Typed<float>>();
+    case DType::f64: return run.operator()<Typed<double>>();
+    case DType::bf16: return run.operator()<Typed<bf16>>();
+    default: return run.operator()<AnyInt>();
   }
 }
 

@@ -66,11 +66,8 @@ CudaMatmulPlan::CudaMatmulPlan(const MatmulArgs& args, int device, bool timed)
       type_ = CUDA_R_64F;
       compute_ = CUBLAS_COMPUTE_64F;
       break;
-    case DType::bf16:
-      type_ = CUDA_R_16BF;
-      break;
-    default:
-      throw_unsupported("matmul", Device(DeviceType::cuda, device), problem_.dtype);
+    case DType::bf16: type_ = CUDA_R_16BF; break;
+    default: throw_unsupported("matmul", Device(DeviceType::cuda, device), problem_.dtype);
   }
   if (problem_.k == 0) return;  // nothing to multiply
   WEFT_CHECK(problem_.batch <= std::numeric_limits<std::int32_t>::max(), Unsupported, "matmul",

@@ -90,12 +90,9 @@ void fill_random(const char* name, const Stream& stream, Generator& generator, d
            kBlock, n, generator.random64(), distribution, y.as<T>());
   };
   switch (y.dtype) {
-    case DType::f32:
-      return run.template operator()<float>();
-    case DType::f64:
-      return run.template operator()<double>();
-    default:
-      throw_unsupported(name, stream.device, y.dtype);
+    case DType::f32: return run.template operator()<float>();
+    case DType::f64: return run.template operator()<double>();
+    default: throw_unsupported(name, stream.device, y.dtype);
   }
 }
 

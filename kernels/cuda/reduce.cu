@@ -276,12 +276,9 @@ void reduce(const Stream& stream, ReduceOp op, const View& x, const View& y, voi
       return run<AnyInt, Sum, std::int64_t, AnyInt>("sum", stream, plan, 1, x, y, workspace);
     case ReduceOp::mean:
       return run_sum("mean", stream, plan, static_cast<double>(plan.count), x, y, workspace);
-    case ReduceOp::prod:
-      return run_any<Product>("prod", stream, plan, x, y, workspace);
-    case ReduceOp::max:
-      return run_any<Max>("max", stream, plan, x, y, workspace);
-    case ReduceOp::min:
-      return run_any<Min>("min", stream, plan, x, y, workspace);
+    case ReduceOp::prod: return run_any<Product>("prod", stream, plan, x, y, workspace);
+    case ReduceOp::max: return run_any<Max>("max", stream, plan, x, y, workspace);
+    case ReduceOp::min: return run_any<Min>("min", stream, plan, x, y, workspace);
     case ReduceOp::all:
       return run<Truth, All, std::int64_t, Truth>("all", stream, plan, 1, x, y, workspace);
     case ReduceOp::any:

@@ -32,12 +32,9 @@ void forward(const char* name, const Stream& stream, const Functor& functor, con
              const View& y) {
   const Forward<Functor> f{functor};
   switch (y.dtype) {
-    case DType::f32:
-      return map<Typed<float>, Typed<float>>(name, stream, f, y, x);
-    case DType::f64:
-      return map<Typed<double>, Typed<double>>(name, stream, f, y, x);
-    case DType::bf16:
-      return map<Typed<bf16>, Typed<bf16>>(name, stream, f, y, x);
+    case DType::f32: return map<Typed<float>, Typed<float>>(name, stream, f, y, x);
+    case DType::f64: return map<Typed<double>, Typed<double>>(name, stream, f, y, x);
+    case DType::bf16: return map<Typed<bf16>, Typed<bf16>>(name, stream, f, y, x);
     default:
       if constexpr (integers) {
         map<AnyInt, AnyInt>(name, stream, f, y, x);
@@ -65,13 +62,11 @@ void backward(const char* name, const Stream& stream, const Functor& functor, co
 void unary(const Stream& stream, UnaryOp op, UnaryParams params, const View& x, const View& y) {
   switch (op) {
 #define X(value, name, Functor, integers, ...) \
-  case UnaryOp::value:                         \
-    return forward<functor::Functor, integers>(#value, stream, {params}, x, y);
+  case UnaryOp::value: return forward<functor::Functor, integers>(#value, stream, {params}, x, y);
     WEFT_UNARY_OPS(X)
 #undef X
 #define X(value, Functor, integers) \
-  case UnaryOp::value:              \
-    return forward<functor::Functor, integers>(#value, stream, {params}, x, y);
+  case UnaryOp::value: return forward<functor::Functor, integers>(#value, stream, {params}, x, y);
     WEFT_SCALAR_OPS(X)
 #undef X
   }

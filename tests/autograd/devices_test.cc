@@ -185,7 +185,8 @@ TEST(WorkerTest, LeafHookOnceWithContributionsOfAllDevices) {
 
 TEST(WorkerTest, TheFirstErrorReachesTheCaller) {
   const Tensor a = leaf(2, kDevices[0]), b = leaf(3, kDevices[1]);
-  auto hook = autograd::add_leaf_hook(b, [](const Tensor&) { throw std::runtime_error("on cpu:1"); });
+  auto hook =
+      autograd::add_leaf_hook(b, [](const Tensor&) { throw std::runtime_error("on cpu:1"); });
   const auto run = [&] {
     const Tensor outputs[] = {a.to(kDevices[1]) * b, a * 1.0, b.to(kDevices[2]) * 1.0};
     autograd::backward(outputs);

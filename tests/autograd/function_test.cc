@@ -166,9 +166,9 @@ struct Checkpoint : Function<Checkpoint> {
 };
 
 TEST(FunctionTest, RecomputationInsideTheRule) {
-  autograd::gradcheck("Checkpoint", [](Grads x) {
-    return Checkpoint::apply(Checkpoint::apply(x[0], x[1]), x[1]);
-  }, {some({2, 2}, DType::f64).set_requires_grad(), some({2}, DType::f64).set_requires_grad()});
+  autograd::gradcheck(
+      "Checkpoint", [](Grads x) { return Checkpoint::apply(Checkpoint::apply(x[0], x[1]), x[1]); },
+      {some({2, 2}, DType::f64).set_requires_grad(), some({2}, DType::f64).set_requires_grad()});
 }
 
 TEST(FunctionTest, ErrorsOfARuleNameTheModule) {

@@ -187,9 +187,8 @@ TEST(EndHookTest, AlsoWhenItFails) {
 TEST(EndHookTest, MayStartABackwardAndMayThrow) {
   const Tensor x = leaf(3), w = leaf(1);
   int calls = 0;
-  autograd::add_leaf_hook(w, [&](const Tensor&) {
-    autograd::at_backward_end([&] { calls += 10; });
-  });
+  autograd::add_leaf_hook(w,
+                          [&](const Tensor&) { autograd::at_backward_end([&] { calls += 10; }); });
   autograd::add_leaf_hook(x, [&](const Tensor&) {
     autograd::at_backward_end([&] {
       ++calls;
@@ -203,14 +202,14 @@ TEST(EndHookTest, MayStartABackwardAndMayThrow) {
 }
 
 TEST(EndHookTest, OnlyInsideABackward) {
-  EXPECT_WEFT_ERROR(autograd::at_backward_end([] {}), InvalidArgument, "no backward is in progress");
+  EXPECT_WEFT_ERROR(autograd::at_backward_end([] {}), InvalidArgument,
+                    "no backward is in progress");
 }
 
 TEST(FailureTest, AFailedBackwardLeavesTheThreadAsItWas) {
   const Tensor x = leaf(3);
-  auto hook = autograd::add_grad_hook(x, [](const Tensor&) -> Tensor {
-    throw std::runtime_error("from the hook");
-  });
+  auto hook = autograd::add_grad_hook(
+      x, [](const Tensor&) -> Tensor { throw std::runtime_error("from the hook"); });
   EXPECT_THROW((x * 2.0).backward(), std::runtime_error);
   EXPECT_TRUE(thread_state().grad_enabled);
   EXPECT_EQ(thread_state().path, nullptr);

@@ -40,12 +40,15 @@ TEST(InPlaceTest, Rules) {
     check("mul_", [](const Tensor& y, const Tensor& b) { y.mul_(b); }, a, b);
     check("div_", [](const Tensor& y, const Tensor& b) { y.div_(b); }, a, b);
     check("copy_", [](const Tensor& y, const Tensor& b) { y.copy_(b); }, a, b);
-    check("operators", [](const Tensor& y, const Tensor& b) {
-      y += b;
-      y *= b;
-      y -= b;
-      y /= b;
-    }, a, b);
+    check(
+        "operators",
+        [](const Tensor& y, const Tensor& b) {
+          y += b;
+          y *= b;
+          y -= b;
+          y /= b;
+        },
+        a, b);
     check("mul_", [](const Tensor& y, const Tensor& b) { y.mul_(-2).add_(b); }, a, b);
     check("fill_", [](const Tensor& y, const Tensor& b) { y.fill_(2).add_(b); }, a, b);
     check("zero_", [](const Tensor& y, const Tensor& b) { y.zero_().add_(b); }, a, b);
@@ -94,7 +97,8 @@ TEST(InPlaceTest, MixedDtypes) {
 
 TEST(InPlaceTest, RefusesALeafThatRequiresAGradient) {
   const Tensor w = leaf({3, 4}, {2});
-  EXPECT_WEFT_ERROR(w.add_(w), InvalidArgument, "[add_] writes into a leaf that requires a gradient");
+  EXPECT_WEFT_ERROR(w.add_(w), InvalidArgument,
+                    "[add_] writes into a leaf that requires a gradient");
   EXPECT_WEFT_ERROR(w.mul_(2), InvalidArgument, "do it under NoGrad");
   EXPECT_WEFT_ERROR(w.zero_(), InvalidArgument, "[zero_]");
   EXPECT_TENSOR(w, {2}, {3, 4});
@@ -121,12 +125,14 @@ TEST(InPlaceTest, SavedTensorsAreWatched) {
   EXPECT_WEFT_ERROR(y.sum().backward(), InvalidArgument, "[square]");
 }
 
-// --- Views -------------------------------------------------------------------------------------------
+// --- Views
+// -------------------------------------------------------------------------------------------
 
 TEST(ViewTest, WritingThroughAViewOfTheTapeIsRefused) {
   const Tensor x = leaf({1, 2}, {2});
   const Tensor y = x * 2.0;
-  EXPECT_WEFT_ERROR(y[0].mul_(3), Unsupported, "[mul_] writes through a view of a tensor on the tape");
+  EXPECT_WEFT_ERROR(y[0].mul_(3), Unsupported,
+                    "[mul_] writes through a view of a tensor on the tape");
   EXPECT_WEFT_ERROR(x[0].mul_(3), Unsupported, "where, cat or stack");
   EXPECT_WEFT_ERROR(y.reshape({2, 1})[0].zero_(), Unsupported, "view");
   EXPECT_WEFT_ERROR(chunk(y, 2)[0].zero_(), Unsupported, "view");
@@ -184,7 +190,8 @@ TEST(ViewTest, AReshapeThatCopiesIsNoView) {
   EXPECT_TENSOR(x.grad(), ({2, 3}), {2, 2, 2, 2, 2, 2});
 }
 
-// --- relu into its operand -----------------------------------------------------------------------------
+// --- relu into its operand
+// -----------------------------------------------------------------------------
 
 TEST(ReluTest, InPlaceOfATemporary) {
   const Tensor x = leaf({-1, 2}, {2});

@@ -28,14 +28,16 @@ class List {
   }
   void add(const std::string& op, const std::string& variant, const std::vector<Shape>& shapes,
            One f, Range range = {}) {
-    add_from(op, variant, [shapes, range] {
-      std::vector<Tensor> inputs;
-      for (const Shape& shape : shapes) {
-        inputs.push_back(
-            some(shape, DType::f64, range.low, range.high, 10 + inputs.size()));
-      }
-      return inputs;
-    }, std::move(f));
+    add_from(
+        op, variant,
+        [shapes, range] {
+          std::vector<Tensor> inputs;
+          for (const Shape& shape : shapes) {
+            inputs.push_back(some(shape, DType::f64, range.low, range.high, 10 + inputs.size()));
+          }
+          return inputs;
+        },
+        std::move(f));
   }
   void add_from(const std::string& op, const std::string& variant,
                 std::function<std::vector<Tensor>()> inputs, One f) {
@@ -58,7 +60,8 @@ Tensor random(const Shape& shape, std::uint64_t seed = 1) {
 Tensor distinct(const Shape& shape) {
   const std::int64_t n = numel(shape);
   std::vector<double> values;
-  for (std::int64_t i = 0; i < n; ++i) values.push_back(0.1 * static_cast<double>(i * 37 % 101 - 50));
+  for (std::int64_t i = 0; i < n; ++i)
+    values.push_back(0.1 * static_cast<double>(i * 37 % 101 - 50));
   return make(values, shape, DType::f64);
 }
 
@@ -67,24 +70,31 @@ Tensor indices(const std::vector<double>& values, const Shape& shape) {
 }
 
 void add_elementwise(List& list) {
-#define X(value, name, functor, integers, low, high)                                      \
+#define X(value, name, functor, integers, low, high)                                         \
   for (const Shape& shape : {Shape{2, 3}, Shape{}, Shape{1}, Shape{1, 3, 1}, Shape{0, 3}}) { \
-    list.add(#name, {shape}, [](Inputs x) { return weft::name(x[0]); }, {low, high});     \
+    list.add(#name, {shape}, [](Inputs x) { return weft::name(x[0]); }, {low, high});        \
   }
   WEFT_UNARY_OPS(X)
 #undef X
-  list.add("relu", "of a temporary", {{2, 3}},
-           [](Inputs x) { return weft::relu(x[0] * 1.0); }, {0.1, 3});
+  list.add("relu", "of a temporary", {{2, 3}}, [](Inputs x) { return weft::relu(x[0] * 1.0); },
+           {0.1, 3});
   list.add("relu", "negative", {{2, 3}}, [](Inputs x) { return weft::relu(x[0]); }, {-3, -0.1});
   list.add("abs", "negative", {{2, 3}}, [](Inputs x) { return weft::abs(x[0]); }, {-3, -0.1});
 
-#define X(value, name, functor, integers, low, high)                                            \
-  for (const auto& [a, b] : std::vector<std::pair<Shape, Shape>>{                               \
-           {{2, 3}, {2, 3}}, {{2, 3}, {3}}, {{3}, {2, 3}}, {{2, 1}, {1, 3}}, {{}, {2, 2}},      \
-           {{2}, {}}, {{}, {}}, {{1}, {1}}, {{0, 3}, {3}}, {{0}, {0}}}) {                       \
-    list.add(#name, {a, b}, [](Inputs x) { return weft::name(x[0], x[1]); }, {low, high});      \
-  }                                                                                             \
-  list.add(#name, "with a number", {{2, 3}}, [](Inputs x) { return weft::name(x[0], 1.7); },    \
+#define X(value, name, functor, integers, low, high)                                         \
+  for (const auto& [a, b] : std::vector<std::pair<Shape, Shape>>{{{2, 3}, {2, 3}},           \
+                                                                 {{2, 3}, {3}},              \
+                                                                 {{3}, {2, 3}},              \
+                                                                 {{2, 1}, {1, 3}},           \
+                                                                 {{}, {2, 2}},               \
+                                                                 {{2}, {}},                  \
+                                                                 {{}, {}},                   \
+                                                                 {{1}, {1}},                 \
+                                                                 {{0, 3}, {3}},              \
+                                                                 {{0}, {0}}}) {              \
+    list.add(#name, {a, b}, [](Inputs x) { return weft::name(x[0], x[1]); }, {low, high});   \
+  }                                                                                          \
+  list.add(#name, "with a number", {{2, 3}}, [](Inputs x) { return weft::name(x[0], 1.7); }, \
            {low, high});
   WEFT_BINARY_OPS(X)
 #undef X
@@ -98,11 +108,16 @@ void add_elementwise(List& list) {
   list.add("clamp", "outside", {{2, 3}}, [](Inputs x) { return clamp(x[0], -0.5, 0.5); }, {1, 3});
   list.add("clamp", "empty", {{0}}, [](Inputs x) { return clamp(x[0], -0.5, 0.5); });
 
-  for (const auto& [c, a, b] : std::vector<std::array<Shape, 3>>{
-           {{{2, 3}, {2, 3}, {2, 3}}}, {{{3}, {2, 1}, {}}}, {{{2, 1}, {3}, {2, 3}}}, {{{0}, {0}, {1}}}}) {
-    list.add_from("where", to_string(c) + to_string(a) + to_string(b), [c, a, b]() -> std::vector<Tensor> {
-      return {make(some_values(numel(c), -1, 1), c, DType::f64), random(a, 2), random(b, 3)};
-    }, [](Inputs x) { return where(raw::gt(x[0].detach(), 0.0), x[1], x[2]); });
+  for (const auto& [c, a, b] : std::vector<std::array<Shape, 3>>{{{{2, 3}, {2, 3}, {2, 3}}},
+                                                                 {{{3}, {2, 1}, {}}},
+                                                                 {{{2, 1}, {3}, {2, 3}}},
+                                                                 {{{0}, {0}, {1}}}}) {
+    list.add_from(
+        "where", to_string(c) + to_string(a) + to_string(b),
+        [c, a, b]() -> std::vector<Tensor> {
+          return {make(some_values(numel(c), -1, 1), c, DType::f64), random(a, 2), random(b, 3)};
+        },
+        [](Inputs x) { return where(raw::gt(x[0].detach(), 0.0), x[1], x[2]); });
   }
 }
 
@@ -148,16 +163,16 @@ void add_views(List& list) {
   });
 
   const auto pieces = [&list](const char* op, const char* variant, const Shape& shape, auto f) {
-    list.add_many(op, variant, [shape] { return std::vector<Tensor>{random(shape)}; },
-                  [f](Inputs x) { return f(x[0]); });
+    list.add_many(
+        op, variant, [shape] { return std::vector<Tensor>{random(shape)}; },
+        [f](Inputs x) { return f(x[0]); });
   };
   pieces("chunk", "uneven", {5, 2}, [](const Tensor& x) { return chunk(x, 2); });
   pieces("chunk", "one", {2, 2}, [](const Tensor& x) { return chunk(x, 1, -1); });
   pieces("split", "size", {2, 5}, [](const Tensor& x) { return split(x, 2, 1); });
   pieces("split", "sizes", {2, 5}, [](const Tensor& x) { return split(x, Dims{1, 0, 4}, 1); });
-  pieces("split", "one used", {2, 4}, [](const Tensor& x) {
-    return std::vector<Tensor>{split(x, 2, 1)[1]};
-  });
+  pieces("split", "one used", {2, 4},
+         [](const Tensor& x) { return std::vector<Tensor>{split(x, 2, 1)[1]}; });
   list.add("cat", {{2, 3}, {1, 3}, {0, 3}}, [](Inputs x) { return cat(x, 0); });
   list.add("cat", "negative dim", {{2, 1}, {2, 2}}, [](Inputs x) { return cat(x, -1); });
   list.add("cat", "many", {{1}, {2}, {1}, {1}, {1}, {2}}, [](Inputs x) { return cat(x); });
@@ -186,9 +201,10 @@ void add_reductions(List& list) {
   reduce("max", [](const Tensor& x, const Dims& d, bool k) { return max(x, d, k); }, {}, false);
   reduce("min", [](const Tensor& x, const Dims& d, bool k) { return min(x, d, k); }, {}, false);
   const auto zeros_in_product = [&list](const char* variant, std::vector<double> values) {
-    list.add_from("prod", variant, [values]() -> std::vector<Tensor> {
-      return {make(values, {2, 3}, DType::f64)};
-    }, [](Inputs x) { return prod(x[0], {1}); });
+    list.add_from(
+        "prod", variant,
+        [values]() -> std::vector<Tensor> { return {make(values, {2, 3}, DType::f64)}; },
+        [](Inputs x) { return prod(x[0], {1}); });
   };
   zeros_in_product("one zero", {2, 0, 3, 1, 2, 3});
   zeros_in_product("two zeros", {2, 0, 0, 1, 0, 3});
@@ -203,28 +219,30 @@ void add_reductions(List& list) {
   }
   list.add("var", "size 1", {{1, 2}}, [](Inputs x) { return var(x[0], {0}, 0); });
 
-  list.add("index_select", "repeated", {{3, 2}}, [](Inputs x) {
-    return index_select(x[0], 0, indices({2, 0, 2, 2}, {4}));
-  });
-  list.add("index_select", "columns", {{2, 3}}, [](Inputs x) {
-    return index_select(x[0], -1, indices({1}, {1}));
-  });
-  list.add("index_select", "none", {{3, 2}}, [](Inputs x) {
-    return index_select(x[0], 0, indices({}, {0}));
-  });
-  list.add("gather", "", {{2, 3}}, [](Inputs x) {
-    return gather(x[0], 1, indices({0, 0, 2, 1}, {2, 2}));
-  });
-  list.add("gather", "rows", {{3, 2}}, [](Inputs x) {
-    return gather(x[0], 0, indices({2, 0}, {1, 2}));
-  });
+  list.add("index_select", "repeated", {{3, 2}},
+           [](Inputs x) { return index_select(x[0], 0, indices({2, 0, 2, 2}, {4})); });
+  list.add("index_select", "columns", {{2, 3}},
+           [](Inputs x) { return index_select(x[0], -1, indices({1}, {1})); });
+  list.add("index_select", "none", {{3, 2}},
+           [](Inputs x) { return index_select(x[0], 0, indices({}, {0})); });
+  list.add("gather", "", {{2, 3}},
+           [](Inputs x) { return gather(x[0], 1, indices({0, 0, 2, 1}, {2, 2})); });
+  list.add("gather", "rows", {{3, 2}},
+           [](Inputs x) { return gather(x[0], 0, indices({2, 0}, {1, 2})); });
 }
 
 void add_products(List& list) {
-  for (const auto& [a, b] : std::vector<std::pair<Shape, Shape>>{
-           {{2, 3}, {3, 4}}, {{1, 1}, {1, 1}}, {{2, 2, 3}, {2, 3, 2}}, {{2, 2, 3}, {3, 2}},
-           {{2, 3}, {2, 3, 2}}, {{1, 2, 3}, {2, 3, 1}}, {{2, 1, 2, 3}, {2, 3, 1}}, {{2, 0}, {0, 3}},
-           {{0, 3}, {3, 2}}, {{0, 2, 3}, {3, 2}}, {{2, 3}, {3, 0}}}) {
+  for (const auto& [a, b] : std::vector<std::pair<Shape, Shape>>{{{2, 3}, {3, 4}},
+                                                                 {{1, 1}, {1, 1}},
+                                                                 {{2, 2, 3}, {2, 3, 2}},
+                                                                 {{2, 2, 3}, {3, 2}},
+                                                                 {{2, 3}, {2, 3, 2}},
+                                                                 {{1, 2, 3}, {2, 3, 1}},
+                                                                 {{2, 1, 2, 3}, {2, 3, 1}},
+                                                                 {{2, 0}, {0, 3}},
+                                                                 {{0, 3}, {3, 2}},
+                                                                 {{0, 2, 3}, {3, 2}},
+                                                                 {{2, 3}, {3, 0}}}) {
     list.add("matmul", {a, b}, [](Inputs x) { return matmul(x[0], x[1]); });
   }
   for (const Shape& x : {Shape{4, 3}, Shape{2, 2, 3}, Shape{1, 3}, Shape{3}, Shape{0, 3}}) {
@@ -257,9 +275,14 @@ void add_images(List& list) {
   // Transposed: w is [C,K/groups,R,S].
   const Conv transposed[] = {
       {"transposed", {2, 2, 3, 3}, {2, 3, 2, 3}, {}},
-      {"transposed, stride, output_padding", {1, 2, 3, 2}, {2, 1, 3, 3},
+      {"transposed, stride, output_padding",
+       {1, 2, 3, 2},
+       {2, 1, 3, 3},
        {.stride = {2, 2}, .padding = {1, 0}, .output_padding = {1, 0}}},
-      {"transposed, groups, dilation", {1, 4, 3, 3}, {4, 1, 2, 2}, {.dilation = {2, 1}, .groups = 2}},
+      {"transposed, groups, dilation",
+       {1, 4, 3, 3},
+       {4, 1, 2, 2},
+       {.dilation = {2, 1}, .groups = 2}},
       {"transposed, empty batch", {0, 2, 3, 3}, {2, 3, 2, 2}, {}},
   };
   for (const Conv& c : transposed) {
@@ -268,8 +291,9 @@ void add_images(List& list) {
   }
 
   const auto pool = [&list](const char* variant, const Shape& shape, const Pool2dParams& params) {
-    list.add_from("max_pool2d", variant, [shape] { return std::vector<Tensor>{distinct(shape)}; },
-             [params](Inputs x) { return max_pool2d(x[0], params); });
+    list.add_from(
+        "max_pool2d", variant, [shape] { return std::vector<Tensor>{distinct(shape)}; },
+        [params](Inputs x) { return max_pool2d(x[0], params); });
   };
   pool("2x2", {2, 2, 4, 4}, {.kernel = {2, 2}, .stride = {2, 2}});
   pool("overlapping", {1, 1, 5, 4}, {.kernel = {3, 2}, .stride = {1, 1}, .padding = {1, 0}});
@@ -286,9 +310,8 @@ void add_losses(List& list) {
     const auto ce = [&](const std::string& variant, const Shape& logits, const Shape& target,
                         const std::vector<double>& classes, CrossEntropyParams params) {
       params.reduction = reduction;
-      list.add("cross_entropy", r + " " + variant, {logits}, [=](Inputs x) {
-        return cross_entropy(x[0], indices(classes, target), params);
-      });
+      list.add("cross_entropy", r + " " + variant, {logits},
+               [=](Inputs x) { return cross_entropy(x[0], indices(classes, target), params); });
     };
     ce("", {3, 4}, {3}, {1, 0, 3}, {});
     ce("size 1", {1, 1}, {1}, {0}, {});
@@ -325,19 +348,41 @@ const std::set<std::string>& non_differentiable() {
       WEFT_COMPARE_OPS(X)
 #undef X
           "logical_not",
-      "all", "any", "argmax", "argmin", "one_hot"};
+      "all",
+      "any",
+      "argmax",
+      "argmin",
+      "one_hot"};
   return names;
 }
 
 const std::set<std::string>& not_recorded() {
-  static const std::set<std::string> names = {
-      "unary", "binary", "compare", "reduce",                         // generic forms
-      "unary_backward", "binary_backward", "sum_to", "conv2d_backward_data",
-      "conv2d_backward_weights", "max_pool2d_backward", "cross_entropy_backward",
-      "mse_loss_backward",                                            // parts of rules
-      "unary_", "binary_", "add_scaled_", "mul_", "add_", "fill_", "zero_", "copy_", "uniform_",
-      "normal_", "bernoulli_", "index_add_", "scatter_add_",          // inplace_test has the methods
-      "alias"};
+  static const std::set<std::string> names = {"unary",
+                                              "binary",
+                                              "compare",
+                                              "reduce",  // generic forms
+                                              "unary_backward",
+                                              "binary_backward",
+                                              "sum_to",
+                                              "conv2d_backward_data",
+                                              "conv2d_backward_weights",
+                                              "max_pool2d_backward",
+                                              "cross_entropy_backward",
+                                              "mse_loss_backward",  // parts of rules
+                                              "unary_",
+                                              "binary_",
+                                              "add_scaled_",
+                                              "mul_",
+                                              "add_",
+                                              "fill_",
+                                              "zero_",
+                                              "copy_",
+                                              "uniform_",
+                                              "normal_",
+                                              "bernoulli_",
+                                              "index_add_",
+                                              "scatter_add_",  // inplace_test has the methods
+                                              "alias"};
   return names;
 }
 

@@ -1,8 +1,8 @@
 // The f32 and bf16 kernels that train, forward and backward, against f64.
 //
 // A sum of n products, in any order, computed with unit roundoff u, is off by at most
-// gamma(n) sum |a||b|, gamma(n) = n u / (1 - n u). The sum of absolute values is the same operation,
-// in f64, of absolute values; so the reference run gives the bound element by element.
+// gamma(n) sum |a||b|, gamma(n) = n u / (1 - n u). The sum of absolute values is the same
+// operation, in f64, of absolute values; so the reference run gives the bound element by element.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -96,8 +96,7 @@ Case conv(const std::string& name, const Shape& x, const Shape& w, Conv2dParams 
          }};
   const double window = static_cast<double>(w[2] * w[3]);
   const Shape y = c.op(c.inputs).shape();
-  const double positions =
-      static_cast<double>(std::max(y[2] * y[3], x[2] * x[3]) * x[0]);
+  const double positions = static_cast<double>(std::max(y[2] * y[3], x[2] * x[3]) * x[0]);
   const double in = static_cast<double>(x[1] / params.groups);
   const double out = static_cast<double>(k / params.groups);
   c.terms = {in * window, out * window, positions, positions};
@@ -115,22 +114,33 @@ std::vector<Case> cases() {
   list.push_back(conv("conv groups", {2, 12, 9, 9}, {8, 3, 3, 3}, {.groups = 4}));
   list.push_back(conv("conv 1x1", {2, 32, 7, 7}, {16, 32, 1, 1}, {}));
   list.push_back(conv("transposed 3x3", {4, 16, 12, 12}, {16, 8, 3, 3}, {.transposed = true}));
-  list.push_back(conv("transposed strided", {2, 8, 7, 7}, {8, 4, 3, 3},
-                      {.stride = {2, 2}, .padding = {1, 1}, .output_padding = {1, 1},
-                       .transposed = true}));
-  list.push_back({"linear", {values({32, 784}, 1), values({100, 784}, 2), values({100}, 3)},
-                  {784, 100, 32, 32}, [](auto t) { return linear(t[0], t[1], t[2]); }});
-  list.push_back({"linear tails", {values({5, 67}, 1), values({13, 67}, 2)}, {67, 13, 5},
-                  [](auto t) { return linear(t[0], t[1]); }});
-  list.push_back({"matmul", {values({33, 65}, 1), values({65, 17}, 2)}, {65, 17, 33},
-                  [](auto t) { return matmul(t[0], t[1]); }});
-  list.push_back({"matmul batched", {values({3, 9, 20}, 1), values({3, 20, 11}, 2)}, {20, 11, 9},
-                  [](auto t) { return matmul(t[0], t[1]); }});
-  list.push_back({"matmul broadcast", {values({3, 9, 20}, 1), values({20, 11}, 2)}, {20, 11, 27},
-                  [](auto t) { return matmul(t[0], t[1]); }});
-  list.push_back({"max_pool2d", {values({2, 3, 12, 12}, 1)}, {1, 4}, [](auto t) {
-                    return max_pool2d(t[0], {.kernel = {3, 3}, .stride = {2, 2}});
-                  }, 3});
+  list.push_back(
+      conv("transposed strided", {2, 8, 7, 7}, {8, 4, 3, 3},
+           {.stride = {2, 2}, .padding = {1, 1}, .output_padding = {1, 1}, .transposed = true}));
+  list.push_back({"linear",
+                  {values({32, 784}, 1), values({100, 784}, 2), values({100}, 3)},
+                  {784, 100, 32, 32},
+                  [](auto t) { return linear(t[0], t[1], t[2]); }});
+  list.push_back(
+      {"linear tails", {values({5, 67}, 1), values({13, 67}, 2)}, {67, 13, 5}, [](auto t) {
+         return linear(t[0], t[1]);
+       }});
+  list.push_back({"matmul", {values({33, 65}, 1), values({65, 17}, 2)}, {65, 17, 33}, [](auto t) {
+                    return matmul(t[0], t[1]);
+                  }});
+  list.push_back(
+      {"matmul batched", {values({3, 9, 20}, 1), values({3, 20, 11}, 2)}, {20, 11, 9}, [](auto t) {
+         return matmul(t[0], t[1]);
+       }});
+  list.push_back(
+      {"matmul broadcast", {values({3, 9, 20}, 1), values({20, 11}, 2)}, {20, 11, 27}, [](auto t) {
+         return matmul(t[0], t[1]);
+       }});
+  list.push_back({"max_pool2d",
+                  {values({2, 3, 12, 12}, 1)},
+                  {1, 4},
+                  [](auto t) { return max_pool2d(t[0], {.kernel = {3, 3}, .stride = {2, 2}}); },
+                  3});
   return list;
 }
 
@@ -185,9 +195,8 @@ TEST_P(PrecisionTest, Losses) {
     });
   }
   const Tensor other = values({64, 10}, 5);
-  check("mse_loss", 1.0 / 64, [&](const Tensor& x) {
-    return mse_loss(x, raw::to(other, x.dtype()));
-  });
+  check("mse_loss", 1.0 / 64,
+        [&](const Tensor& x) { return mse_loss(x, raw::to(other, x.dtype())); });
 }
 
 WEFT_FOR_EACH_DEVICE(PrecisionTest);

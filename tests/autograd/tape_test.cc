@@ -157,7 +157,8 @@ TEST(TapeTest, RequiresGradIsForFloatingLeaves) {
   EXPECT_WEFT_ERROR(Tensor().requires_grad(), InvalidArgument, "undefined");
 }
 
-// --- Saved tensors ---------------------------------------------------------------------------------
+// --- Saved tensors
+// ---------------------------------------------------------------------------------
 
 TEST(SavedTest, FreedAfterBackwardUnlessRetained) {
   const Tensor x = leaf({1, 2}, {2});
@@ -196,7 +197,8 @@ TEST(SavedTest, InPlaceChangeIsCaught) {
   const Tensor h = x * 2.0;
   const Tensor y = square(h);
   raw::add_(h, 1);
-  EXPECT_WEFT_ERROR(y.backward(), InvalidArgument, "[square] a tensor saved for the backward of "
+  EXPECT_WEFT_ERROR(y.backward(), InvalidArgument,
+                    "[square] a tensor saved for the backward of "
                     "square ([]) was changed in place afterwards");
   const Tensor e = exp(x);
   raw::mul_(e.detach(), 2);  // through any view
@@ -245,7 +247,8 @@ TEST(SavedTest, ModuleMovedBetweenForwardAndBackward) {
   EXPECT_TENSOR(x.grad(), {2}, {5, 7});
 }
 
-// --- Errors and spans name the module -----------------------------------------------------------------
+// --- Errors and spans name the module
+// -----------------------------------------------------------------
 
 TEST(ModulePathTest, BackwardNamesTheModuleOfTheForward) {
   const Tensor x = leaf(3);
@@ -279,7 +282,8 @@ TEST(ModulePathTest, SpansOfCategoryBackward) {
   EXPECT_NE(text.find("fc"), std::string::npos) << text;
 }
 
-// --- Nesting -------------------------------------------------------------------------------------------
+// --- Nesting
+// -------------------------------------------------------------------------------------------
 
 TEST(ReentrantTest, AHookRunsABackwardOfItsOwn) {
   const Tensor x = leaf(3), w = leaf(2);
@@ -335,7 +339,8 @@ TEST(ReentrantTest, DeepNesting) {
   EXPECT_EQ(x.grad().item<double>(), 100);
 }
 
-// --- Walking -------------------------------------------------------------------------------------------
+// --- Walking
+// -------------------------------------------------------------------------------------------
 
 TEST(ReachableTest, EachLeafOnce) {
   const Tensor a = leaf(1), b = leaf(2), unused = leaf(3), plain = make({1}, {}, DType::f64);
@@ -347,7 +352,8 @@ TEST(ReachableTest, EachLeafOnce) {
   EXPECT_TRUE(autograd::reachable_leaves({}).empty());
 }
 
-// --- Long histories ------------------------------------------------------------------------------------
+// --- Long histories
+// ------------------------------------------------------------------------------------
 
 TEST(DeepTest, NeitherBackwardNorDestructionRecurses) {
   constexpr int kLength = 100'000;

@@ -12,9 +12,7 @@
 namespace weft {
 namespace {
 
-Tensor leaf(double value) {
-  return testing::make({value}, {}, DType::f64).set_requires_grad();
-}
+Tensor leaf(double value) { return testing::make({value}, {}, DType::f64).set_requires_grad(); }
 
 template <class F>
 void in_threads(int count, F f) {

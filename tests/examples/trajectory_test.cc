@@ -65,7 +65,8 @@ double over_test_set(Model& model, FigureOf figure_of) {
   NoGrad no_grad;
   double total = 0;
   std::int64_t n = 0;
-  data::DataLoader loader(data::Mnist(data::kFashionMnistDir, {.train = false}), {.batch_size = 500});
+  data::DataLoader loader(data::Mnist(data::kFashionMnistDir, {.train = false}),
+                          {.batch_size = 500});
   for (auto& [x, label] : loader) {
     total += figure_of(model, x, label) * static_cast<double>(x.shape(0));
     n += x.shape(0);
@@ -87,21 +88,24 @@ Outcome run(const std::string& example, std::uint64_t seed, DType dtype, bool sh
     model.to(dtype);
     outcome.losses = train(model, optim::Adam(model.parameters()), dtype, 32, shuffle, steps,
                            autoencoder_loss, [&](examples::Autoencoder& m) {
-      if (test)
-        outcome.test = over_test_set(m, [](auto& net, const Tensor& x, const Tensor& label) {
-          return autoencoder_loss(net, x, label).template item<double>();
-        });
-    });
+                             if (test)
+                               outcome.test = over_test_set(
+                                   m, [](auto& net, const Tensor& x, const Tensor& label) {
+                                     return autoencoder_loss(net, x, label).template item<double>();
+                                   });
+                           });
   } else {
     nn::Sequential model = examples::mlp();
     model.to(dtype);
-    outcome.losses = train(model, optim::SGD(model.parameters()), dtype, 64, shuffle, steps,
-                           mlp_loss, [&](nn::Sequential& m) {
-      if (test)
-        outcome.test = over_test_set(m, [](auto& net, const Tensor& x, const Tensor& label) {
-          return raw::mean(raw::to(eq(raw::argmax(net(x), 1), label), DType::f32)).template item<double>();
+    outcome.losses = train(
+        model, optim::SGD(model.parameters()), dtype, 64, shuffle, steps, mlp_loss,
+        [&](nn::Sequential& m) {
+          if (test)
+            outcome.test = over_test_set(m, [](auto& net, const Tensor& x, const Tensor& label) {
+              return raw::mean(raw::to(eq(raw::argmax(net(x), 1), label), DType::f32))
+                  .template item<double>();
+            });
         });
-    });
   }
   return outcome;
 }
@@ -109,15 +113,16 @@ Outcome run(const std::string& example, std::uint64_t seed, DType dtype, bool sh
 class Trajectory : public ::testing::TestWithParam<int> {};
 
 // f64 agrees to rounding. In f32 the MLP does too; Adam divides rounding noise by its own size, so
-// the autoencoder drifts: PyTorch with other threads or kernels differs from itself by up to 6e-4 in
-// the first 20 losses.
+// the autoencoder drifts: PyTorch with other threads or kernels differs from itself by up to 6e-4
+// in the first 20 losses.
 TEST_P(Trajectory, FirstTwentyLossesAreThoseOfPyTorch) {
   const json& golden = goldens()["runs"][static_cast<std::size_t>(GetParam())];
   const std::string example = golden["example"];
   const DType dtype = parse_dtype(golden["dtype"].get<std::string>());
   auto expected = golden["losses"].get<std::vector<double>>();
   if (kSanitized) expected.resize(2);
-  const auto got = run(example, golden["seed"], dtype, golden["shuffle"], expected.size(), false).losses;
+  const auto got =
+      run(example, golden["seed"], dtype, golden["shuffle"], expected.size(), false).losses;
   ASSERT_EQ(got.size(), expected.size());
   for (std::size_t i = 0; i < got.size(); ++i) {
     const double tolerance = dtype == DType::f64 ? 1e-9

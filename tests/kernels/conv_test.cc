@@ -21,7 +21,8 @@ struct Case {
 
   Shape x_shape() const { return {n, c, h, w}; }
   Shape w_shape() const {
-    return params.transposed ? Shape{c, k / params.groups, r, s} : Shape{k, c / params.groups, r, s};
+    return params.transposed ? Shape{c, k / params.groups, r, s}
+                             : Shape{k, c / params.groups, r, s};
   }
   Shape y_shape() const {
     const auto along = [&](int axis, std::int64_t size, std::int64_t taps) {
@@ -38,7 +39,8 @@ struct Case {
 
 /// The definition: f(x index, w index, y index) for every product of the convolution, indices in
 /// row-major order. The three passes sum the same products into y, x or w.
-void for_each_product(const Case& c, const std::function<void(std::int64_t, std::int64_t, std::int64_t)>& f) {
+void for_each_product(const Case& c,
+                      const std::function<void(std::int64_t, std::int64_t, std::int64_t)>& f) {
   const Shape ys = c.y_shape();
   const Conv2dParams& p = c.params;
   const std::int64_t cg = c.c / p.groups, kg = c.k / p.groups;
@@ -48,9 +50,8 @@ void for_each_product(const Case& c, const std::function<void(std::int64_t, std:
         for (std::int64_t o = 0; o < kg; ++o)
           for (std::int64_t r = 0; r < c.r; ++r)
             for (std::int64_t s = 0; s < c.s; ++s) {
-              const std::int64_t wi =
-                  p.transposed ? (((g * cg + i) * kg + o) * c.r + r) * c.s + s
-                               : (((g * kg + o) * cg + i) * c.r + r) * c.s + s;
+              const std::int64_t wi = p.transposed ? (((g * cg + i) * kg + o) * c.r + r) * c.s + s
+                                                   : (((g * kg + o) * cg + i) * c.r + r) * c.s + s;
               // (u, v) walks the side without gaps; the other side is where its taps land.
               const std::int64_t us = p.transposed ? c.h : ys[2], vs = p.transposed ? c.w : ys[3];
               const std::int64_t oh = p.transposed ? ys[2] : c.h, ow = p.transposed ? ys[3] : c.w;
@@ -83,7 +84,8 @@ struct Problem {
   double bias_terms = 0;
 
   Problem(Device on, DType type, const Case& c, ConvPass pass, MemoryFormat xf, MemoryFormat yf,
-          bool with_bias, const std::function<std::vector<double>(std::int64_t, std::uint64_t)>& values)
+          bool with_bias,
+          const std::function<std::vector<double>(std::int64_t, std::uint64_t)>& values)
       : dtype(type), device(on) {
     const Shape ys = c.y_shape();
     const auto xv = testing::rounded(type, values(numel(c.x_shape()), 1));
@@ -140,14 +142,16 @@ struct Problem {
   }
 
   /// Runs into fresh outputs and returns them: the image or weights, then the bias gradient.
-  std::vector<std::vector<double>> run(const Stream& stream, const Conv2dKernels& kernels, const Conv2dPlan& plan) const {
+  std::vector<std::vector<double>> run(const Stream& stream, const Conv2dKernels& kernels,
+                                       const Conv2dPlan& plan) const {
     Conv2dArgs now = args;
     View& target = args.pass == ConvPass::forward         ? now.y
                    : args.pass == ConvPass::backward_data ? now.x
                                                           : now.w;
     const Buffer out(device, dtype, target.shape,
-                     args.pass == ConvPass::backward_weights ? contiguous_strides(target.shape)
-                                                             : format(target.shape, plan.output_format));
+                     args.pass == ConvPass::backward_weights
+                         ? contiguous_strides(target.shape)
+                         : format(target.shape, plan.output_format));
     target = out.view();
     std::unique_ptr<Buffer> bias_out;
     if (args.pass == ConvPass::backward_weights && bias) {
@@ -175,24 +179,30 @@ class ConvTest : public testing::DeviceTest {
 
   void check(const Problem& problem, bool exact) {
     const DType dtype = problem.dtype;
-    testing::for_each_plan<Conv2dPlan, Conv2dArgs>(device(), conv().plan, problem.args, [&](const Conv2dPlan& plan) {
-      const auto got = problem.run(stream, conv(), plan);
-      for (std::size_t i = 0; i < problem.expected.size(); ++i) {
-        const double bound = exact ? 0
-                                   : testing::sum_bound(dtype, problem.terms[i], problem.magnitude[i], problem.expected[i]);
-        ASSERT_NEAR(got[0][i], problem.expected[i], bound) << "element " << i;
-      }
-      for (std::size_t i = 0; i < problem.bias_expected.size(); ++i) {
-        const double bound = exact ? 0
-                                   : testing::sum_bound(dtype, problem.bias_terms, problem.bias_magnitude[i], problem.bias_expected[i]);
-        ASSERT_NEAR(got[1][i], problem.bias_expected[i], bound) << "bias gradient " << i;
-      }
-    });
+    testing::for_each_plan<Conv2dPlan, Conv2dArgs>(
+        device(), conv().plan, problem.args, [&](const Conv2dPlan& plan) {
+          const auto got = problem.run(stream, conv(), plan);
+          for (std::size_t i = 0; i < problem.expected.size(); ++i) {
+            const double bound =
+                exact ? 0
+                      : testing::sum_bound(dtype, problem.terms[i], problem.magnitude[i],
+                                           problem.expected[i]);
+            ASSERT_NEAR(got[0][i], problem.expected[i], bound) << "element " << i;
+          }
+          for (std::size_t i = 0; i < problem.bias_expected.size(); ++i) {
+            const double bound =
+                exact ? 0
+                      : testing::sum_bound(dtype, problem.bias_terms, problem.bias_magnitude[i],
+                                           problem.bias_expected[i]);
+            ASSERT_NEAR(got[1][i], problem.bias_expected[i], bound) << "bias gradient " << i;
+          }
+        });
   }
 
   void check_all(const Case& c, std::initializer_list<DType> dtypes, bool exact) {
     for (const DType dtype : dtypes) {
-      for (const ConvPass pass : {ConvPass::forward, ConvPass::backward_data, ConvPass::backward_weights}) {
+      for (const ConvPass pass :
+           {ConvPass::forward, ConvPass::backward_data, ConvPass::backward_weights}) {
         for (const MemoryFormat xf : {MemoryFormat::nchw, MemoryFormat::nhwc}) {
           for (const MemoryFormat yf : {MemoryFormat::nchw, MemoryFormat::nhwc}) {
             // An output's layout is the plan's choice: one round of it.
@@ -203,11 +213,16 @@ class ConvTest : public testing::DeviceTest {
               SCOPED_TRACE(std::string(c.what) + " " + to_string(dtype) + " pass " +
                            std::to_string(int(pass)) + (xf == MemoryFormat::nhwc ? " x nhwc" : "") +
                            (yf == MemoryFormat::nhwc ? " y nhwc" : "") + (bias ? " bias" : ""));
-              // Whole numbers small enough that bf16 holds every sum (up to 256) nearly always: where
-              // it does not, only the bounds are checked.
-              const auto whole = [](std::int64_t n, std::uint64_t seed) { return testing::whole_values(n, 2, seed); };
-              const auto real = [](std::int64_t n, std::uint64_t seed) { return testing::random_values(n, -1, 1, seed); };
-              const Problem problem(device(), dtype, c, pass, xf, yf, bias, exact ? std::function(+whole) : std::function(+real));
+              // Whole numbers small enough that bf16 holds every sum (up to 256) nearly always:
+              // where it does not, only the bounds are checked.
+              const auto whole = [](std::int64_t n, std::uint64_t seed) {
+                return testing::whole_values(n, 2, seed);
+              };
+              const auto real = [](std::int64_t n, std::uint64_t seed) {
+                return testing::random_values(n, -1, 1, seed);
+              };
+              const Problem problem(device(), dtype, c, pass, xf, yf, bias,
+                                    exact ? std::function(+whole) : std::function(+real));
               check(problem, exact && dtype != DType::bf16);
             }
           }
@@ -234,7 +249,15 @@ const Case kCases[] = {
     {"stride 2 with a rest", 2, 4, 8, 9, 8, 3, 3, {.stride = {2, 2}, .padding = {1, 1}}},
     {"strides 3 and 1", 2, 2, 11, 6, 3, 2, 3, {.stride = {3, 1}, .padding = {0, 2}}},
     {"dilation", 2, 3, 9, 8, 4, 3, 3, {.padding = {2, 2}, .dilation = {2, 2}}},
-    {"stride and dilation", 1, 2, 11, 12, 4, 3, 2, {.stride = {2, 3}, .padding = {2, 1}, .dilation = {2, 3}}},
+    {"stride and dilation",
+     1,
+     2,
+     11,
+     12,
+     4,
+     3,
+     2,
+     {.stride = {2, 3}, .padding = {2, 1}, .dilation = {2, 3}}},
     {"2 groups", 2, 6, 7, 7, 4, 3, 3, {.padding = {1, 1}, .groups = 2}},
     {"16 groups, depthwise", 2, 16, 6, 6, 16, 3, 3, {.padding = {1, 1}, .groups = 16}},
     {"8 groups of 1 to 2", 1, 8, 6, 6, 16, 3, 3, {.stride = {2, 2}, .groups = 8}},
@@ -243,12 +266,42 @@ const Case kCases[] = {
     {"transposed 8 to 1", 2, 8, 7, 6, 1, 3, 3, {.transposed = true}},
     {"transposed 8 to 1, padded", 2, 8, 7, 6, 1, 3, 3, {.padding = {1, 2}, .transposed = true}},
     {"transposed, odd, padded", 2, 3, 5, 6, 7, 3, 2, {.padding = {1, 1}, .transposed = true}},
-    {"transposed, stride 2, output padding", 2, 4, 5, 4, 6, 3, 3,
+    {"transposed, stride 2, output padding",
+     2,
+     4,
+     5,
+     4,
+     6,
+     3,
+     3,
      {.stride = {2, 2}, .padding = {1, 1}, .output_padding = {1, 1}, .transposed = true}},
-    {"transposed, uneven", 1, 4, 4, 5, 2, 2, 3,
+    {"transposed, uneven",
+     1,
+     4,
+     4,
+     5,
+     2,
+     2,
+     3,
      {.stride = {3, 2}, .padding = {0, 1}, .output_padding = {2, 0}, .transposed = true}},
-    {"transposed, dilation", 1, 3, 5, 5, 4, 3, 3, {.padding = {1, 0}, .dilation = {2, 2}, .transposed = true}},
-    {"transposed, 2 groups", 2, 4, 5, 5, 6, 3, 3, {.stride = {2, 2}, .groups = 2, .transposed = true}},
+    {"transposed, dilation",
+     1,
+     3,
+     5,
+     5,
+     4,
+     3,
+     3,
+     {.padding = {1, 0}, .dilation = {2, 2}, .transposed = true}},
+    {"transposed, 2 groups",
+     2,
+     4,
+     5,
+     5,
+     6,
+     3,
+     3,
+     {.stride = {2, 2}, .groups = 2, .transposed = true}},
 };
 
 TEST_P(ConvTest, EveryShapeIsExactOnWholeNumbers) {
@@ -260,8 +313,10 @@ TEST_P(ConvTest, RealValuesStayWithinTheRoundingBound) {
   check_all({"transposed 64 to 8", 2, 64, 8, 9, 8, 3, 3, {.transposed = true}},
             {DType::f32, DType::f64, DType::bf16}, false);
   check_all({"1 to 8", 3, 1, 12, 13, 8, 3, 3}, {DType::f32, DType::f64}, false);
-  check_all({"transposed 8 to 1", 3, 8, 12, 13, 1, 3, 3, {.transposed = true}}, {DType::f32, DType::f64}, false);
-  check_all({"5x5, stride 2", 2, 6, 13, 13, 9, 5, 5, {.stride = {2, 2}, .padding = {2, 2}}}, {DType::f32, DType::f64}, false);
+  check_all({"transposed 8 to 1", 3, 8, 12, 13, 1, 3, 3, {.transposed = true}},
+            {DType::f32, DType::f64}, false);
+  check_all({"5x5, stride 2", 2, 6, 13, 13, 9, 5, 5, {.stride = {2, 2}, .padding = {2, 2}}},
+            {DType::f32, DType::f64}, false);
 }
 
 TEST_P(ConvTest, NoImages) {
@@ -273,11 +328,15 @@ TEST_P(ConvTest, NoImages) {
 
 TEST_P(ConvTest, DeterministicRunsAreBitEqual) {
   const Case c{"8 to 24", 4, 8, 12, 12, 24, 3, 3, {.padding = {1, 1}}};
-  const auto real = [](std::int64_t n, std::uint64_t seed) { return testing::random_values(n, -1, 1, seed); };
+  const auto real = [](std::int64_t n, std::uint64_t seed) {
+    return testing::random_values(n, -1, 1, seed);
+  };
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
-    for (const ConvPass pass : {ConvPass::forward, ConvPass::backward_data, ConvPass::backward_weights}) {
+    for (const ConvPass pass :
+         {ConvPass::forward, ConvPass::backward_data, ConvPass::backward_weights}) {
       const Scoped fixed(&ThreadState::deterministic, true);
-      const Problem problem(device(), dtype, c, pass, MemoryFormat::nhwc, MemoryFormat::nhwc, pass != ConvPass::backward_data, real);
+      const Problem problem(device(), dtype, c, pass, MemoryFormat::nhwc, MemoryFormat::nhwc,
+                            pass != ConvPass::backward_data, real);
       const Conv2dPlan& plan = conv().plan(problem.args);
       const auto first = problem.run(stream, conv(), plan);
       for (int i = 0; i < 3; ++i) ASSERT_EQ(first, problem.run(stream, conv(), plan));
@@ -295,8 +354,11 @@ TEST_P(ConvTest, DeterministicRunsAreBitEqual) {
 
 TEST_P(ConvTest, PlansAreKeptPerProblemAndLayout) {
   const Case c{"4 to 6", 2, 4, 6, 6, 6, 3, 3};
-  const auto whole = [](std::int64_t n, std::uint64_t seed) { return testing::whole_values(n, 2, seed); };
-  const Problem problem(device(), DType::f32, c, ConvPass::forward, MemoryFormat::nchw, MemoryFormat::nchw, false, whole);
+  const auto whole = [](std::int64_t n, std::uint64_t seed) {
+    return testing::whole_values(n, 2, seed);
+  };
+  const Problem problem(device(), DType::f32, c, ConvPass::forward, MemoryFormat::nchw,
+                        MemoryFormat::nchw, false, whole);
   const Conv2dPlan& plan = conv().plan(problem.args);
   EXPECT_EQ(problem.expected, problem.run(stream, conv(), plan)[0]);
   Conv2dArgs other = problem.args;
@@ -308,8 +370,11 @@ TEST_P(ConvTest, PlansAreKeptPerProblemAndLayout) {
 
 TEST_P(ConvTest, FindingAPlanAgainTouchesNoHeap) {
   const Case c{"4 to 6", 2, 4, 6, 6, 6, 3, 3};
-  const auto whole = [](std::int64_t n, std::uint64_t seed) { return testing::whole_values(n, 2, seed); };
-  const Problem problem(device(), DType::f64, c, ConvPass::forward, MemoryFormat::nchw, MemoryFormat::nchw, false, whole);
+  const auto whole = [](std::int64_t n, std::uint64_t seed) {
+    return testing::whole_values(n, 2, seed);
+  };
+  const Problem problem(device(), DType::f64, c, ConvPass::forward, MemoryFormat::nchw,
+                        MemoryFormat::nchw, false, whole);
   const Conv2dPlan& plan = conv().plan(problem.args);
   const std::int64_t before = testing::heap_count();
   int same = 0;
@@ -321,28 +386,34 @@ TEST_P(ConvTest, FindingAPlanAgainTouchesNoHeap) {
 // Two threads, one plan, a workspace each: what data-parallel training does.
 TEST_P(ConvTest, ThreadsShareAPlan) {
   const Case c{"8 to 16", 4, 8, 9, 10, 16, 3, 3};
-  const auto real = [](std::int64_t n, std::uint64_t seed) { return testing::random_values(n, -1, 1, seed); };
+  const auto real = [](std::int64_t n, std::uint64_t seed) {
+    return testing::random_values(n, -1, 1, seed);
+  };
   for (const DType dtype : {DType::f32, DType::f64}) {
-    for (const ConvPass pass : {ConvPass::forward, ConvPass::backward_data, ConvPass::backward_weights}) {
+    for (const ConvPass pass :
+         {ConvPass::forward, ConvPass::backward_data, ConvPass::backward_weights}) {
       const auto problem = [&](std::uint64_t from) {
-        return Problem(device(), dtype, c, pass, MemoryFormat::nchw, MemoryFormat::nhwc, pass != ConvPass::backward_data,
+        return Problem(device(), dtype, c, pass, MemoryFormat::nchw, MemoryFormat::nhwc,
+                       pass != ConvPass::backward_data,
                        [&](std::int64_t n, std::uint64_t seed) { return real(n, from + seed); });
       };
       const Problem first = problem(0), second = problem(10);
-      testing::for_each_plan<Conv2dPlan, Conv2dArgs>(device(), conv().plan, first.args, [&](const Conv2dPlan& plan) {
-        const ThreadState state = thread_state();
-        const auto expected_first = first.run(stream, conv(), plan);
-        const auto expected_second = second.run(stream, conv(), plan);
-        std::atomic<int> differing = 0;
-        const auto work = [&](const Problem& mine, const std::vector<std::vector<double>>& expected) {
-          const ThreadStateGuard same(state);
-          for (int i = 0; i < 3; ++i) differing += mine.run(stream, conv(), plan) != expected;
-        };
-        std::thread other(work, std::cref(second), std::cref(expected_second));
-        work(first, expected_first);
-        other.join();
-        EXPECT_EQ(differing, 0);
-      });
+      testing::for_each_plan<Conv2dPlan, Conv2dArgs>(
+          device(), conv().plan, first.args, [&](const Conv2dPlan& plan) {
+            const ThreadState state = thread_state();
+            const auto expected_first = first.run(stream, conv(), plan);
+            const auto expected_second = second.run(stream, conv(), plan);
+            std::atomic<int> differing = 0;
+            const auto work = [&](const Problem& mine,
+                                  const std::vector<std::vector<double>>& expected) {
+              const ThreadStateGuard same(state);
+              for (int i = 0; i < 3; ++i) differing += mine.run(stream, conv(), plan) != expected;
+            };
+            std::thread other(work, std::cref(second), std::cref(expected_second));
+            work(first, expected_first);
+            other.join();
+            EXPECT_EQ(differing, 0);
+          });
     }
   }
 }

@@ -61,7 +61,7 @@ TEST_P(Copy, Transposed) {
 
 TEST_P(Copy, BetweenImageLayouts) {
   for (const Shape& image : {Shape{2, 3, 28, 28}, Shape{5, 8, 26, 26}, Shape{1, 64, 7, 9},
-                            Shape{9, 1, 5, 5}, Shape{4, 100, 1, 1}, Shape{0, 3, 4, 4}}) {
+                             Shape{9, 1, 5, 5}, Shape{4, 100, 1, 1}, Shape{0, 3, 4, 4}}) {
     const Strides nchw = contiguous_strides(image), nhwc = channels_last_strides(image);
     check(DType::f32, DType::f32, {"to nhwc", image, {nhwc, nchw, {}, {}}}, -9, 9);
     check(DType::f32, DType::f32, {"to nchw", image, {nchw, nhwc, {}, {}}}, -9, 9);
@@ -129,16 +129,16 @@ TEST_P(Copy, EveryComparison) {
       v.set(rounded(DType::i32, values_for(dtype, numel(l.shape), -2, 3, 8)));
       const std::vector<double> us = u.values(), vs = v.values();
       std::vector<double> want(us.size());
-#define X(value, name, expression)                                                           \
-  {                                                                                          \
-    SCOPED_TRACE(#name);                                                                     \
-    for (std::size_t i = 0; i < us.size(); ++i) {                                            \
-      const double a = us[i], b = vs[i];                                                     \
-      want[i] = (expression);                                                                \
-    }                                                                                        \
-    Buffer y(device(), DType::boolean, l.shape, l.strides[0]);                               \
-    kernels().elementwise.compare(stream, CompareOp::value, u.view(), v.view(), y.view());   \
-    expect_equal(y.values(), want);                                                          \
+#define X(value, name, expression)                                                         \
+  {                                                                                        \
+    SCOPED_TRACE(#name);                                                                   \
+    for (std::size_t i = 0; i < us.size(); ++i) {                                          \
+      const double a = us[i], b = vs[i];                                                   \
+      want[i] = (expression);                                                              \
+    }                                                                                      \
+    Buffer y(device(), DType::boolean, l.shape, l.strides[0]);                             \
+    kernels().elementwise.compare(stream, CompareOp::value, u.view(), v.view(), y.view()); \
+    expect_equal(y.values(), want);                                                        \
   }
       WEFT_COMPARE_OPS(X)
 #undef X
@@ -151,7 +151,8 @@ TEST_P(Copy, NaNComparesFalseExceptNotEqual) {
   const Buffer a(device(), DType::f32, {2}, std::vector<double>{nan, 1});
   const Buffer b(device(), DType::f32, {2}, std::vector<double>{nan, nan});
   Buffer y(device(), DType::boolean, {2});
-  for (const CompareOp op : {CompareOp::eq, CompareOp::lt, CompareOp::le, CompareOp::gt, CompareOp::ge}) {
+  for (const CompareOp op :
+       {CompareOp::eq, CompareOp::lt, CompareOp::le, CompareOp::gt, CompareOp::ge}) {
     kernels().elementwise.compare(stream, op, a.view(), b.view(), y.view());
     expect_equal(y.values(), {0, 0});
   }
@@ -160,7 +161,8 @@ TEST_P(Copy, NaNComparesFalseExceptNotEqual) {
 }
 
 TEST_P(Copy, Arange) {
-  for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::i64, DType::i32, DType::u8}) {
+  for (const DType dtype :
+       {DType::f32, DType::f64, DType::bf16, DType::i64, DType::i32, DType::u8}) {
     for (const std::int64_t n : {0, 1, 17, 40000}) {
       for (const std::int64_t stride : {1, 3}) {
         SCOPED_TRACE(std::string(to_string(dtype)) + " " + std::to_string(n));

@@ -28,17 +28,17 @@ class DeviceTest : public ::testing::TestWithParam<DeviceType> {
 };
 
 #define WEFT_ON_EVERY_DEVICE(Suite)                                                         \
-  INSTANTIATE_TEST_SUITE_P(Devices, Suite,                                                  \
-                           ::testing::Values(::weft::DeviceType::cpu, ::weft::DeviceType::cuda), \
-                           [](const auto& info) {                                           \
-                             return info.param == ::weft::DeviceType::cpu ? "cpu" : "cuda"; \
-                           })
+  INSTANTIATE_TEST_SUITE_P(                                                                 \
+      Devices, Suite, ::testing::Values(::weft::DeviceType::cpu, ::weft::DeviceType::cuda), \
+      [](const auto& info) { return info.param == ::weft::DeviceType::cpu ? "cpu" : "cuda"; })
 
 /// The double nearest to what `dtype` makes of v: what a kernel really reads.
 inline double rounded(DType dtype, double v) {
   return dispatch_all(dtype, [&]<class T>() -> double {
-    if constexpr (std::is_same_v<T, bf16>) return static_cast<float>(bf16(static_cast<float>(v)));
-    else return static_cast<double>(static_cast<T>(v));
+    if constexpr (std::is_same_v<T, bf16>)
+      return static_cast<float>(bf16(static_cast<float>(v)));
+    else
+      return static_cast<double>(static_cast<T>(v));
   });
 }
 
@@ -63,7 +63,9 @@ class DeviceBytes {
   void* data() const { return block_ + kGuard; }
   Device device() const { return device_; }
 
-  void upload(std::span<const unsigned char> bytes) { copy_in(block_ + kGuard, bytes.data(), bytes.size()); }
+  void upload(std::span<const unsigned char> bytes) {
+    copy_in(block_ + kGuard, bytes.data(), bytes.size());
+  }
 
   /// The bytes between the guards; a changed guard fails the test.
   std::vector<unsigned char> download() const {
@@ -125,8 +127,10 @@ class Buffer {
     dispatch_all(dtype_, [&]<class T>() {
       for (std::size_t i = 0; i < values.size(); ++i) {
         T v;
-        if constexpr (std::is_same_v<T, bf16>) v = bf16(static_cast<float>(values[i]));
-        else v = static_cast<T>(values[i]);
+        if constexpr (std::is_same_v<T, bf16>)
+          v = bf16(static_cast<float>(values[i]));
+        else
+          v = static_cast<T>(values[i]);
         std::memcpy(raw.data() + static_cast<std::size_t>(offsets_[i]) * sizeof(T), &v, sizeof(T));
       }
     });
@@ -149,8 +153,10 @@ class Buffer {
         } else {
           T v;
           std::memcpy(&v, raw.data() + at * sizeof(T), sizeof(T));
-          if constexpr (std::is_same_v<T, bf16>) out[i] = static_cast<float>(v);
-          else out[i] = static_cast<double>(v);
+          if constexpr (std::is_same_v<T, bf16>)
+            out[i] = static_cast<float>(v);
+          else
+            out[i] = static_cast<double>(v);
         }
       }
     });
@@ -216,7 +222,8 @@ inline std::vector<double> rounded(DType dtype, std::vector<double> values) {
   return values;
 }
 
-/// Half the distance from 1 to the next value above, i.e. the bound of one rounding's relative error.
+/// Half the distance from 1 to the next value above, i.e. the bound of one rounding's relative
+/// error.
 inline double unit_roundoff(DType dtype) {
   switch (dtype) {
     case DType::f64: return 0x1p-53;

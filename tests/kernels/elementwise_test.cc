@@ -5,9 +5,9 @@
 namespace weft::testing {
 namespace {
 
-// f32, f64: a functor takes at most six roundings (tanh's and sigmoid's own count as two ulp, or four)
-// of intermediate values that stay within a few times max(1, |result|) in the test domains. bf16 is
-// computed in f32 and rounded once more.
+// f32, f64: a functor takes at most six roundings (tanh's and sigmoid's own count as two ulp, or
+// four) of intermediate values that stay within a few times max(1, |result|) in the test domains.
+// bf16 is computed in f32 and rounded once more.
 auto bound_of(DType dtype) {
   return [storage = dtype == DType::bf16 ? 0x1.02p-8 : 0.0,
           compute = compute_roundoff(dtype)](double want) {
@@ -58,7 +58,8 @@ class Elementwise : public TargetTest {
         kernels().elementwise.unary(stream, op, params, inplace.view(), inplace.view());
         expect_close(inplace.values(), want, bound_of(dtype));
 
-        // Backward reads x, y or neither; given x itself as "saved" any functor's formula is defined.
+        // Backward reads x, y or neither; given x itself as "saved" any functor's formula is
+        // defined.
         const Input g(device(), dtype, l, 2, -2, 2);
         want.clear();
         for (std::size_t i = 0; i < x.values.size(); ++i) {
@@ -66,7 +67,8 @@ class Elementwise : public TargetTest {
         }
         Buffer grad(device(), dtype, l.shape, l.strides[0]);
         const View saved = F::saves == Saves::nothing ? View() : x.buffer.view();
-        kernels().elementwise.unary_backward(stream, op, params, g.buffer.view(), saved, grad.view());
+        kernels().elementwise.unary_backward(stream, op, params, g.buffer.view(), saved,
+                                             grad.view());
         expect_close(grad.values(), want, bound_of(dtype));
       }
     }
@@ -122,10 +124,9 @@ class Elementwise : public TargetTest {
           }
           Buffer grad(device(), dtype, l.shape, l.strides[0]);
           const View none;
-          kernels().elementwise.binary_backward(stream, op, of_b, g.buffer.view(),
-                                                F::passes_grad ? none : a.buffer.view(),
-                                                F::passes_grad ? none : b.buffer.view(),
-                                                grad.view());
+          kernels().elementwise.binary_backward(
+              stream, op, of_b, g.buffer.view(), F::passes_grad ? none : a.buffer.view(),
+              F::passes_grad ? none : b.buffer.view(), grad.view());
           expect_close(grad.values(), want, bound_of(dtype));
         }
       }
@@ -162,24 +163,23 @@ class Elementwise : public TargetTest {
 };
 WEFT_ON_EVERY_TARGET(Elementwise);
 
-TEST_P(Elementwise, EveryUnaryOperation) {
+TEST_P(Elementwise, EveryUnaryOperation){
 #define X(value, name, F, integers, low, high) \
   check_unary<functor::F>(#value, UnaryOp::value, integers, low, high);
-  WEFT_UNARY_OPS(X)
+    WEFT_UNARY_OPS(X)
 #undef X
 }
 
-TEST_P(Elementwise, EveryScalarOperation) {
-#define X(value, F, integers) \
-  check_unary<functor::F>(#value, UnaryOp::value, integers, 0.3, 3);
-  WEFT_SCALAR_OPS(X)
+TEST_P(Elementwise, EveryScalarOperation){
+#define X(value, F, integers) check_unary<functor::F>(#value, UnaryOp::value, integers, 0.3, 3);
+    WEFT_SCALAR_OPS(X)
 #undef X
 }
 
-TEST_P(Elementwise, EveryBinaryOperation) {
+TEST_P(Elementwise, EveryBinaryOperation){
 #define X(value, name, F, integers, low, high) \
   check_binary<functor::F>(#value, BinaryOp::value, integers, low, high);
-  WEFT_BINARY_OPS(X)
+    WEFT_BINARY_OPS(X)
 #undef X
 }
 
@@ -237,7 +237,8 @@ TEST_P(Elementwise, AddScaled) {
 }
 
 // Without FMA contraction an operation gives the same bits whatever the vector width: a result does
-// not depend on which machine of a cluster computed it. (exp, log and what is made of them use FMA.)
+// not depend on which machine of a cluster computed it. (exp, log and what is made of them use
+// FMA.)
 TEST(SimdLevels, ArithmeticAgreesBitForBit) {
   const Device device("cpu");
   const Stream stream = backend(device).runtime->default_stream(0);

@@ -61,7 +61,8 @@ class Loss : public TargetTest {
     const CrossEntropyResult want = reference(p, rows, classes, x, target, grad_loss);
 
     const Shape scalar, loss_shape = per_row ? Shape{rows} : scalar;
-    const Buffer logits(device(), dtype, {rows, classes}, x), labels(device(), DType::i64, {rows}, target);
+    const Buffer logits(device(), dtype, {rows, classes}, x),
+        labels(device(), DType::i64, {rows}, target);
     Buffer log_probs(device(), dtype, {rows, classes}), loss(device(), dtype, loss_shape);
     Buffer count(device(), dtype, scalar);
     kernels().loss.cross_entropy(stream, p, logits.view(), labels.view(), log_probs.view(),
@@ -73,9 +74,13 @@ class Loss : public TargetTest {
     const auto near = [&](double v) { return slack + 1.01 * stored * std::abs(v); };
     expect_close(log_probs.values(), want.log_probs, near);
     const auto near_loss = [&](double v) { return slack + 2.1 * stored * (std::abs(v) + 16); };
-    if (per_row) expect_close(loss.values(), want.losses, near_loss);
-    else if (p.reduction == Reduction::mean) expect_close(loss.values(), {static_cast<double>(want.loss)}, near_loss);
-    else expect_close(loss.values(), {static_cast<double>(want.loss)}, [&](double v) { return near_loss(v) * static_cast<double>(rows); });
+    if (per_row)
+      expect_close(loss.values(), want.losses, near_loss);
+    else if (p.reduction == Reduction::mean)
+      expect_close(loss.values(), {static_cast<double>(want.loss)}, near_loss);
+    else
+      expect_close(loss.values(), {static_cast<double>(want.loss)},
+                   [&](double v) { return near_loss(v) * static_cast<double>(rows); });
     expect_close(count.values(), {rounded(dtype, want.count)}, [](double) { return 0.0; });
 
     // Backward starts from the stored log-probabilities: an error of theirs is a relative error of
@@ -96,9 +101,16 @@ TEST_P(Loss, CrossEntropy) {
   for (const DType dtype : kFloating) {
     for (const Reduction reduction : {Reduction::none, Reduction::mean, Reduction::sum}) {
       for (const double smoothing : {0.0, 0.1}) {
-        for (const auto& [rows, classes] : std::vector<std::pair<int, int>>{
-                 {1, 1}, {1, 10}, {64, 10}, {7, 16}, {5, 100}, {3, 1000}, {2, 1025}, {3, 3000},
-                 {300, 1000}, {5000, 10}}) {
+        for (const auto& [rows, classes] : std::vector<std::pair<int, int>>{{1, 1},
+                                                                            {1, 10},
+                                                                            {64, 10},
+                                                                            {7, 16},
+                                                                            {5, 100},
+                                                                            {3, 1000},
+                                                                            {2, 1025},
+                                                                            {3, 3000},
+                                                                            {300, 1000},
+                                                                            {5000, 10}}) {
           check_cross_entropy(dtype, {.label_smoothing = smoothing, .reduction = reduction}, rows,
                               classes);
         }
@@ -141,7 +153,8 @@ TEST_P(Loss, MeanSquaredError) {
     for (const Reduction reduction : {Reduction::mean, Reduction::sum}) {
       for (const std::int64_t n : {1, 5, 32, 33, 64, 1000, 25088, 100001}) {
         SCOPED_TRACE(std::string(to_string(dtype)) + " " + std::to_string(n));
-        const std::vector<double> a = values_for(dtype, n, -3, 3, 1), b = values_for(dtype, n, -3, 3, 2);
+        const std::vector<double> a = values_for(dtype, n, -3, 3, 1),
+                                  b = values_for(dtype, n, -3, 3, 2);
         const Buffer x(device(), dtype, {n}, a), t(device(), dtype, {n}, b);
         const Buffer g(device(), dtype, {}, std::vector<double>{0.75});
         Buffer loss(device(), dtype, {}), grad(device(), dtype, {n});

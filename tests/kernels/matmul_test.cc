@@ -19,7 +19,7 @@ enum class Lay {
   cols,         // dense, column-major
   rows_padded,  // row-major with a gap behind each row
   cols_padded,
-  shared,       // one matrix for the whole batch: batch stride 0
+  shared,  // one matrix for the whole batch: batch stride 0
 };
 
 Strides strides_of(Lay lay, const Shape& s) {
@@ -39,8 +39,8 @@ struct Case {
   bool bias = false, accumulate = false;
 
   friend void PrintTo(const Case& c, std::ostream* out) {
-    *out << "batch " << c.batch << " m " << c.m << " n " << c.n << " k " << c.k << " a "
-         << int(c.a) << " b " << int(c.b) << (c.bias ? " bias" : "") << (c.accumulate ? " acc" : "");
+    *out << "batch " << c.batch << " m " << c.m << " n " << c.n << " k " << c.k << " a " << int(c.a)
+         << " b " << int(c.b) << (c.bias ? " bias" : "") << (c.accumulate ? " acc" : "");
   }
 };
 
@@ -100,15 +100,17 @@ class MatmulTest : public testing::DeviceTest {
 
   void check(const Case& c, DType dtype, Problem problem, bool exact) {
     SCOPED_TRACE(::testing::PrintToString(c) + " " + to_string(dtype));
-    testing::for_each_plan<Plan, MatmulArgs>(device(), matmul().plan, problem.args, [&](const Plan& plan) {
-      const std::vector<double> got = problem.run(stream, matmul(), plan);
-      for (std::size_t i = 0; i < got.size(); ++i) {
-        const double bound = exact ? 0
-                                   : testing::sum_bound(dtype, double(c.k) + 1, problem.magnitude[i],
-                                                        problem.expected[i]);
-        ASSERT_NEAR(got[i], problem.expected[i], bound) << "element " << i;
-      }
-    });
+    testing::for_each_plan<Plan, MatmulArgs>(
+        device(), matmul().plan, problem.args, [&](const Plan& plan) {
+          const std::vector<double> got = problem.run(stream, matmul(), plan);
+          for (std::size_t i = 0; i < got.size(); ++i) {
+            const double bound =
+                exact ? 0
+                      : testing::sum_bound(dtype, double(c.k) + 1, problem.magnitude[i],
+                                           problem.expected[i]);
+            ASSERT_NEAR(got[i], problem.expected[i], bound) << "element " << i;
+          }
+        });
   }
 
   void check_whole(const Case& c, DType dtype) {
@@ -178,8 +180,8 @@ TEST_P(MatmulTest, NothingToSumGivesBiasZeroOrWhatWasThere) {
 
 TEST_P(MatmulTest, RealValuesStayWithinTheRoundingBound) {
   for (const DType dtype : kDtypes) {
-    check_real({1, 64, 128, 784, Lay::rows, Lay::cols, true}, dtype);   // Linear forward
-    check_real({1, 64, 784, 128}, dtype);                               // its dX
+    check_real({1, 64, 128, 784, Lay::rows, Lay::cols, true}, dtype);         // Linear forward
+    check_real({1, 64, 784, 128}, dtype);                                     // its dX
     check_real({1, 128, 784, 64, Lay::cols, Lay::rows, false, true}, dtype);  // its dW, adding up
     check_real({5, 33, 17, 65}, dtype);
   }
@@ -208,7 +210,8 @@ TEST_P(MatmulTest, DeterministicRunsAreBitEqual) {
   for (const DType dtype : kDtypes) {
     const Scoped fixed(&ThreadState::deterministic, true);
     Problem problem(device(), dtype, c, testing::random_values(c.m * c.k, -1, 1, 1),
-                    testing::random_values(c.k * c.n, -1, 1, 2), {}, testing::random_values(c.n, -1, 1, 4));
+                    testing::random_values(c.k * c.n, -1, 1, 2), {},
+                    testing::random_values(c.n, -1, 1, 4));
     const Plan& plan = matmul().plan(problem.args);
     const std::vector<double> first = problem.run(stream, matmul(), plan);
     for (int i = 0; i < 3; ++i) ASSERT_EQ(first, problem.run(stream, matmul(), plan));
@@ -252,23 +255,27 @@ TEST_P(MatmulTest, ThreadsShareAPlan) {
   const Case c{1, 32, 48, 3000, Lay::rows, Lay::cols, true};
   for (const DType dtype : {DType::f32, DType::f64}) {
     Problem first(device(), dtype, c, testing::random_values(c.m * c.k, -1, 1, 1),
-                  testing::random_values(c.k * c.n, -1, 1, 2), {}, testing::random_values(c.n, -1, 1, 4));
+                  testing::random_values(c.k * c.n, -1, 1, 2), {},
+                  testing::random_values(c.n, -1, 1, 4));
     Problem second(device(), dtype, c, testing::random_values(c.m * c.k, -1, 1, 5),
-                   testing::random_values(c.k * c.n, -1, 1, 6), {}, testing::random_values(c.n, -1, 1, 7));
-    testing::for_each_plan<Plan, MatmulArgs>(device(), matmul().plan, first.args, [&](const Plan& plan) {
-      const ThreadState state = thread_state();
-      const std::vector<double> alone[] = {first.run(stream, matmul(), plan),
-                                           second.run(stream, matmul(), plan)};
-      std::atomic<int> differing = 0;
-      const auto work = [&](Problem& problem, const std::vector<double>& expected) {
-        const ThreadStateGuard same(state);
-        for (int i = 0; i < 3; ++i) differing += problem.run(stream, matmul(), plan) != expected;
-      };
-      std::thread other(work, std::ref(second), std::cref(alone[1]));
-      work(first, alone[0]);
-      other.join();
-      EXPECT_EQ(differing, 0);
-    });
+                   testing::random_values(c.k * c.n, -1, 1, 6), {},
+                   testing::random_values(c.n, -1, 1, 7));
+    testing::for_each_plan<Plan, MatmulArgs>(
+        device(), matmul().plan, first.args, [&](const Plan& plan) {
+          const ThreadState state = thread_state();
+          const std::vector<double> alone[] = {first.run(stream, matmul(), plan),
+                                               second.run(stream, matmul(), plan)};
+          std::atomic<int> differing = 0;
+          const auto work = [&](Problem& problem, const std::vector<double>& expected) {
+            const ThreadStateGuard same(state);
+            for (int i = 0; i < 3; ++i)
+              differing += problem.run(stream, matmul(), plan) != expected;
+          };
+          std::thread other(work, std::ref(second), std::cref(alone[1]));
+          work(first, alone[0]);
+          other.join();
+          EXPECT_EQ(differing, 0);
+        });
   }
 }
 

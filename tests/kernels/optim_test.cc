@@ -21,9 +21,14 @@ struct Parameters {
   Parameters(Device device, DType dtype, bool fresh_state) {
     std::uint64_t seed = 1;
     for (const std::int64_t n : kSizes) {
-      auto one = std::unique_ptr<One>(new One{{device, dtype, {n}}, {device, dtype, {n}},
-                                              {device, dtype, {n}}, {device, dtype, {n}},
-                                              {}, {}, {}, {}});
+      auto one = std::unique_ptr<One>(new One{{device, dtype, {n}},
+                                              {device, dtype, {n}},
+                                              {device, dtype, {n}},
+                                              {device, dtype, {n}},
+                                              {},
+                                              {},
+                                              {},
+                                              {}});
       one->p = values_for(dtype, n, -1, 1, ++seed);
       one->g = values_for(dtype, n, -1, 1, ++seed);
       one->m.assign(static_cast<std::size_t>(n), 0);

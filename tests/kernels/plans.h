@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "weft/tests/kernels/device_buffers.h"
 #include "weft/core/parallel.h"
 #include "weft/core/thread_state.h"
 #include "weft/kernels/cpu/heavy.h"
+#include "weft/tests/kernels/device_buffers.h"
 
 namespace weft::testing {
 
@@ -44,8 +44,8 @@ void for_each_plan(Device device, const P& (*plan)(const Args&), const Args& arg
   }
 }
 
-/// Whole numbers in [-bound, bound]. Sums of their products are exact in every dtype while they stay
-/// below 2^24 (f32) or 2^8 (bf16), whatever the order: what differs then is a wrong index, not
+/// Whole numbers in [-bound, bound]. Sums of their products are exact in every dtype while they
+/// stay below 2^24 (f32) or 2^8 (bf16), whatever the order: what differs then is a wrong index, not
 /// rounding.
 inline std::vector<double> whole_values(std::int64_t n, int bound, std::uint64_t seed) {
   std::vector<double> out = random_values(n, -bound - 0.5, bound + 0.5, seed);
@@ -54,7 +54,8 @@ inline std::vector<double> whole_values(std::int64_t n, int bound, std::uint64_t
 }
 
 /// gamma_n = n u / (1 - n u): the most n roundings in a row can do, relative to the sum of the
-/// magnitudes of what is added (Higham, Accuracy and Stability of Numerical Algorithms, 3.1 and 3.4).
+/// magnitudes of what is added (Higham, Accuracy and Stability of Numerical Algorithms, 3.1
+/// and 3.4).
 inline double gamma(double n, double u) { return n * u / (1 - n * u); }
 
 /// u of the type a dtype is summed in.
@@ -62,14 +63,15 @@ inline double sum_roundoff(DType dtype) {
   return dtype == DType::f64 ? unit_roundoff(DType::f64) : unit_roundoff(DType::f32);
 }
 
-/// The bound of one output that is a sum of `terms` products (or values), whose magnitudes add up to
-/// `magnitude`: each product and each addition rounds once in the type of sums, whatever the order
-/// and wherever FMA saves a rounding, so at most `terms` + 1 roundings meet any one of them
+/// The bound of one output that is a sum of `terms` products (or values), whose magnitudes add up
+/// to `magnitude`: each product and each addition rounds once in the type of sums, whatever the
+/// order and wherever FMA saves a rounding, so at most `terms` + 1 roundings meet any one of them
 /// (gamma_(terms+1) * magnitude); then storing rounds by u of the dtype, at most twice where a
 /// library stores before it adds a bias or an earlier value.
 inline double sum_bound(DType dtype, double terms, double magnitude, double value) {
   const double error = gamma(terms + 1, sum_roundoff(dtype)) * magnitude;
-  return error + 2 * unit_roundoff(dtype) * (std::abs(value) + error + magnitude * (dtype == DType::bf16));
+  return error +
+         2 * unit_roundoff(dtype) * (std::abs(value) + error + magnitude * (dtype == DType::bf16));
 }
 
 }  // namespace weft::testing

@@ -1,5 +1,5 @@
-// Max pooling in both layouts against a loop over windows. Comparing is exact; gradients add up small
-// integers, which is exact, too.
+// Max pooling in both layouts against a loop over windows. Comparing is exact; gradients add up
+// small integers, which is exact, too.
 #include "weft/tests/kernels/targets.h"
 
 namespace weft::testing {
@@ -112,7 +112,8 @@ TEST_P(Pooling, AWindowOfPaddingAlone) {
   const Pool2dParams p{.kernel = {2, 2}, .stride = {1, 1}, .padding = {1, 1}, .dilation = {2, 2}};
   for (const MemoryFormat format : {MemoryFormat::nchw, MemoryFormat::nhwc}) {
     const Shape shape{1, 2, 1, 1};
-    const Buffer x(device(), DType::f32, shape, strides_of(shape, format), std::vector<double>{3, 4});
+    const Buffer x(device(), DType::f32, shape, strides_of(shape, format),
+                   std::vector<double>{3, 4});
     Buffer y(device(), DType::f32, shape, strides_of(shape, format));
     Buffer index(device(), DType::i32, shape, strides_of(shape, format));
     kernels().pooling.max_pool2d(stream, p, x.view(), y.view(), index.view());

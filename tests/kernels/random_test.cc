@@ -1,5 +1,5 @@
-// Random filling: the CPU hands out what the generator draws; everywhere the distributions are right
-// and a seed repeats them.
+// Random filling: the CPU hands out what the generator draws; everywhere the distributions are
+// right and a seed repeats them.
 #include "weft/core/rng.h"
 #include "weft/tests/kernels/targets.h"
 

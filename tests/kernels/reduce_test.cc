@@ -1,4 +1,5 @@
-// Reductions against plain loops in long double: a plain f64 sum would be less exact than the kernels'.
+// Reductions against plain loops in long double: a plain f64 sum would be less exact than the
+// kernels'.
 #include "weft/tests/kernels/targets.h"
 
 namespace weft::testing {
@@ -177,8 +178,8 @@ TEST_P(Reduce, Dense) {
 
 TEST_P(Reduce, ChannelsLast) {
   for (const ReduceOp op : {ReduceOp::sum, ReduceOp::mean, ReduceOp::max}) {
-    for (const Shape& s : {Shape{8, 5, 30, 40}, Shape{16, 8, 26, 26}, Shape{4, 64, 13, 13},
-                           Shape{2, 300, 3, 3}}) {
+    for (const Shape& s :
+         {Shape{8, 5, 30, 40}, Shape{16, 8, 26, 26}, Shape{4, 64, 13, 13}, Shape{2, 300, 3, 3}}) {
       check_all_dtypes(op, s, channels_last_strides(s), {0, 2, 3});
       check_all_dtypes(op, s, channels_last_strides(s), {1});
       check_all_dtypes(op, s, channels_last_strides(s), {2, 3});
@@ -222,8 +223,8 @@ TEST_P(Reduce, ExtremesPassNaNOnAndKnowInfinity) {
             columns.push_back(v[static_cast<std::size_t>(i)]);
             columns.push_back(1);
           }
-          const Buffer x = inner ? Buffer(device(), dtype, {n}, v)
-                                 : Buffer(device(), dtype, {n, 2}, columns);
+          const Buffer x =
+              inner ? Buffer(device(), dtype, {n}, v) : Buffer(device(), dtype, {n, 2}, columns);
           Buffer y(device(), dtype, inner ? Shape{1} : Shape{1, 2});
           for (const ReduceOp op : {ReduceOp::max, ReduceOp::min, ReduceOp::sum}) {
             const std::vector<double> got = run(op, x, y);

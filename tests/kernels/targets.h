@@ -54,14 +54,14 @@ class TargetTest : public ::testing::TestWithParam<Target> {
   Scoped<int> threads_{&ThreadState::num_threads, 3};
 };
 
-#define WEFT_ON_EVERY_TARGET(Suite)                                                              \
-  INSTANTIATE_TEST_SUITE_P(                                                                      \
-      Targets, Suite,                                                                            \
-      ::testing::Values(                                                                         \
-          ::weft::testing::Target{::weft::DeviceType::cpu, ::weft::cpu::SimdLevel::baseline},    \
-          ::weft::testing::Target{::weft::DeviceType::cpu, ::weft::cpu::SimdLevel::avx2},        \
-          ::weft::testing::Target{::weft::DeviceType::cpu, ::weft::cpu::SimdLevel::avx512},      \
-          ::weft::testing::Target{::weft::DeviceType::cuda}),                                    \
+#define WEFT_ON_EVERY_TARGET(Suite)                                                           \
+  INSTANTIATE_TEST_SUITE_P(                                                                   \
+      Targets, Suite,                                                                         \
+      ::testing::Values(                                                                      \
+          ::weft::testing::Target{::weft::DeviceType::cpu, ::weft::cpu::SimdLevel::baseline}, \
+          ::weft::testing::Target{::weft::DeviceType::cpu, ::weft::cpu::SimdLevel::avx2},     \
+          ::weft::testing::Target{::weft::DeviceType::cpu, ::weft::cpu::SimdLevel::avx512},   \
+          ::weft::testing::Target{::weft::DeviceType::cuda}),                                 \
       [](const auto& info) { return ::weft::testing::to_string(info.param); })
 
 inline constexpr DType kFloating[] = {DType::f32, DType::f64, DType::bf16};
@@ -95,8 +95,8 @@ void expect_close(const std::vector<double>& got, const std::vector<double>& wan
   for (std::size_t i = 0; i < got.size(); ++i) {
     if (got[i] == want[i] || (std::isnan(got[i]) && std::isnan(want[i]))) continue;
     if (std::isfinite(got[i]) && std::abs(got[i] - want[i]) <= bound(want[i])) continue;
-    ADD_FAILURE() << "element " << i << ": got " << got[i] << ", expected " << want[i]
-                  << " within " << bound(want[i]);
+    ADD_FAILURE() << "element " << i << ": got " << got[i] << ", expected " << want[i] << " within "
+                  << bound(want[i]);
     if (++shown == 5) return;
   }
 }
@@ -112,8 +112,8 @@ struct Layout {
   Strides strides[4];
 };
 
-/// Every way operands may lie: empty, scalar, odd lengths, dense in any order, with holes, transposed
-/// against each other, broadcast, and longer than what one thread takes.
+/// Every way operands may lie: empty, scalar, odd lengths, dense in any order, with holes,
+/// transposed against each other, broadcast, and longer than what one thread takes.
 inline const std::vector<Layout>& layouts() {
   const auto all = [](const char* name, Shape shape, Strides s) {
     return Layout{name, shape, {s, s, s, s}};
@@ -151,8 +151,10 @@ inline const std::vector<Layout>& layouts() {
       {"row with holes", {9, 81}, {{200, 2}, {0, 1}, {100, 1}, {0, 0}}},
       {"eight dimensions",
        {2, 2, 2, 2, 2, 2, 2, 2},
-       {{128, 64, 32, 16, 8, 4, 2, 1}, {1, 2, 4, 8, 16, 32, 64, 128},
-        {64, 128, 16, 32, 4, 8, 1, 2}, {1, 0, 2, 0, 4, 0, 8, 0}}},
+       {{128, 64, 32, 16, 8, 4, 2, 1},
+        {1, 2, 4, 8, 16, 32, 64, 128},
+        {64, 128, 16, 32, 4, 8, 1, 2},
+        {1, 0, 2, 0, 4, 0, 8, 0}}},
       dense("large", {131, 257}),
       {"large transposed", {131, 257}, {{257, 1}, {1, 131}, {257, 1}, {1, 131}}},
       {"large broadcast", {110, 311}, {{311, 1}, {311, 1}, {0, 1}, {1, 0}}},

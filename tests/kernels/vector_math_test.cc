@@ -6,7 +6,9 @@
 namespace weft::testing {
 namespace {
 
-double sigmoid(double x) { return x >= 0 ? 1 / (1 + std::exp(-x)) : std::exp(x) / (1 + std::exp(x)); }
+double sigmoid(double x) {
+  return x >= 0 ? 1 / (1 + std::exp(-x)) : std::exp(x) / (1 + std::exp(x));
+}
 
 /// Distance between floats around v.
 double ulp(double v) {
@@ -42,9 +44,15 @@ class VectorMath : public TargetTest {
 };
 WEFT_ON_EVERY_TARGET(VectorMath);
 
-TEST_P(VectorMath, Exp) { check(UnaryOp::exp, [](double x) { return std::exp(x); }); }
-TEST_P(VectorMath, Log) { check(UnaryOp::log, [](double x) { return std::log(x); }); }
-TEST_P(VectorMath, Tanh) { check(UnaryOp::tanh, [](double x) { return std::tanh(x); }); }
+TEST_P(VectorMath, Exp) {
+  check(UnaryOp::exp, [](double x) { return std::exp(x); });
+}
+TEST_P(VectorMath, Log) {
+  check(UnaryOp::log, [](double x) { return std::log(x); });
+}
+TEST_P(VectorMath, Tanh) {
+  check(UnaryOp::tanh, [](double x) { return std::tanh(x); });
+}
 TEST_P(VectorMath, Sigmoid) { check(UnaryOp::sigmoid, sigmoid); }
 
 TEST_P(VectorMath, TanhKeepsTheSignOfZero) {

@@ -1,7 +1,6 @@
 // Layers against PyTorch: initial weights bit for bit, results in f64.
 #include <gtest/gtest.h>
 
-#include "weft/tests/nn/goldens.h"
 #include "weft/autograd/autograd.h"
 #include "weft/core/error.h"
 #include "weft/nn/activation.h"
@@ -10,6 +9,7 @@
 #include "weft/nn/linear.h"
 #include "weft/nn/loss.h"
 #include "weft/nn/pooling.h"
+#include "weft/tests/nn/goldens.h"
 
 namespace weft {
 namespace {
@@ -40,12 +40,14 @@ void expect_initial(Layer layer, const std::vector<float>& weight, const std::ve
 TEST(Init, LayersStartWithPyTorchsBits) {
   manual_seed(0);
   expect_initial(nn::Linear(5, 3), goldens::linear_weight_0, goldens::linear_bias_0);
-  expect_initial(nn::Conv2d(4, 2, {3, 2}, {.groups = 2}), goldens::conv_weight_0, goldens::conv_bias_0);
+  expect_initial(nn::Conv2d(4, 2, {3, 2}, {.groups = 2}), goldens::conv_weight_0,
+                 goldens::conv_bias_0);
   expect_initial(nn::ConvTranspose2d(4, 6, 3, {.groups = 2}), goldens::conv_transpose_weight_0,
                  goldens::conv_transpose_bias_0);
   manual_seed(7);
   expect_initial(nn::Linear(5, 3), goldens::linear_weight_7, goldens::linear_bias_7);
-  expect_initial(nn::Conv2d(4, 2, {3, 2}, {.groups = 2}), goldens::conv_weight_7, goldens::conv_bias_7);
+  expect_initial(nn::Conv2d(4, 2, {3, 2}, {.groups = 2}), goldens::conv_weight_7,
+                 goldens::conv_bias_7);
   expect_initial(nn::ConvTranspose2d(4, 6, 3, {.groups = 2}), goldens::conv_transpose_weight_7,
                  goldens::conv_transpose_bias_7);
 }
@@ -63,7 +65,10 @@ TEST(Layers, ConvolutionWithEveryOption) {
 
 TEST(Layers, TransposedConvolutionWithEveryOption) {
   const Tensor x = ramp({1, 4, 3, 2}), w = ramp({4, 2, 3, 3}), b = ramp({4});
-  Conv2dParams params{.stride = {2, 3}, .padding = {1, 1}, .dilation = {2, 1}, .groups = 2,
+  Conv2dParams params{.stride = {2, 3},
+                      .padding = {1, 1},
+                      .dilation = {2, 1},
+                      .groups = 2,
                       .output_padding = {1, 2}};
   const Tensor y = conv_transpose2d(x, w, b, params);
   expect_close(y, goldens::conv_transpose_strided_y, "y");

@@ -5,13 +5,13 @@
 
 #include <thread>
 
-#include "weft/tests/nn/goldens.h"
 #include "weft/autograd/autograd.h"
 #include "weft/core/error.h"
 #include "weft/nn/activation.h"
 #include "weft/nn/conv.h"
 #include "weft/nn/linear.h"
 #include "weft/nn/sequential.h"
+#include "weft/tests/nn/goldens.h"
 
 namespace weft {
 namespace {
@@ -175,8 +175,9 @@ TEST(Module, LoadsStrictlyOrNot) {
   EXPECT_EQ(to.block.scale.to_vector<float>(), std::vector<float>(3, 9.f));
 
   state[0].second = ones({4});
-  EXPECT_NE(message_of([&] { to.load_state_dict(state, false); })
-                .find("block.scale: [4], the model has [3]"),
+  EXPECT_NE(message_of([&] {
+              to.load_state_dict(state, false);
+            }).find("block.scale: [4], the model has [3]"),
             std::string::npos);
 }
 
@@ -244,8 +245,8 @@ struct Autoencoder : nn::Module<Autoencoder> {
 };
 
 TEST(Module, AutoencoderStartsAsPyTorchs) {
-  for (const auto& [seed, expected] : {std::pair{0, goldens::autoencoder_sum_0},
-                                       std::pair{7, goldens::autoencoder_sum_7}}) {
+  for (const auto& [seed, expected] :
+       {std::pair{0, goldens::autoencoder_sum_0}, std::pair{7, goldens::autoencoder_sum_7}}) {
     manual_seed(seed);
     Autoencoder net;
     double sum = 0;

@@ -3,7 +3,6 @@
 
 #include <functional>
 
-#include "weft/tests/optim/goldens.h"
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/ops.h"
 #include "weft/core/error.h"
@@ -11,6 +10,7 @@
 #include "weft/optim/sgd.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
+#include "weft/tests/optim/goldens.h"
 
 namespace weft {
 namespace {
@@ -161,15 +161,18 @@ std::string message_of(const std::function<void()>& f) {
 
 TEST(Optim, RefusesBadArguments) {
   Pair pair;
-  EXPECT_NE(message_of([&] { optim::SGD({pair.a, pair.a}); }).find("parameter 1 [3] is given twice"),
-            std::string::npos);
+  EXPECT_NE(
+      message_of([&] { optim::SGD({pair.a, pair.a}); }).find("parameter 1 [3] is given twice"),
+      std::string::npos);
   EXPECT_NE(message_of([&] { optim::SGD(std::vector<Tensor>{}); }).find("without parameters"),
             std::string::npos);
-  EXPECT_NE(message_of([&] { optim::SGD({pair.a}, {.lr = -1}); }).find("got -1"), std::string::npos);
+  EXPECT_NE(message_of([&] { optim::SGD({pair.a}, {.lr = -1}); }).find("got -1"),
+            std::string::npos);
   EXPECT_NE(message_of([&] { optim::SGD({pair.a}, {.nesterov = true}); }).find("nesterov needs"),
             std::string::npos);
-  EXPECT_NE(message_of([&] { optim::Adam({pair.a}, {.beta1 = 1}); }).find("betas must be in [0, 1)"),
-            std::string::npos);
+  EXPECT_NE(
+      message_of([&] { optim::Adam({pair.a}, {.beta1 = 1}); }).find("betas must be in [0, 1)"),
+      std::string::npos);
   EXPECT_NE(message_of([&] { optim::SGD({pair.a * 2.0}); }).find("not a floating leaf"),
             std::string::npos);
 

@@ -28,7 +28,7 @@ template <class F>
 void for_each_product(const Shape& x, const Shape& w, const Shape& y, const Conv2dParams& p, F f) {
   const Shape& small = p.transposed ? x : y;  // the side that the window steps over
   const Shape& large = p.transposed ? y : x;
-  const std::int64_t per_group = w[1];        // channels of the large side
+  const std::int64_t per_group = w[1];  // channels of the large side
   const std::int64_t outer_per_group = w[0] / p.groups;
   for_each_index(w, [&](const Dims& iw) {
     const std::int64_t group = iw[0] / outer_per_group;
@@ -65,19 +65,23 @@ std::vector<Case> cases() {
       {"one_channel", {2, 1, 6, 6}, {8, 1, 3, 3}, {2, 8, 4, 4}, {}},
       {"one_pixel", {3, 4, 1, 1}, {2, 4, 1, 1}, {3, 2, 1, 1}, {}},
       {"whole_window", {2, 3, 4, 4}, {2, 3, 4, 4}, {2, 2, 1, 1}, {}},
-      {"strided", {2, 3, 7, 8}, {4, 3, 3, 2}, {2, 4, 3, 4},
-       with([](auto& p) { p.stride = {2, 2}; })},
-      {"padded", {1, 2, 4, 5}, {3, 2, 3, 3}, {1, 3, 4, 7},
-       with([](auto& p) { p.padding = {1, 2}; })},
-      {"dilated", {1, 2, 7, 9}, {3, 2, 3, 2}, {1, 3, 3, 6},
-       with([](auto& p) { p.dilation = {2, 3}; })},
+      {"strided", {2, 3, 7, 8}, {4, 3, 3, 2}, {2, 4, 3, 4}, with([](auto& p) {
+         p.stride = {2, 2};
+       })},
+      {"padded", {1, 2, 4, 5}, {3, 2, 3, 3}, {1, 3, 4, 7}, with([](auto& p) {
+         p.padding = {1, 2};
+       })},
+      {"dilated", {1, 2, 7, 9}, {3, 2, 3, 2}, {1, 3, 3, 6}, with([](auto& p) {
+         p.dilation = {2, 3};
+       })},
       {"grouped", {2, 4, 5, 5}, {6, 2, 3, 3}, {2, 6, 3, 3}, with([](auto& p) { p.groups = 2; })},
       {"depthwise", {2, 4, 5, 5}, {4, 1, 3, 3}, {2, 4, 5, 5}, with([](auto& p) {
          p.groups = 4;
          p.padding = {1, 1};
        })},
-      {"transposed", {2, 3, 4, 5}, {3, 2, 3, 3}, {2, 2, 6, 7},
-       with([](auto& p) { p.transposed = true; })},
+      {"transposed", {2, 3, 4, 5}, {3, 2, 3, 3}, {2, 2, 6, 7}, with([](auto& p) {
+         p.transposed = true;
+       })},
       {"transposed_strided", {2, 3, 3, 4}, {3, 2, 3, 3}, {2, 2, 6, 8}, with([](auto& p) {
          p.transposed = true;
          p.stride = {2, 2};
@@ -89,8 +93,9 @@ std::vector<Case> cases() {
          p.groups = 2;
          p.dilation = {2, 2};
        })},
-      {"transposed_to_one_channel", {2, 8, 4, 4}, {8, 1, 3, 3}, {2, 1, 6, 6},
-       with([](auto& p) { p.transposed = true; })},
+      {"transposed_to_one_channel", {2, 8, 4, 4}, {8, 1, 3, 3}, {2, 1, 6, 6}, with([](auto& p) {
+         p.transposed = true;
+       })},
   };
 }
 
@@ -162,8 +167,8 @@ TEST_P(ConvTest, OfNothing) {
   EXPECT_EQ(raw::conv2d(zeros({0, 3, 5, 5}), w, bias, {}).shape(), (Shape{0, 4, 3, 3}));
   EXPECT_EQ(raw::conv2d_backward_data(zeros({0, 4, 3, 3}), w, {0, 3, 5, 5}, {}).shape(),
             (Shape{0, 3, 5, 5}));
-  const auto [gw, gb] =
-      raw::conv2d_backward_weights(zeros({0, 3, 5, 5}), zeros({0, 4, 3, 3}), {4, 3, 3, 3}, true, {});
+  const auto [gw, gb] = raw::conv2d_backward_weights(zeros({0, 3, 5, 5}), zeros({0, 4, 3, 3}),
+                                                     {4, 3, 3, 3}, true, {});
   EXPECT_EQ(values_of(gw), std::vector<double>(108));
   EXPECT_EQ(values_of(gb), std::vector<double>(4));
   EXPECT_TENSOR(raw::conv2d(zeros({1, 0, 2, 2}), zeros({2, 0, 2, 2}), make({3, 4}, {2}), {}),
@@ -174,8 +179,9 @@ TEST_P(ConvTest, Errors) {
   const auto conv = [](const Shape& x, const Shape& w, Conv2dParams p = {}) {
     return raw::conv2d(ones(x), ones(w), {}, p);
   };
-  EXPECT_WEFT_ERROR(conv({8, 3, 32, 32}, {16, 16, 3, 3}), Shape,
-                    "[conv2d] input channels: got 3, weight expects 16 (x [8,3,32,32], w [16,16,3,3])");
+  EXPECT_WEFT_ERROR(
+      conv({8, 3, 32, 32}, {16, 16, 3, 3}), Shape,
+      "[conv2d] input channels: got 3, weight expects 16 (x [8,3,32,32], w [16,16,3,3])");
   EXPECT_WEFT_ERROR(conv({3, 32, 32}, {16, 3, 3, 3}), Shape,
                     "[conv2d] input: got [3,32,32], expected [N,C,H,W]");
   EXPECT_WEFT_ERROR(conv({1, 3, 2, 5}, {1, 3, 3, 3}), Shape,
@@ -186,17 +192,20 @@ TEST_P(ConvTest, Errors) {
   p.groups = 2;
   EXPECT_WEFT_ERROR(conv({1, 4, 5, 5}, {3, 2, 3, 3}, p), Shape,
                     "[conv2d] output channels: 3 cannot be divided into 2 groups");
-  EXPECT_WEFT_ERROR(conv({1, 3, 5, 5}, {4, 2, 3, 3}, p), Shape, "weight expects 4 (x [1,3,5,5], w [4,2,3,3], groups 2)");
+  EXPECT_WEFT_ERROR(conv({1, 3, 5, 5}, {4, 2, 3, 3}, p), Shape,
+                    "weight expects 4 (x [1,3,5,5], w [4,2,3,3], groups 2)");
   p = {};
   p.stride = {0, 1};
   EXPECT_WEFT_ERROR(conv({1, 3, 5, 5}, {1, 3, 3, 3}, p), InvalidArgument,
                     "[conv2d] stride: got (0, 1), at least 1 is needed");
   p = {};
   p.padding = {0, -1};
-  EXPECT_WEFT_ERROR(conv({1, 3, 5, 5}, {1, 3, 3, 3}, p), InvalidArgument, "[conv2d] padding: got (0, -1)");
+  EXPECT_WEFT_ERROR(conv({1, 3, 5, 5}, {1, 3, 3, 3}, p), InvalidArgument,
+                    "[conv2d] padding: got (0, -1)");
   p = {};
   p.output_padding = {1, 0};
-  EXPECT_WEFT_ERROR(conv({1, 3, 5, 5}, {1, 3, 3, 3}, p), InvalidArgument, "output_padding belongs to");
+  EXPECT_WEFT_ERROR(conv({1, 3, 5, 5}, {1, 3, 3, 3}, p), InvalidArgument,
+                    "output_padding belongs to");
   p.transposed = true;
   EXPECT_WEFT_ERROR(conv({1, 3, 5, 5}, {3, 1, 3, 3}, p), InvalidArgument,
                     "[conv_transpose2d] output_padding 1 must be smaller than stride 1");
@@ -210,13 +219,16 @@ TEST_P(ConvTest, Errors) {
                     "[conv2d] bias: got [3], expected [2]");
   EXPECT_WEFT_ERROR(raw::conv2d(ones({1, 1, 3, 3}), ones({2, 1, 3, 3}, DType::f64), {}, {}), Dtype,
                     "[conv2d] dtype: x is f32, w is f64");
-  EXPECT_WEFT_ERROR(raw::conv2d(ones({1, 1, 3, 3}, DType::i64), ones({2, 1, 3, 3}, DType::i64), {}, {}),
-                    Dtype, "[conv2d] needs a floating dtype");
-  EXPECT_WEFT_ERROR(raw::conv2d_backward_data(ones({1, 2, 2, 2}), ones({2, 1, 3, 3}), {1, 1, 3, 3}, {}),
-                    Shape, "[conv2d] gradient: got [1,2,2,2], the output is [1,2,1,1]");
+  EXPECT_WEFT_ERROR(
+      raw::conv2d(ones({1, 1, 3, 3}, DType::i64), ones({2, 1, 3, 3}, DType::i64), {}, {}), Dtype,
+      "[conv2d] needs a floating dtype");
+  EXPECT_WEFT_ERROR(
+      raw::conv2d_backward_data(ones({1, 2, 2, 2}), ones({2, 1, 3, 3}), {1, 1, 3, 3}, {}), Shape,
+      "[conv2d] gradient: got [1,2,2,2], the output is [1,2,1,1]");
 }
 
-// --- Max pooling ----------------------------------------------------------------------------------
+// --- Max pooling
+// ----------------------------------------------------------------------------------
 
 struct PoolCase {
   Shape x, y;
@@ -233,7 +245,8 @@ std::vector<PoolCase> pool_cases() {
       {{1, 3, 7, 7}, {1, 3, 3, 3}, {.kernel = {3, 3}, .stride = {1, 1}, .dilation = {2, 2}}},
       {{1, 3, 3, 3}, {1, 3, 1, 1}, {.kernel = {3, 3}, .stride = {1, 1}}},
       // The third window would begin behind the input: it is dropped.
-      {{1, 1, 3, 3}, {1, 1, 2, 2},
+      {{1, 1, 3, 3},
+       {1, 1, 2, 2},
        {.kernel = {2, 2}, .stride = {2, 2}, .padding = {1, 1}, .ceil_mode = true}},
       {{0, 3, 4, 4}, {0, 3, 2, 2}, {.kernel = {2, 2}, .stride = {2, 2}}},
   };
@@ -296,7 +309,8 @@ TEST_P(ConvTest, MaxPoolErrors) {
                     "[max_pool2d] input: got [3,4,4], expected [N,C,H,W]");
   EXPECT_WEFT_ERROR(raw::max_pool2d(ones({1, 1, 1, 4}), p), Shape,
                     "[max_pool2d] window: 2 is larger than the input, 1 padded by 0");
-  EXPECT_WEFT_ERROR(raw::max_pool2d(ones({1, 1, 4, 4}, DType::i64), p), Dtype, "needs a floating dtype");
+  EXPECT_WEFT_ERROR(raw::max_pool2d(ones({1, 1, 4, 4}, DType::i64), p), Dtype,
+                    "needs a floating dtype");
   Pool2dParams bad = p;
   bad.padding = {2, 0};
   EXPECT_WEFT_ERROR(raw::max_pool2d(ones({1, 1, 4, 4}), bad), InvalidArgument,

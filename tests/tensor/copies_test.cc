@@ -171,19 +171,21 @@ TEST_F(VirtualDeviceTest, ResultsStayOnTheOperandsDevice) {
 TEST_F(VirtualDeviceTest, MismatchNamesBoth) {
   const Tensor a = ones({2, 2}), b = ones({2, 2}, other_);
   const Tensor index = zeros({2}, DType::i64);
-  const char* text = "operands on different devices: a on cpu:0, b on cpu:1; move one with to(device)";
+  const char* text =
+      "operands on different devices: a on cpu:0, b on cpu:1; move one with to(device)";
   EXPECT_WEFT_ERROR(raw::add(a, b), Device, std::string("[add] ") + text);
   EXPECT_WEFT_ERROR(raw::eq(a, b), Device, std::string("[eq] ") + text);
   EXPECT_WEFT_ERROR(raw::matmul(a, b), Device, std::string("[matmul] ") + text);
   EXPECT_WEFT_ERROR(raw::where(ones({2, 2}, DType::boolean), a, b), Device, text);
-  EXPECT_WEFT_ERROR(raw::binary_(BinaryOp::add, a, b), Device, "[add_] operands on different devices");
+  EXPECT_WEFT_ERROR(raw::binary_(BinaryOp::add, a, b), Device,
+                    "[add_] operands on different devices");
   EXPECT_WEFT_ERROR(raw::add_scaled_(a, 1, b), Device, "[add_]");
-  EXPECT_WEFT_ERROR(raw::mse_loss(a, b, Reduction::mean), Device,
-                    "x on cpu:0, target on cpu:1");
+  EXPECT_WEFT_ERROR(raw::mse_loss(a, b, Reduction::mean), Device, "x on cpu:0, target on cpu:1");
   EXPECT_WEFT_ERROR(raw::index_select(b, 0, index), Device, "x on cpu:1, index on cpu:0");
   EXPECT_WEFT_ERROR(raw::cross_entropy(b, index, {}), Device, "logits on cpu:1, target on cpu:0");
   const Tensor parts[] = {a, a, b};
-  EXPECT_WEFT_ERROR(raw::cat(parts), Device, "[cat] operands on different devices: tensor 0 on cpu:0, tensor 2 on cpu:1");
+  EXPECT_WEFT_ERROR(raw::cat(parts), Device,
+                    "[cat] operands on different devices: tensor 0 on cpu:0, tensor 2 on cpu:1");
   EXPECT_WEFT_ERROR(raw::conv2d(ones({1, 1, 2, 2}), ones({1, 1, 1, 1}, other_), {}, {}), Device,
                     "[conv2d] operands on different devices: x on cpu:0, w on cpu:1");
   EXPECT_WEFT_ERROR(raw::linear(a, a, ones({2}, other_)), Device, "bias on cpu:1");

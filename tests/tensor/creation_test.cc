@@ -55,7 +55,8 @@ TEST_P(CreationTest, Arange) {
   EXPECT_TENSOR(arange(1, 2, 0.25, DType::f32), ({4}), {1, 1.25, 1.5, 1.75});
   EXPECT_TENSOR(arange(5, 0, -2), ({3}), {5, 3, 1});
   EXPECT_TENSOR(arange(3, 3), ({0}), {});
-  EXPECT_WEFT_ERROR(arange(0, 5, 0), InvalidArgument, "[arange] needs finite bounds and a step other");
+  EXPECT_WEFT_ERROR(arange(0, 5, 0), InvalidArgument,
+                    "[arange] needs finite bounds and a step other");
   EXPECT_WEFT_ERROR(arange(0, 5, -1), InvalidArgument, "[arange] step -1 leads away from end");
   EXPECT_WEFT_ERROR(arange(0, std::numeric_limits<double>::infinity()), InvalidArgument, "finite");
 }

@@ -1,5 +1,5 @@
-// Every element-wise operation in its lists, over dtypes, layouts and broadcasts, against the functor
-// applied to one element at a time.
+// Every element-wise operation in its lists, over dtypes, layouts and broadcasts, against the
+// functor applied to one element at a time.
 #include <cmath>
 #include <limits>
 
@@ -47,9 +47,8 @@ template <class Functor>
 std::vector<double> unary_reference(const Functor& f, const Tensor& x, bool closed) {
   std::vector<double> want = values_of(x);
   for (double& v : want) {
-    v = keeps_integers(x.dtype(), closed)
-            ? stored(x.dtype(), f.fwd(static_cast<std::int64_t>(v)))
-            : f.fwd(v);
+    v = keeps_integers(x.dtype(), closed) ? stored(x.dtype(), f.fwd(static_cast<std::int64_t>(v)))
+                                          : f.fwd(v);
   }
   return want;
 }
@@ -64,12 +63,16 @@ struct UnaryCase {
 };
 
 const UnaryCase kUnary[] = {
-#define X(value, fn, functor_name, integers, low, high)                                 \
-  {#fn, [](const Tensor& x) { return raw::fn(x); },                                     \
-   [](const Tensor& x, bool closed) {                                                   \
-     return unary_reference(functor::functor_name{}, x, closed);                        \
-   },                                                                                   \
-   UnaryOp::value, integers, low, high},
+#define X(value, fn, functor_name, integers, low, high)          \
+  {#fn,                                                          \
+   [](const Tensor& x) { return raw::fn(x); },                   \
+   [](const Tensor& x, bool closed) {                            \
+     return unary_reference(functor::functor_name{}, x, closed); \
+   },                                                            \
+   UnaryOp::value,                                               \
+   integers,                                                     \
+   low,                                                          \
+   high},
     WEFT_UNARY_OPS(X)
 #undef X
 };
@@ -110,13 +113,13 @@ TEST_P(ElementwiseTest, UnaryBackward) {
         std::vector<double> want(xs.size());
         Saves saves = Saves::nothing;
         switch (c.op) {
-#define X(value, fn, functor_name, ...)                                                  \
-  case UnaryOp::value:                                                                   \
-    saves = functor::functor_name::saves;                                                \
-    for (std::size_t i = 0; i < xs.size(); ++i) {                                        \
-      const functor::functor_name f{};                                                   \
-      want[i] = f.bwd(gs[i], saves == Saves::y ? f.fwd(xs[i]) : xs[i]);                  \
-    }                                                                                    \
+#define X(value, fn, functor_name, ...)                                 \
+  case UnaryOp::value:                                                  \
+    saves = functor::functor_name::saves;                               \
+    for (std::size_t i = 0; i < xs.size(); ++i) {                       \
+      const functor::functor_name f{};                                  \
+      want[i] = f.bwd(gs[i], saves == Saves::y ? f.fwd(xs[i]) : xs[i]); \
+    }                                                                   \
     break;
           WEFT_UNARY_OPS(X)
 #undef X
@@ -145,14 +148,16 @@ TEST_P(ElementwiseTest, UnaryBackwardErrors) {
                     "needs a floating dtype");
 }
 
-// --- Two operands ---------------------------------------------------------------------------------
+// --- Two operands
+// ---------------------------------------------------------------------------------
 
 struct ShapePair {
   Shape a, b;
 };
-const ShapePair kPairs[] = {{{2, 3}, {2, 3}}, {{2, 3}, {3}},    {{2, 1}, {1, 3}}, {{}, {2, 3}},
-                            {{2, 3}, {}},     {{}, {}},         {{1}, {1}},       {{0, 3}, {1, 3}},
-                            {{4, 1, 5}, {3, 1}}, {{1, 1}, {7}}, {{33, 17}, {17}}, {{2, 3, 4}, {2, 3, 4}}};
+const ShapePair kPairs[] = {{{2, 3}, {2, 3}}, {{2, 3}, {3}},    {{2, 1}, {1, 3}},
+                            {{}, {2, 3}},     {{2, 3}, {}},     {{}, {}},
+                            {{1}, {1}},       {{0, 3}, {1, 3}}, {{4, 1, 5}, {3, 1}},
+                            {{1, 1}, {7}},    {{33, 17}, {17}}, {{2, 3, 4}, {2, 3, 4}}};
 
 template <class Functor>
 std::vector<double> binary_reference(const Functor& f, const Tensor& a, const Tensor& b,
@@ -161,9 +166,10 @@ std::vector<double> binary_reference(const Functor& f, const Tensor& a, const Te
   std::vector<double> want;
   for_each_index(shape, [&](const Dims& at) {
     const double x = as[position(a.shape(), at)], y = bs[position(b.shape(), at)];
-    want.push_back(keeps_integers(dtype, closed)
-                       ? stored(dtype, f.fwd(static_cast<std::int64_t>(x), static_cast<std::int64_t>(y)))
-                       : f.fwd(x, y));
+    want.push_back(
+        keeps_integers(dtype, closed)
+            ? stored(dtype, f.fwd(static_cast<std::int64_t>(x), static_cast<std::int64_t>(y)))
+            : f.fwd(x, y));
   });
   return want;
 }
@@ -178,12 +184,16 @@ struct BinaryCase {
 };
 
 const BinaryCase kBinary[] = {
-#define X(value, fn, functor_name, integers, low, high)                                       \
-  {#fn, [](const Tensor& a, const Tensor& b) { return raw::fn(a, b); },                       \
-   [](const Tensor& a, const Tensor& b, const Shape& shape, DType dtype, bool closed) {       \
-     return binary_reference(functor::functor_name{}, a, b, shape, dtype, closed);            \
-   },                                                                                         \
-   BinaryOp::value, integers, low, high},
+#define X(value, fn, functor_name, integers, low, high)                                 \
+  {#fn,                                                                                 \
+   [](const Tensor& a, const Tensor& b) { return raw::fn(a, b); },                      \
+   [](const Tensor& a, const Tensor& b, const Shape& shape, DType dtype, bool closed) { \
+     return binary_reference(functor::functor_name{}, a, b, shape, dtype, closed);      \
+   },                                                                                   \
+   BinaryOp::value,                                                                     \
+   integers,                                                                            \
+   low,                                                                                 \
+   high},
     WEFT_BINARY_OPS(X)
 #undef X
 };
@@ -197,8 +207,8 @@ TEST_P(ElementwiseTest, BinaryOfEveryDtypeBroadcastAndLayout) {
         const Shape shape = broadcast_shapes(shapes.a, shapes.b, "test");
         for (const Tensor& a : layouts(some(shapes.a, dtype, low, 3, 1))) {
           for (const Tensor& b : layouts(some(shapes.b, dtype, low, 3, 2))) {
-            SCOPED_TRACE(std::string(c.name) + " " + to_string(dtype) + " " +
-                         to_string(shapes.a) + " " + to_string(shapes.b));
+            SCOPED_TRACE(std::string(c.name) + " " + to_string(dtype) + " " + to_string(shapes.a) +
+                         " " + to_string(shapes.b));
             const Tensor y = c.run(a, b);
             EXPECT_EQ(y.dtype(), is_floating(dtype) || c.closed ? dtype : DType::f32);
             EXPECT_NEAR_TENSOR(y, shape, c.reference(a, b, shape, dtype, c.closed));
@@ -247,11 +257,11 @@ TEST_P(ElementwiseTest, BinaryBackward) {
           const double dy = gs[position(shape, at)];
           double& sum = want[position(own, at)];
           switch (c.op) {
-#define X(value, fn, functor_name, ...)                             \
-  case BinaryOp::value: {                                           \
-    const functor::functor_name f{};                                \
-    sum += of_b ? f.bwd_b(dy, x, y) : f.bwd_a(dy, x, y);            \
-    break;                                                          \
+#define X(value, fn, functor_name, ...)                  \
+  case BinaryOp::value: {                                \
+    const functor::functor_name f{};                     \
+    sum += of_b ? f.bwd_b(dy, x, y) : f.bwd_a(dy, x, y); \
+    break;                                               \
   }
             WEFT_BINARY_OPS(X)
 #undef X
@@ -295,7 +305,8 @@ TEST_P(ElementwiseTest, BinaryErrors) {
   EXPECT_TENSOR(raw::sub(ones({1}, DType::boolean), ones({1})), ({1}), {0});
 }
 
-// --- A tensor and a number ------------------------------------------------------------------------
+// --- A tensor and a number
+// ------------------------------------------------------------------------
 
 TEST_P(ElementwiseTest, ScalarsInEveryDtype) {
   for (DType dtype : kAllDTypes) {
@@ -345,7 +356,8 @@ TEST_P(ElementwiseTest, Clamp) {
   EXPECT_WEFT_ERROR(raw::clamp(ones({1}), 2, 1), InvalidArgument, "[clamp] low 2 is above high 1");
 }
 
-// --- Comparison, where ----------------------------------------------------------------------------
+// --- Comparison, where
+// ----------------------------------------------------------------------------
 
 TEST_P(ElementwiseTest, CompareEveryDtype) {
   for (DType dtype : kAllDTypes) {
@@ -356,14 +368,14 @@ TEST_P(ElementwiseTest, CompareEveryDtype) {
         for (const Tensor& b : layouts(base_b)) {
           const std::vector<double> as = values_of(a), bs = values_of(b);
           std::vector<double> want;
-#define X(value, fn, expression)                                                     \
-  want.clear();                                                                      \
-  for_each_index(shape, [&](const Dims& at) {                                        \
-    const double a = as[position(shapes.a, at)], b = bs[position(shapes.b, at)];     \
-    want.push_back(expression);                                                      \
-  });                                                                                \
-  EXPECT_EQ(raw::fn(a, b).dtype(), DType::boolean);                                  \
-  EXPECT_EQ(raw::fn(a, b).shape(), shape);                                           \
+#define X(value, fn, expression)                                                 \
+  want.clear();                                                                  \
+  for_each_index(shape, [&](const Dims& at) {                                    \
+    const double a = as[position(shapes.a, at)], b = bs[position(shapes.b, at)]; \
+    want.push_back(expression);                                                  \
+  });                                                                            \
+  EXPECT_EQ(raw::fn(a, b).dtype(), DType::boolean);                              \
+  EXPECT_EQ(raw::fn(a, b).shape(), shape);                                       \
   EXPECT_EQ(values_of(raw::fn(a, b)), want) << #fn << " " << to_string(dtype);
           WEFT_COMPARE_OPS(X)
 #undef X

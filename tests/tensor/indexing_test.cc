@@ -42,7 +42,8 @@ TEST_P(IndexingTest, IndexSelectErrors) {
   EXPECT_WEFT_ERROR(raw::index_select(x, 1, index({0, 3}, {2})), InvalidArgument, "[index_select]");
   EXPECT_WEFT_ERROR(raw::index_select(x, 1, index({0, 3}, {2})), InvalidArgument, "3");
   EXPECT_WEFT_ERROR(raw::index_select(x, 1, index({-1}, {1})), InvalidArgument, "-1");
-  EXPECT_WEFT_ERROR(raw::index_select(x, 2, index({0}, {1})), Shape, "[index_select] dimension: got 2");
+  EXPECT_WEFT_ERROR(raw::index_select(x, 2, index({0}, {1})), Shape,
+                    "[index_select] dimension: got 2");
   EXPECT_WEFT_ERROR(raw::index_select(x, 0, ones({1})), Dtype,
                     "[index_select] index: got f32, expected i64; convert it with to(dtype)");
   EXPECT_WEFT_ERROR(raw::index_select(x, 0, index({0, 0}, {1, 2})), Shape,
@@ -57,10 +58,12 @@ TEST_P(IndexingTest, IndexAdd) {
     }
   }
   const Tensor y = make({1, 2}, {2});
-  EXPECT_WEFT_ERROR(raw::index_add_(y, 0, index({2}, {1}), ones({1})), InvalidArgument, "[index_add_]");
+  EXPECT_WEFT_ERROR(raw::index_add_(y, 0, index({2}, {1}), ones({1})), InvalidArgument,
+                    "[index_add_]");
   EXPECT_WEFT_ERROR(raw::index_add_(y, 0, index({0}, {1}), ones({2})), Shape,
                     "[index_add_] x: got [2], expected [1] for 1 indices into dimension 0 of [2]");
-  EXPECT_WEFT_ERROR(raw::index_add_(y, 0, index({0}, {1}), ones({1}, DType::f64)), Dtype, "[index_add_]");
+  EXPECT_WEFT_ERROR(raw::index_add_(y, 0, index({0}, {1}), ones({1}, DType::f64)), Dtype,
+                    "[index_add_]");
   EXPECT_TENSOR(y, ({2}), {1, 2});
   raw::index_add_(y, 0, index({1, 0}, {2}), y);
   EXPECT_TENSOR(y, ({2}), {3, 3});
@@ -113,7 +116,8 @@ TEST_P(IndexingTest, OneHot) {
   EXPECT_WEFT_ERROR(raw::one_hot(index({-1}, {1})), InvalidArgument, "[one_hot]");
   EXPECT_WEFT_ERROR(raw::one_hot(index({}, {0})), InvalidArgument,
                     "[one_hot] cannot count the classes of an empty index [0]");
-  EXPECT_WEFT_ERROR(raw::one_hot(index({0}, {1}), -2), InvalidArgument, "[one_hot] classes: got -2");
+  EXPECT_WEFT_ERROR(raw::one_hot(index({0}, {1}), -2), InvalidArgument,
+                    "[one_hot] classes: got -2");
   EXPECT_WEFT_ERROR(raw::one_hot(ones({1}), 2), Dtype, "[one_hot] index: got f32");
 }
 

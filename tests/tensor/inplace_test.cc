@@ -148,8 +148,10 @@ TEST_P(InPlaceTest, ErrorsLeaveTheTensorAsItWas) {
                     "[add_] the result is f32, which cannot be written into a tensor of i32");
   EXPECT_WEFT_ERROR(raw::binary_(BinaryOp::div, whole, whole), Dtype, "[div_] the result is f32");
   EXPECT_WEFT_ERROR(raw::unary_(UnaryOp::exp, whole), Dtype, "[exp_] the result is f32");
-  EXPECT_WEFT_ERROR(raw::mul_(whole, 0.5), Dtype, "[mul_] a tensor of i32 cannot take the number 0.5");
-  EXPECT_WEFT_ERROR(raw::fill_(whole, 1e30), InvalidArgument, "[fill_] a tensor of i32 cannot hold");
+  EXPECT_WEFT_ERROR(raw::mul_(whole, 0.5), Dtype,
+                    "[mul_] a tensor of i32 cannot take the number 0.5");
+  EXPECT_WEFT_ERROR(raw::fill_(whole, 1e30), InvalidArgument,
+                    "[fill_] a tensor of i32 cannot hold");
   EXPECT_TENSOR(y, ({2}), {1, 2});
   EXPECT_TENSOR(whole, ({2}), {1, 2});
   EXPECT_EQ(y.storage()->version(), version);

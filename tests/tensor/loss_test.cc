@@ -50,7 +50,9 @@ TEST_P(LossTest, CrossEntropy) {
           for (int c = 0; c < 4; ++c) all -= log_probs[i * 4 + c];
           rows[i] = (1 - smoothing) * -log_probs[i * 4 + int(target[i])] + smoothing / 4 * all;
           total += rows[i];
-          weights[i] = reduction == Reduction::none ? row_grads[i] : reduction == Reduction::sum ? 2 : 0.5;
+          weights[i] = reduction == Reduction::none  ? row_grads[i]
+                       : reduction == Reduction::sum ? 2
+                                                     : 0.5;
         }
         std::vector<double> grads(20);
         for (int i = 0; i < 5; ++i) {
@@ -64,16 +66,17 @@ TEST_P(LossTest, CrossEntropy) {
             const auto result = raw::cross_entropy(logits, t, params);
             EXPECT_TRUE(near_values(result.log_probs, log_probs, testing::tolerance(dtype)));
             EXPECT_TENSOR(result.count, ({}), {4});
-            const Tensor grad = reduction == Reduction::none ? make(row_grads, {5}, dtype)
-                                                             : scalar(2, dtype);
+            const Tensor grad =
+                reduction == Reduction::none ? make(row_grads, {5}, dtype) : scalar(2, dtype);
             if (reduction == Reduction::none) {
               EXPECT_NEAR_TENSOR(result.loss, Shape{5}, rows);
             } else {
               const double want = reduction == Reduction::mean ? total / 4 : total;
               EXPECT_NEAR_TENSOR(result.loss, Shape{}, std::vector<double>{want});
             }
-            EXPECT_NEAR_TENSOR(raw::cross_entropy_backward(grad, result.log_probs, t, result.count, params),
-                               (Shape{5, 4}), grads);
+            EXPECT_NEAR_TENSOR(
+                raw::cross_entropy_backward(grad, result.log_probs, t, result.count, params),
+                (Shape{5, 4}), grads);
           }
         }
       }
@@ -90,7 +93,8 @@ TEST_P(LossTest, CrossEntropyOfNothing) {
   EXPECT_TENSOR(raw::cross_entropy(zeros({0, 3}), classes({}), sum).loss, ({}), {0});
   EXPECT_TENSOR(raw::cross_entropy(zeros({0, 3}), classes({}), none).loss, ({0}), {});
   const auto empty = raw::cross_entropy(zeros({0, 3}), classes({}), sum);
-  EXPECT_EQ(raw::cross_entropy_backward(scalar(1), empty.log_probs, classes({}), empty.count, sum).shape(),
+  EXPECT_EQ(raw::cross_entropy_backward(scalar(1), empty.log_probs, classes({}), empty.count, sum)
+                .shape(),
             (Shape{0, 3}));
   const CrossEntropyParams other{.ignore_index = 1};
   EXPECT_TENSOR(raw::cross_entropy(ones({2, 3}), classes({1, 0}), other).count, ({}), {1});
@@ -108,7 +112,8 @@ TEST_P(LossTest, CrossEntropyErrors) {
                     "[cross_entropy] needs a floating dtype: logits is i64");
   EXPECT_WEFT_ERROR(raw::cross_entropy(logits, classes({0, 0}), {.label_smoothing = 1.5}),
                     InvalidArgument, "[cross_entropy] label_smoothing: got 1.5, expected 0 to 1");
-  EXPECT_WEFT_ERROR(raw::cross_entropy(ones({2, 0}), classes({0, 0}), {}), Shape, "have no classes");
+  EXPECT_WEFT_ERROR(raw::cross_entropy(ones({2, 0}), classes({0, 0}), {}), Shape,
+                    "have no classes");
   if (!on_cpu()) return;
   EXPECT_WEFT_ERROR(raw::cross_entropy(logits, classes({0, 3}), {}), InvalidArgument,
                     "[cross_entropy] target 3 at position 1 is not in [0, 3)");
@@ -134,14 +139,17 @@ TEST_P(LossTest, Mse) {
       for (double& v : sum_grads) v *= 3;
       for (const Tensor& x : layouts(a)) {
         for (const Tensor& t : layouts(b)) {
-          EXPECT_NEAR_TENSOR(raw::mse_loss(x, t, Reduction::mean), Shape{}, std::vector<double>{sum / n});
-          EXPECT_TRUE(near_values(raw::mse_loss(x, t, Reduction::sum), {sum}, testing::tolerance(dtype)));
+          EXPECT_NEAR_TENSOR(raw::mse_loss(x, t, Reduction::mean), Shape{},
+                             std::vector<double>{sum / n});
+          EXPECT_TRUE(
+              near_values(raw::mse_loss(x, t, Reduction::sum), {sum}, testing::tolerance(dtype)));
           EXPECT_NEAR_TENSOR(raw::mse_loss(x, t, Reduction::none), shape, rows);
           const Tensor three = scalar(3, dtype);
-          EXPECT_NEAR_TENSOR(raw::mse_loss_backward(three, x, t, Reduction::mean), shape, mean_grads);
+          EXPECT_NEAR_TENSOR(raw::mse_loss_backward(three, x, t, Reduction::mean), shape,
+                             mean_grads);
           EXPECT_NEAR_TENSOR(raw::mse_loss_backward(three, x, t, Reduction::sum), shape, sum_grads);
-          EXPECT_NEAR_TENSOR(
-              raw::mse_loss_backward(full(shape, 3, dtype), x, t, Reduction::none), shape, sum_grads);
+          EXPECT_NEAR_TENSOR(raw::mse_loss_backward(full(shape, 3, dtype), x, t, Reduction::none),
+                             shape, sum_grads);
         }
       }
     }

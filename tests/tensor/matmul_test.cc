@@ -18,7 +18,8 @@ using testing::values_of;
 class MatmulTest : public testing::DeviceParam {};
 WEFT_FOR_EACH_DEVICE(MatmulTest);
 
-std::vector<double> product(const Tensor& a, const Tensor& b, const Tensor& bias, const Shape& shape) {
+std::vector<double> product(const Tensor& a, const Tensor& b, const Tensor& bias,
+                            const Shape& shape) {
   const std::vector<double> as = values_of(a), bs = values_of(b);
   const std::vector<double> row = bias.defined() ? values_of(bias) : std::vector<double>();
   std::vector<double> out;
@@ -65,14 +66,16 @@ TEST_P(MatmulTest, ShapesBatchesAndLayouts) {
     for (const Case& c : kCases) {
       for (const Tensor& a : layouts(some(c.a, dtype, -1, 1, 1))) {
         for (const Tensor& b : layouts(some(c.b, dtype, -1, 1, 2))) {
-          SCOPED_TRACE(std::string(to_string(dtype)) + " " + to_string(c.a) + " x " + to_string(c.b));
+          SCOPED_TRACE(std::string(to_string(dtype)) + " " + to_string(c.a) + " x " +
+                       to_string(c.b));
           const std::int64_t k = c.a.back();
           const Tensor y = raw::matmul(a, b);
           EXPECT_EQ(y.shape(), c.y);
           EXPECT_TRUE(y.is_contiguous());
           EXPECT_TRUE(near_values(y, product(a, b, {}, c.y), bound(dtype, k)));
           const Tensor bias = some({c.b.back()}, dtype, -1, 1, 3);
-          EXPECT_TRUE(near_values(raw::matmul(a, b, bias), product(a, b, bias, c.y), bound(dtype, k)));
+          EXPECT_TRUE(
+              near_values(raw::matmul(a, b, bias), product(a, b, bias, c.y), bound(dtype, k)));
         }
       }
     }
@@ -104,8 +107,10 @@ TEST_P(MatmulTest, TransposedSlicedAndExpandedOperands) {
 TEST_P(MatmulTest, Errors) {
   EXPECT_WEFT_ERROR(raw::matmul(ones({2, 3}), ones({4, 2})), Shape,
                     "[matmul] inner dimensions: a has 3, b has 4 (a [2,3], b [4,2])");
-  EXPECT_WEFT_ERROR(raw::matmul(ones({3}), ones({3, 2})), Shape, "[matmul] needs matrices, got a [3]");
-  EXPECT_WEFT_ERROR(raw::matmul(ones({2, 2, 3}), ones({3, 3, 2})), Shape, "[matmul] shapes [2] and [3] do not broadcast");
+  EXPECT_WEFT_ERROR(raw::matmul(ones({3}), ones({3, 2})), Shape,
+                    "[matmul] needs matrices, got a [3]");
+  EXPECT_WEFT_ERROR(raw::matmul(ones({2, 2, 3}), ones({3, 3, 2})), Shape,
+                    "[matmul] shapes [2] and [3] do not broadcast");
   EXPECT_WEFT_ERROR(raw::matmul(ones({2, 2}), ones({2, 2}, DType::f64)), Dtype,
                     "[matmul] dtype: a is f32, b is f64; convert one with to(dtype)");
   EXPECT_WEFT_ERROR(raw::matmul(ones({2, 2}, DType::i64), ones({2, 2}, DType::i64)), Dtype,
@@ -126,9 +131,11 @@ TEST_P(MatmulTest, Linear) {
         y[y.size() - 1] = out[out.size() - 1] = 4;
         const Tensor matrix = raw::reshape(x, rows);
         EXPECT_EQ(raw::linear(x, w, bias).shape(), out);
-        EXPECT_TRUE(near_values(raw::linear(x, w, bias), product(matrix, wt, bias, y), bound(dtype, 3)));
+        EXPECT_TRUE(
+            near_values(raw::linear(x, w, bias), product(matrix, wt, bias, y), bound(dtype, 3)));
         for (const Tensor& weight : layouts(w)) {
-          EXPECT_TRUE(near_values(raw::linear(x, weight), product(matrix, wt, {}, y), bound(dtype, 3)));
+          EXPECT_TRUE(
+              near_values(raw::linear(x, weight), product(matrix, wt, {}, y), bound(dtype, 3)));
         }
       }
     }
@@ -139,7 +146,8 @@ TEST_P(MatmulTest, Linear) {
                     "[linear] input features: got 3, weight expects 2 (x [2,3], w [4,2])");
   EXPECT_WEFT_ERROR(raw::linear(ones({2, 3}), ones({4, 3}), ones({3})), Shape,
                     "[linear] bias: got [3], expected [4]");
-  EXPECT_WEFT_ERROR(raw::linear(ones({2, 3}), ones({3})), Shape, "[linear] weight: got [3], expected [out,in]");
+  EXPECT_WEFT_ERROR(raw::linear(ones({2, 3}), ones({3})), Shape,
+                    "[linear] weight: got [3], expected [out,in]");
   EXPECT_WEFT_ERROR(raw::linear(scalar(1), ones({1, 1})), Shape, "[linear] input: got a scalar");
 }
 

@@ -108,9 +108,11 @@ TEST_P(RandomTest, Nothing) {
 }
 
 TEST_P(RandomTest, Errors) {
-  EXPECT_WEFT_ERROR(raw::uniform_(ones({2}, DType::i64)), Dtype, "[uniform_] needs a floating dtype");
+  EXPECT_WEFT_ERROR(raw::uniform_(ones({2}, DType::i64)), Dtype,
+                    "[uniform_] needs a floating dtype");
   EXPECT_WEFT_ERROR(raw::uniform_(ones({2}), 2, 1), InvalidArgument, "[uniform_] needs from <= to");
-  EXPECT_WEFT_ERROR(raw::normal_(ones({2}), 0, -1), InvalidArgument, "[normal_] needs std >= 0, got -1");
+  EXPECT_WEFT_ERROR(raw::normal_(ones({2}), 0, -1), InvalidArgument,
+                    "[normal_] needs std >= 0, got -1");
   EXPECT_WEFT_ERROR(raw::normal_(ones({2}), 0, std::nan("")), InvalidArgument, "[normal_]");
   EXPECT_WEFT_ERROR(raw::bernoulli_(ones({2}), 1.5), InvalidArgument,
                     "[bernoulli_] needs a probability in [0, 1], got 1.5");

@@ -72,8 +72,10 @@ TEST_P(ReduceTest, EveryOpDtypeLayoutAndSetOfDims) {
                          " over " + to_string(dims));
             Shape kept = shape, dropped;
             for (int i = 0; i < shape.size(); ++i) {
-              if (in(dims, i, shape.size())) kept[i] = 1;
-              else dropped.push_back(shape[i]);
+              if (in(dims, i, shape.size()))
+                kept[i] = 1;
+              else
+                dropped.push_back(shape[i]);
             }
             std::vector<double> want(numel(kept), c.start);
             const std::vector<double> xs = values_of(x);
@@ -82,7 +84,8 @@ TEST_P(ReduceTest, EveryOpDtypeLayoutAndSetOfDims) {
               y = c.step(y, xs[position(shape, at)]);
             });
             const double count = double(x.numel()) / double(want.size());
-            if (c.op == ReduceOp::mean) for (double& v : want) v /= count;
+            if (c.op == ReduceOp::mean)
+              for (double& v : want) v /= count;
             const Tensor y = raw::reduce(c.op, x, dims, false);
             // Sums of many terms: the terms' own size sets the bound, not the sum's.
             const double relative = testing::tolerance(y.dtype()) * std::sqrt(count) * 3;
@@ -124,7 +127,8 @@ TEST_P(ReduceTest, OfNothing) {
   EXPECT_TENSOR(raw::norm(zeros({0})), ({}), {0});
   EXPECT_TENSOR(raw::max(zeros({0, 2}), {1}), ({0}), {});
   EXPECT_WEFT_ERROR(raw::max(zeros({0})), Shape, "[max] no elements to choose from in [0]");
-  EXPECT_WEFT_ERROR(raw::min(zeros({2, 0}), {1}), Shape, "[min] no elements to choose from in [2,0]");
+  EXPECT_WEFT_ERROR(raw::min(zeros({2, 0}), {1}), Shape,
+                    "[min] no elements to choose from in [2,0]");
   EXPECT_WEFT_ERROR(raw::argmax(zeros({2, 0}), 1), Shape,
                     "[argmax] no elements to choose from: dimension 1 of [2,0] is empty");
   EXPECT_EQ(raw::argmax(zeros({0, 2}), 1).shape(), Shape{0});
@@ -132,7 +136,8 @@ TEST_P(ReduceTest, OfNothing) {
 
 TEST_P(ReduceTest, Errors) {
   EXPECT_WEFT_ERROR(raw::sum(ones({2, 3}), {2}), Shape, "[sum] dimension: got 2, expected -2 to 1");
-  EXPECT_WEFT_ERROR(raw::sum(ones({2, 3}), {1, -1}), Shape, "[sum] dimension 1 appears twice in [1,-1]");
+  EXPECT_WEFT_ERROR(raw::sum(ones({2, 3}), {1, -1}), Shape,
+                    "[sum] dimension 1 appears twice in [1,-1]");
   EXPECT_WEFT_ERROR(raw::mean(ones({2}, DType::i64)), Dtype,
                     "[mean] needs a floating dtype: x is i64; convert it with to(dtype)");
   EXPECT_WEFT_ERROR(raw::var(ones({2}, DType::i64)), Dtype, "[var] needs a floating dtype");
@@ -145,7 +150,8 @@ TEST_P(ReduceTest, Var) {
     for (const Tensor& x : layouts(make({1, 2, 3, 4, 2, 2}, {3, 2}, dtype))) {
       EXPECT_NEAR_TENSOR(raw::var(x), Shape{}, (std::vector<double>{16.0 / 15}));
       EXPECT_NEAR_TENSOR(raw::var(x, {0}, 0), Shape{2}, (std::vector<double>{2.0 / 3, 8.0 / 9}));
-      EXPECT_NEAR_TENSOR(raw::var(x, {1}, 1, true), (Shape{3, 1}), (std::vector<double>{0.5, 0.5, 0}));
+      EXPECT_NEAR_TENSOR(raw::var(x, {1}, 1, true), (Shape{3, 1}),
+                         (std::vector<double>{0.5, 0.5, 0}));
       EXPECT_EQ(raw::var(x).dtype(), dtype);
     }
   }
@@ -196,7 +202,8 @@ TEST_P(ReduceTest, SumTo) {
   EXPECT_TENSOR(raw::sum_to(zeros({0, 3}), {1, 3}), ({1, 3}), {0, 0, 0});
   const Tensor nhwc = raw::contiguous(some({2, 3, 4, 5}), MemoryFormat::nhwc);
   EXPECT_EQ(raw::sum_to(nhwc, {3, 1, 1}).shape(), (Shape{3, 1, 1}));
-  EXPECT_TRUE(near_values(raw::sum_to(nhwc, {3, 1, 1}), values_of(raw::sum(nhwc, {0, 2, 3})), 1e-5));
+  EXPECT_TRUE(
+      near_values(raw::sum_to(nhwc, {3, 1, 1}), values_of(raw::sum(nhwc, {0, 2, 3})), 1e-5));
   EXPECT_WEFT_ERROR(raw::sum_to(x, {2}), Shape, "[sum_to] [2,3] is no broadcast of [2]");
   EXPECT_WEFT_ERROR(raw::sum_to(x, {1, 2, 3}), Shape, "[sum_to]");
 }

@@ -1,4 +1,5 @@
-// What the tests of tensor/ share: values in and out, and the ways the same values can lie in memory.
+// What the tests of tensor/ share: values in and out, and the ways the same values can lie in
+// memory.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -31,7 +32,8 @@ inline std::vector<double> some_values(std::int64_t n, double low, double high,
 }
 
 /// From doubles, on the thread's device. Values that the dtype does not hold are rounded.
-inline Tensor make(const std::vector<double>& values, const Shape& shape, DType dtype = DType::f32) {
+inline Tensor make(const std::vector<double>& values, const Shape& shape,
+                   DType dtype = DType::f32) {
   const Device device = thread_state().device;
   const Tensor host = from_vector(values, shape, Device());
   return raw::to(raw::to(host, dtype), device);
@@ -127,19 +129,19 @@ inline ::testing::AssertionResult near_values(const Tensor& got, const std::vect
 }  // namespace weft::testing
 
 /// Shape and, exactly, values.
-#define EXPECT_TENSOR(tensor, expected_shape, ...)                             \
-  do {                                                                         \
-    const ::weft::Tensor checked = (tensor);                                   \
-    EXPECT_EQ(checked.shape(), (::weft::Shape expected_shape)) << #tensor;     \
-    EXPECT_EQ(::weft::testing::values_of(checked),                             \
-              (std::vector<double> __VA_ARGS__)) << #tensor;                   \
+#define EXPECT_TENSOR(tensor, expected_shape, ...)                                                \
+  do {                                                                                            \
+    const ::weft::Tensor checked = (tensor);                                                      \
+    EXPECT_EQ(checked.shape(), (::weft::Shape expected_shape)) << #tensor;                        \
+    EXPECT_EQ(::weft::testing::values_of(checked), (std::vector<double> __VA_ARGS__)) << #tensor; \
   } while (0)
 
 /// Values within the dtype's tolerance, in the given shape.
-#define EXPECT_NEAR_TENSOR(tensor, expected_shape, want)                       \
-  do {                                                                         \
-    const ::weft::Tensor checked = (tensor);                                   \
-    EXPECT_EQ(checked.shape(), ::weft::Shape(expected_shape)) << #tensor;      \
-    EXPECT_TRUE(::weft::testing::near_values(checked, want, ::weft::testing::tolerance(checked.dtype()))) \
-        << #tensor;                                                            \
+#define EXPECT_NEAR_TENSOR(tensor, expected_shape, want)                                          \
+  do {                                                                                            \
+    const ::weft::Tensor checked = (tensor);                                                      \
+    EXPECT_EQ(checked.shape(), ::weft::Shape(expected_shape)) << #tensor;                         \
+    EXPECT_TRUE(                                                                                  \
+        ::weft::testing::near_values(checked, want, ::weft::testing::tolerance(checked.dtype()))) \
+        << #tensor;                                                                               \
   } while (0)

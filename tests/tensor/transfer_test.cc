@@ -1,6 +1,6 @@
-// Copies between host and CUDA, against a pretended CUDA that writes down what is asked of it: which
-// bytes, on which stream, after which events. It has no kernels, so whatever needs one on the device
-// would fail here.
+// Copies between host and CUDA, against a pretended CUDA that writes down what is asked of it:
+// which bytes, on which stream, after which events. It has no kernels, so whatever needs one on the
+// device would fail here.
 #include <cstdlib>
 #include <cstring>
 
@@ -35,7 +35,9 @@ class RecordingRuntime final : public Runtime {
     log.push_back("copy " + std::to_string(bytes) + " bytes " + to_string(from) + " to " +
                   to_string(to) + " on " + name(stream));
   }
-  void fill_zero(void* dst, std::size_t bytes, const Stream&) override { std::memset(dst, 0, bytes); }
+  void fill_zero(void* dst, std::size_t bytes, const Stream&) override {
+    std::memset(dst, 0, bytes);
+  }
   Stream default_stream(int device) override { return {Device(DeviceType::cuda, device), nullptr}; }
   Stream new_stream(int device) override {
     return {Device(DeviceType::cuda, device), reinterpret_cast<void*>(++last_stream_)};
@@ -107,7 +109,8 @@ TEST_F(TransferTest, ToHostWaits) {
 TEST_F(TransferTest, OnTheThreadsStream) {
   const Stream stream = cuda_->new_stream(0);
   const Stream before = set_current_stream(stream);
-  const std::string name = "cuda:0/" + std::to_string(reinterpret_cast<std::uintptr_t>(stream.handle));
+  const std::string name =
+      "cuda:0/" + std::to_string(reinterpret_cast<std::uintptr_t>(stream.handle));
   const Tensor there = raw::to(some({2}), first_);
   raw::to(there, host_);
   set_current_stream(before);

@@ -24,12 +24,21 @@ WEFT_FOR_EACH_DEVICE(ViewTest);
 
 TEST_P(ViewTest, ViewsAliasTheStorage) {
   const Tensor x = counted({2, 3, 4});
-  const std::vector<Tensor> views = {
-      raw::reshape(x, {4, 6}),     raw::flatten(x),          raw::unflatten(x, 2, {2, 2}),
-      raw::transpose(x, 0, 2),     raw::permute(x, {1, 2, 0}), raw::slice(x, 1, 0, 3, 2),
-      raw::select(x, 0, 1),        raw::narrow(x, 2, 1, 2),  raw::squeeze(x),
-      raw::squeeze(x, 0),          raw::unsqueeze(x, 1),     raw::expand(x, {5, 2, 3, 4}),
-      raw::chunk(x, 2, 1)[1],      raw::split(x, 2, 2)[0],   raw::alias(x)};
+  const std::vector<Tensor> views = {raw::reshape(x, {4, 6}),
+                                     raw::flatten(x),
+                                     raw::unflatten(x, 2, {2, 2}),
+                                     raw::transpose(x, 0, 2),
+                                     raw::permute(x, {1, 2, 0}),
+                                     raw::slice(x, 1, 0, 3, 2),
+                                     raw::select(x, 0, 1),
+                                     raw::narrow(x, 2, 1, 2),
+                                     raw::squeeze(x),
+                                     raw::squeeze(x, 0),
+                                     raw::unsqueeze(x, 1),
+                                     raw::expand(x, {5, 2, 3, 4}),
+                                     raw::chunk(x, 2, 1)[1],
+                                     raw::split(x, 2, 2)[0],
+                                     raw::alias(x)};
   for (const Tensor& view : views) {
     EXPECT_VIEW_OF(view, x);
     EXPECT_FALSE(view.same(x));
@@ -60,11 +69,12 @@ TEST_P(ViewTest, ReshapeCopiesOnlyWhenStridesForceIt) {
   const Tensor turned = raw::transpose(x, 1, 2);  // [2,4,3], strides 12,1,4
   EXPECT_VIEW_OF(raw::reshape(turned, {2, 2, 2, 3}), x);
   EXPECT_VIEW_OF(raw::reshape(turned, {1, 2, 4, 1, 3}), x);
-  EXPECT_TENSOR(raw::reshape(turned, {2, 2, 2, 3}), ({2, 2, 2, 3}),
-                {0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11, 12, 16, 20, 13, 17, 21, 14, 18, 22, 15, 19, 23});
+  EXPECT_TENSOR(
+      raw::reshape(turned, {2, 2, 2, 3}), ({2, 2, 2, 3}),
+      {0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11, 12, 16, 20, 13, 17, 21, 14, 18, 22, 15, 19, 23});
   const Tensor copied = raw::reshape(turned, {2, 12});
   EXPECT_NE(copied.storage(), x.storage());
-  EXPECT_TENSOR(copied, ({2, 12}), {0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11,
+  EXPECT_TENSOR(copied, ({2, 12}), {0,  4,  8,  1,  5,  9,  2,  6,  10, 3,  7,  11,
                                     12, 16, 20, 13, 17, 21, 14, 18, 22, 15, 19, 23});
   const Tensor wide = raw::expand(ones({1, 4}), {3, 4});
   EXPECT_VIEW_OF(raw::reshape(wide, {3, 2, 2}), wide);
@@ -75,9 +85,10 @@ TEST_P(ViewTest, ReshapeCopiesOnlyWhenStridesForceIt) {
 
 TEST_P(ViewTest, ReshapeOfEveryLayoutKeepsRowMajorOrder) {
   const Tensor x = counted({4, 6, 2});
-  for (const Tensor& y : {x, reversed_layout(x), with_gaps(x), raw::permute(counted({2, 4, 6}), {1, 2, 0})}) {
-    for (const Shape& shape : {Shape{48}, Shape{2, 24}, Shape{4, 3, 2, 2}, Shape{4, 12}, Shape{24, 2},
-                               Shape{1, 4, 1, 6, 2, 1}, Shape{8, 3, 2}}) {
+  for (const Tensor& y :
+       {x, reversed_layout(x), with_gaps(x), raw::permute(counted({2, 4, 6}), {1, 2, 0})}) {
+    for (const Shape& shape : {Shape{48}, Shape{2, 24}, Shape{4, 3, 2, 2}, Shape{4, 12},
+                               Shape{24, 2}, Shape{1, 4, 1, 6, 2, 1}, Shape{8, 3, 2}}) {
       EXPECT_EQ(values_of(raw::reshape(y, shape)), values_of(y));
       EXPECT_EQ(raw::reshape(y, shape).shape(), shape);
     }
@@ -96,7 +107,8 @@ TEST_P(ViewTest, FlattenAndUnflatten) {
   EXPECT_EQ(raw::unflatten(x, -1, {2, -1}).shape(), (Shape{2, 3, 2, 2}));
   EXPECT_EQ(values_of(raw::unflatten(reversed_layout(x), 2, {2, 2})), values_of(x));
   EXPECT_EQ(raw::unflatten(zeros({0, 3}), 0, {0, 5}).shape(), (Shape{0, 5, 3}));
-  EXPECT_WEFT_ERROR(raw::unflatten(x, 2, {3, 2}), Shape, "[unflatten] got [3,2] (6 elements) for [4]");
+  EXPECT_WEFT_ERROR(raw::unflatten(x, 2, {3, 2}), Shape,
+                    "[unflatten] got [3,2] (6 elements) for [4]");
   EXPECT_WEFT_ERROR(raw::unflatten(x, 2, {}), Shape, "[unflatten] needs at least one size");
   const Tensor image = raw::contiguous(counted({2, 3, 2, 2}), MemoryFormat::nhwc);
   EXPECT_EQ(values_of(raw::flatten(image, 1)), values_of(counted({2, 12})));
@@ -124,7 +136,8 @@ TEST_P(ViewTest, SliceClampsItsBounds) {
   EXPECT_TENSOR(raw::slice(x, 0, 1, 5, 2), ({2}), {1, 3});
   EXPECT_TENSOR(raw::slice(x, 0, 0, 5, 100), ({1}), {0});
   EXPECT_TENSOR(raw::slice(x, 0, 3, 1), ({0}), {});
-  EXPECT_WEFT_ERROR(raw::slice(x, 0, 0, 5, 0), InvalidArgument, "[slice] needs a step above 0, got 0");
+  EXPECT_WEFT_ERROR(raw::slice(x, 0, 0, 5, 0), InvalidArgument,
+                    "[slice] needs a step above 0, got 0");
   EXPECT_WEFT_ERROR(raw::slice(x, 1, 0, 5), Shape, "[slice] dimension: got 1");
   EXPECT_WEFT_ERROR(raw::slice(scalar(1), 0, 0, 1), Shape, "a scalar has no dimensions");
 }
@@ -134,7 +147,8 @@ TEST_P(ViewTest, SelectAndNarrow) {
   EXPECT_TENSOR(raw::select(x, 0, 1), ({3}), {3, 4, 5});
   EXPECT_TENSOR(raw::select(x, -1, -1), ({2}), {2, 5});
   EXPECT_TENSOR(raw::select(raw::select(x, 0, 1), 0, 0), ({}), {3});
-  EXPECT_WEFT_ERROR(raw::select(x, 1, 3), Shape, "[select] index: got 3, dimension 1 of [2,3] has 3");
+  EXPECT_WEFT_ERROR(raw::select(x, 1, 3), Shape,
+                    "[select] index: got 3, dimension 1 of [2,3] has 3");
   EXPECT_WEFT_ERROR(raw::select(x, 1, -4), Shape, "[select] index: got -4");
   EXPECT_TENSOR(raw::narrow(x, 1, 1, 2), ({2, 2}), {1, 2, 4, 5});
   EXPECT_TENSOR(raw::narrow(x, 1, -1, 1), ({2, 1}), {2, 5});
@@ -166,7 +180,8 @@ TEST_P(ViewTest, Expand) {
   EXPECT_TENSOR(raw::expand(x, {2, -1, 2}), ({2, 2, 2}), {0, 0, 1, 1, 0, 0, 1, 1});
   EXPECT_EQ(raw::expand(scalar(1), {0, 2}).numel(), 0);
   EXPECT_EQ(raw::expand(x, {2, 0}).shape(), (Shape{2, 0}));
-  EXPECT_WEFT_ERROR(raw::expand(x, {3, 1}), Shape, "[expand] cannot expand [2,1] to [3,1] at dimension 0");
+  EXPECT_WEFT_ERROR(raw::expand(x, {3, 1}), Shape,
+                    "[expand] cannot expand [2,1] to [3,1] at dimension 0");
   EXPECT_WEFT_ERROR(raw::expand(x, {-1, 2, 1}), Shape, "[expand] cannot expand");
   EXPECT_WEFT_ERROR(raw::expand(x, {2}), Shape, "fewer dimensions");
 }

@@ -1,4 +1,5 @@
-// Runs a libFuzzer target over its seeds as a GoogleTest program: one test per file given as argument.
+// Runs a libFuzzer target over its seeds as a GoogleTest program: one test per file given as
+// argument.
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -19,7 +20,9 @@ class Replay : public testing::Test {
     std::ifstream file(path_, std::ios::binary);
     ASSERT_TRUE(file) << path_;
     const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
-    EXPECT_EQ(LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()), 0);
+    EXPECT_EQ(
+        LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()),
+        0);
   }
 
  private:

@@ -57,7 +57,7 @@ def weft_test_library(name, deps = [], **kwargs):
     """Static, because GoogleTest is: a second copy of it in a shared object would lose its tests."""
     weft_library(name, deps = deps + ["@gtest"], testonly = True, linkstatic = True, **kwargs)
 
-def weft_test(name, srcs, deps = [], copts = [], linkopts = [], size = "small", **kwargs):
+def weft_test(name, srcs, deps = [], copts = [], linkopts = [], size = "medium", **kwargs):
     """Dynamic: relinking dozens of test programs costs little then."""
     srcs, deps = _split_headers(name, srcs, deps, True)
     native.cc_test(

@@ -66,7 +66,8 @@ void at_backward_end(std::function<void()> callback);
 void set_grad_storage(const Tensor& leaf, const Tensor& memory);
 
 /// Forgets the gradient: .grad() becomes undefined, or, with owner-supplied storage, its content
-/// counts as zero and the next contribution overwrites it.
+/// counts as zero and the next contribution overwrites it. Nothing is written here; a .grad() asked
+/// for before that contribution fills the storage with zeros.
 void zero_grad(const Tensor& leaf);
 
 /// The leaves that require a gradient and that `outputs` depend on, each once: how unused

@@ -201,8 +201,8 @@ class Node : public RefCounted, public Pooled {
   std::int32_t edge_capacity_ = kInlineEdges;
   bool saves_ = false;
   bool freed_ = false;
-  Edge* edges_ = inline_edges_.data();
   std::array<Edge, kInlineEdges> inline_edges_;
+  Edge* edges_ = inline_edges_.data();
   std::shared_ptr<OutputHooks> hooks_;
   intrusive_ptr<Node> next_released_;  // links nodes whose turn to be deleted comes
 };

@@ -177,10 +177,10 @@ Tensor clamp(const Tensor& x, double low, double high) {
 Tensor relu(Tensor&& x) {
   const autograd::Meta* meta = autograd::meta_of(x);
   // What the tape still needs of x shares its storage: a saved tensor, or the base of a view.
-  const bool unused_elsewhere = x.defined() && x.impl()->use_count() == 1 &&
-                                x.storage()->use_count() == 1 && x.storage()->owned() &&
-                                is_floating(x.dtype()) && !(x.requires_grad() && x.is_leaf()) &&
-                                !(meta && (meta->leaf || meta->base));
+  const bool unused_elsewhere =
+      x.defined() && x.impl()->use_count() == 1 && x.storage()->use_count() == 1 &&
+      x.storage()->owned() && is_floating(x.dtype()) && x.is_dense() &&
+      !(x.requires_grad() && x.is_leaf()) && !(meta && (meta->leaf || meta->base));
   if (!unused_elsewhere) return relu(static_cast<const Tensor&>(x));
   raw::unary_(UnaryOp::relu, x);
   if (recording(x)) {

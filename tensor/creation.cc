@@ -17,14 +17,8 @@ Device device_of(const TensorOptions& options) {
   return options.device ? *options.device : thread_state().device;
 }
 
-void check_sizes(const char* op, const Shape& shape) {
-  for (std::int64_t n : shape) {
-    WEFT_CHECK(n >= 0, Shape, op, "negative size in shape ", shape);
-  }
-}
-
 Tensor allocate_for(const char* op, const Shape& shape, const TensorOptions& options) {
-  check_sizes(op, shape);
+  check_shape(op, shape);
   const MemoryFormat format = options.channels_last ? MemoryFormat::nhwc : MemoryFormat::nchw;
   return allocate(shape, format, options.dtype, device_of(options));
 }
@@ -99,7 +93,7 @@ Tensor eye(std::int64_t n, const TensorOptions& options) {
 
 template <class T>
 Tensor from_span(std::span<const T> values, const Shape& shape, const TensorOptions& where) {
-  check_sizes("from_span", shape);
+  check_shape("from_span", shape);
   WEFT_CHECK(static_cast<std::int64_t>(values.size()) == numel(shape), Shape, "from_span", "got ",
              values.size(), " values for shape ", shape, ", which holds ", numel(shape));
   const Tensor host = allocate(shape, dtype_of<T>, Device());
@@ -115,7 +109,7 @@ Tensor from_span(std::span<const T> values, const Shape& shape, const TensorOpti
 
 template <class T>
 Tensor borrow(std::span<T> memory, const Shape& shape, Device device) {
-  check_sizes("borrow", shape);
+  check_shape("borrow", shape);
   WEFT_CHECK(static_cast<std::int64_t>(memory.size()) == numel(shape), Shape, "borrow", "got ",
              memory.size(), " values for shape ", shape, ", which holds ", numel(shape));
   return make(Storage::borrow(device, memory.data(), memory.size_bytes()), 0, shape,
@@ -145,7 +139,7 @@ Tensor tensor(std::initializer_list<double> values, const TensorOptions& options
 
 Tensor as_strided(const intrusive_ptr<Storage>& storage, DType dtype, const Shape& shape,
                   const Strides& strides, std::int64_t offset) {
-  check_sizes("as_strided", shape);
+  check_shape("as_strided", shape);
   WEFT_CHECK(shape.size() == strides.size(), Shape, "as_strided", "shape ", shape, " and strides ",
              strides, " differ in length");
   // In 128 bits, so that no combination of a huge size and stride wraps around into the storage.

@@ -1,5 +1,6 @@
 #include "weft/tensor/internal.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 
@@ -12,16 +13,26 @@ Tensor make(intrusive_ptr<Storage> storage, std::int64_t offset, const Shape& sh
   return Tensor(make_intrusive<TensorImpl>(std::move(storage), offset, shape, strides, dtype));
 }
 
-Tensor allocate(const Shape& shape, const Strides& strides, DType dtype, Device device) {
+namespace {
+
+intrusive_ptr<Storage> storage_for(const Shape& shape, DType dtype, Device device) {
   std::size_t bytes = 0;
   if (__builtin_mul_overflow(weft::numel(shape), size_of(dtype), &bytes)) [[unlikely]] {
     bytes = std::numeric_limits<std::size_t>::max();  // for the allocator to refuse
   }
-  return make(Storage::allocate(device, bytes), 0, shape, strides, dtype);
+  return Storage::allocate(device, bytes);
+}
+
+}  // namespace
+
+Tensor allocate(const Shape& shape, const Strides& strides, DType dtype, Device device) {
+  return make(storage_for(shape, dtype, device), 0, shape, strides, dtype);
 }
 
 Tensor allocate(const Shape& shape, DType dtype, Device device) {
-  return allocate(shape, contiguous_strides(shape), dtype, device);
+  // The storage first: it refuses a shape too large for its strides.
+  auto storage = storage_for(shape, dtype, device);
+  return make(std::move(storage), 0, shape, contiguous_strides(shape), dtype);
 }
 
 Tensor allocate(const Shape& shape, MemoryFormat format, DType dtype, Device device) {
@@ -72,6 +83,7 @@ Strides result_strides(const Shape& shape, std::initializer_list<const Tensor*> 
   for (const Tensor* x : operands) {
     if (x->shape() == shape && x->is_dense()) return x->strides();
   }
+  weft::numel(shape);  // throws for a shape too large for its strides
   return contiguous_strides(shape);
 }
 
@@ -132,6 +144,16 @@ void check_writable(const char* op, const Tensor& y) {
     WEFT_CHECK(y.strides()[i] != 0 || y.shape()[i] <= 1, InvalidArgument, op,
                "several elements of an expanded tensor share memory (", y.shape(), ", strides ",
                y.strides(), "); clone() it before writing");
+  }
+}
+
+void check_shape(const char* op, const Shape& shape) {
+  std::int64_t step = 1;
+  for (std::int64_t n : shape) {
+    WEFT_CHECK(n >= 0, Shape, op, "negative size in shape ", shape);
+    // Also of an empty tensor: the strides beside an empty dimension are products, too.
+    WEFT_CHECK(!__builtin_mul_overflow(step, std::max<std::int64_t>(n, 1), &step), Shape, op,
+               "the number of elements of ", shape, " does not fit in 64 bits");
   }
 }
 

@@ -82,6 +82,8 @@ void check_same_kind(const char* op, const char* name_a, const Tensor& a, const 
 void check_floating(const char* op, const char* name, const Tensor& x);
 /// Refuses an in-place write where several elements share memory.
 void check_writable(const char* op, const Tensor& y);
+/// Sizes that are not negative, and few enough that strides fit in 64 bits.
+void check_shape(const char* op, const Shape& shape);
 void check_defined(const char* op, const char* name, const Tensor& x);
 
 /// Between different memories, one of them CUDA's: x to y, alike in dtype and dense layout.

@@ -16,14 +16,12 @@ Shape infer_size(const char* op, const Shape& shape, std::int64_t count, const S
   int unknown = -1;
   Shape known = shape;
   for (int i = 0; i < shape.size(); ++i) {
-    if (shape[i] == -1) {
-      WEFT_CHECK(unknown < 0, Shape, op, "more than one -1 in ", shape);
-      unknown = i;
-      known[i] = 1;
-    } else {
-      WEFT_CHECK(shape[i] >= 0, Shape, op, "negative size in ", shape);
-    }
+    if (shape[i] != -1) continue;
+    WEFT_CHECK(unknown < 0, Shape, op, "more than one -1 in ", shape);
+    unknown = i;
+    known[i] = 1;
   }
+  check_shape(op, known);
   const std::int64_t rest = numel(known);
   if (unknown >= 0) {
     WEFT_CHECK(rest != 0, Shape, op, "-1 is ambiguous in ", shape, ": another size is 0");
@@ -228,6 +226,7 @@ Tensor expand(const Tensor& x, const Shape& shape) {
                x.shape(), " to ", shape, " at dimension ", i);
     strides[i] = i < added || own != target[i] ? 0 : x.strides()[i - added];
   }
+  check_shape("expand", target);
   return make_view(x, x.offset(), target, strides);
 }
 

@@ -16,8 +16,11 @@ constexpr Color kFaint{140, 140, 150};
 constexpr Color kGrid{232, 232, 236};
 constexpr Color kCurve{31, 90, 180};
 
+/// Into [0, 1]; NaN, which a diverged model paints, is 0.
+double unit(double value) { return value > 0 ? std::min(value, 1.0) : 0; }
+
 Color grey(double value) {
-  const auto level = static_cast<std::uint8_t>(std::lround(std::clamp(value, 0.0, 1.0) * 255));
+  const auto level = static_cast<std::uint8_t>(std::lround(unit(value) * 255));
   return {level, level, level};
 }
 
@@ -32,7 +35,7 @@ Color viridis(double value) {
                                             {92, 200, 99},
                                             {170, 220, 50},
                                             {253, 231, 37}}};
-  const double at = std::clamp(value, 0.0, 1.0) * (kStops.size() - 1);
+  const double at = unit(value) * (kStops.size() - 1);
   const auto i = std::min<std::size_t>(static_cast<std::size_t>(at), kStops.size() - 2);
   const double t = at - static_cast<double>(i);
   const auto mix = [t](int a, int b) {

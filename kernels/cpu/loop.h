@@ -65,6 +65,7 @@ class Loop {
   /// f(tile) for tiles that together cover the elements [begin, end) in loop order.
   template <class F>
   void walk(std::int64_t begin, std::int64_t end, F&& f) const {
+    if (begin >= end) return;
     Tile<N> tile;
     tile.step = stride_[0];
     if (ndim_ > 1) tile.row_step = stride_[1];

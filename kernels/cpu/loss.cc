@@ -1,6 +1,8 @@
 // Cross-entropy and mean squared error. Sums over the batch run in f64 over chunks whose number
 // depends on the shape alone.
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 
 #include "weft/kernels/cpu/element.h"
@@ -90,28 +92,37 @@ void cross_entropy_backward_as(const CrossEntropyParams& p, const View& grad_los
   const auto softmax_grad = simd().of(log_probs.dtype).loss.softmax_grad;
   const bool per_row = p.reduction == Reduction::none;
   const T* g = grad_loss.as<T>();
+  const T* log_prob = log_probs.as<T>();
+  T* grad = grad_logits.as<T>();
   const double smooth = p.label_smoothing / static_cast<double>(classes);
   const double scale =
       p.reduction == Reduction::mean ? 1 / static_cast<double>(load(*count.as<T>())) : 1;
   const std::int64_t grain =
       std::max<std::int64_t>(kCostlyGrain / std::max<std::int64_t>(classes, 1), 1);
   parallel_for(rows, grain, [&](std::int64_t begin, std::int64_t end) {
+    // softmax - the target distribution: (1 - e) at the target plus e / C everywhere. First for all
+    // classes alike, in one go where all rows share their factor.
+    const auto factor = [&](std::int64_t r) {
+      return scale * static_cast<double>(load(per_row ? g[r * grad_loss.strides[0]] : *g));
+    };
+    const std::int64_t block = per_row ? 1 : end - begin;
+    for (std::int64_t r = begin; r < end; r += block) {
+      softmax_grad(block * classes, log_prob + r * classes, factor(r), -factor(r) * smooth,
+                   grad + r * classes);
+    }
     for (std::int64_t r = begin; r < end; ++r) {
       const std::int64_t hit = target.as<std::int64_t>()[r * target.strides[0]];
-      const T* row = log_probs.as<T>() + r * classes;
-      T* grad = grad_logits.as<T>() + r * classes;
+      T* row = grad + r * classes;
       if (hit == p.ignore_index) {
-        for (std::int64_t c = 0; c < classes; ++c) grad[c] = store<T>(0.0);
+        std::fill_n(row, classes, store<T>(0.0));
         continue;
       }
-      // softmax - the target distribution: (1 - e) at the target plus e / C everywhere.
-      const double f =
-          scale * static_cast<double>(load(per_row ? g[r * grad_loss.strides[0]] : *g));
-      // The target's element gets its whole sum at once: bf16 would round twice otherwise.
-      softmax_grad(classes, row, f, -f * smooth, grad);
-      T at_target;
-      softmax_grad(1, row + hit, f, -f * (smooth + 1 - p.label_smoothing), &at_target);
-      grad[hit] = at_target;
+      // From the log-probability again: what stands there is rounded already, which would cost
+      // a confident bf16 prediction its small gradient.
+      using C = accumulate_t<T>;
+      const C softmax = std::exp(load(log_prob[r * classes + hit]));
+      row[hit] = store<T>(static_cast<C>(factor(r)) *
+                          (softmax - static_cast<C>(smooth + 1 - p.label_smoothing)));
     }
   });
 }

@@ -368,7 +368,7 @@ class PlainConv final : public ConvPlan {
 
   ConvProblem p_;
   std::int64_t cg_, kg_;  // channels of a group
-  GemmPlan gemm_;
+  GemmPlan<Acc> gemm_;
 };
 
 }  // namespace

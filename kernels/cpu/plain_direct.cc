@@ -35,8 +35,7 @@ struct Stretch {
 };
 
 template <class T>
-std::vector<Stretch> cut_columns(std::int64_t total) {
-  const HeavyLoops<T>& loops = heavy_loops<T>();
+std::vector<Stretch> cut_columns(const HeavyLoops<T>& loops, std::int64_t total) {
   int widest = 0;
   while (widest + 1 < kMostTiles && loops.tiles[widest + 1].run) ++widest;
   std::vector<Stretch> stretches;
@@ -76,7 +75,7 @@ class DirectConv final : public ConvPlan {
     padded_ = p_.padding[0] != 0 || p_.padding[1] != 0;
     lines_ = p_.kind != Kind::scatter && (padded_ || !big_last_);
     line_width_ = lines_ ? p_.w + 2 * p_.padding[1] : p_.w;
-    columns_ = cut_columns<T>(p_.kind == Kind::scatter ? window_ : p_.k);
+    columns_ = cut_columns<T>(loops_, p_.kind == Kind::scatter ? window_ : p_.k);
     depth_cols_ = columns_.back().first + columns_.back().cols;
     // Whole tiles of columns, or a copy of the row that has them.
     small_row_ = p_.kind == Kind::scatter ? !small_last_ : depth_cols_ != p_.k || !small_last_;
@@ -208,12 +207,12 @@ class DirectConv final : public ConvPlan {
   }
 
   // A row of `width` pixels to channels last, `step` apart; zero beyond the channels.
-  static void copy_row(const T* row, const Lay& lay, std::int64_t width, std::int64_t channels,
-                       T* to, std::int64_t step) {
+  void copy_row(const T* row, const Lay& lay, std::int64_t width, std::int64_t channels, T* to,
+                std::int64_t step) const {
     if (lay.c == 1) {
-      heavy_loops<T>().copy_rows(width, channels, to, step, row, lay.w);
+      loops_.copy_rows(width, channels, to, step, row, lay.w);
     } else if (lay.w == 1) {
-      heavy_loops<T>().transpose(channels, width, to, step, row, lay.c);
+      loops_.transpose(channels, width, to, step, row, lay.c);
     } else {
       for (std::int64_t c = 0; c < channels; ++c) {
         for (std::int64_t x = 0; x < width; ++x) to[x * step + c] = row[c * lay.c + x * lay.w];
@@ -229,7 +228,6 @@ class DirectConv final : public ConvPlan {
     const T* const from = ConvProblem::big(args).template as<const T>();
     T* const to = ConvProblem::small(args).template as<T>();
     const T* const bias = weights + window_ * depth_cols_;
-    const HeavyLoops<T>& loops = heavy_loops<T>();
     TileArgs<T> tile;
     tile.segments = std::int64_t(segments_.size());
     tile.steps = segment_steps_;
@@ -245,7 +243,7 @@ class DirectConv final : public ConvPlan {
         T* const out = small_row_ ? mine + small_at_ : final_row;
         const T* packed = weights;
         for (const Stretch& stretch : columns_) {
-          const Tile<T>& kernel = loops.tiles[stretch.tile];
+          const MicroTile<T>& kernel = loops_.tiles[stretch.tile];
           tile.b = packed;
           tile.b_segments = stretch.segments.data();
           tile.b_step = stretch.cols;
@@ -258,7 +256,7 @@ class DirectConv final : public ConvPlan {
           }
           packed += window_ * stretch.cols;
         }
-        if (small_row_) loops.copy_rows(p_.wo, p_.k, final_row, small.w, out, depth_cols_);
+        if (small_row_) loops_.copy_rows(p_.wo, p_.k, final_row, small.w, out, depth_cols_);
       }
     });
   }
@@ -268,7 +266,6 @@ class DirectConv final : public ConvPlan {
     const T* const from = ConvProblem::small(args).template as<const T>();
     T* const to = ConvProblem::big(args).template as<T>();
     const T* const bias = p_.bias ? args.bias.as<const T>() : nullptr;
-    const HeavyLoops<T>& loops = heavy_loops<T>();
     T* const products = mine + products_at_;
     TileArgs<T> tile;
     tile.steps = p_.k;
@@ -280,7 +277,7 @@ class DirectConv final : public ConvPlan {
       T* const image = to + n * big.n;
       // nhwc: the image is one run of pixels.
       if (bias)
-        loops.copy_rows(p_.h * p_.w, p_.c, image, p_.c, bias, 0);
+        loops_.copy_rows(p_.h * p_.w, p_.c, image, p_.c, bias, 0);
       else
         std::memset(image, 0, std::size_t(p_.h * p_.w * p_.c) * sizeof(T));
       for (std::int64_t oh = 0; oh < p_.ho; ++oh) {
@@ -291,7 +288,7 @@ class DirectConv final : public ConvPlan {
         }
         const T* packed = weights;
         for (const Stretch& stretch : columns_) {
-          const Tile<T>& kernel = loops.tiles[stretch.tile];
+          const MicroTile<T>& kernel = loops_.tiles[stretch.tile];
           tile.b = packed;
           tile.b_step = stretch.cols;
           for (std::int64_t x = 0; x < p_.wo; x += kernel.rows) {
@@ -309,7 +306,6 @@ class DirectConv final : public ConvPlan {
 
   // Product (r,s,c) of pixel x of row oh belongs to channel c of pixel (oh, x) * stride + (r, s).
   void add_products(const T* products, T* image, std::int64_t oh) const {
-    const HeavyLoops<T>& loops = heavy_loops<T>();
     for (std::int64_t r = 0; r < p_.r; ++r) {
       const std::int64_t h = oh * p_.stride[0] - p_.padding[0] + r * p_.dilation[0];
       if (h < 0 || h >= p_.h) continue;
@@ -320,9 +316,10 @@ class DirectConv final : public ConvPlan {
         const std::int64_t last =
             room <= 0 ? 0 : std::min(p_.wo, (room + p_.stride[1] - 1) / p_.stride[1]);
         if (first >= last) continue;
-        loops.add_rows(last - first, p_.c, image + (h * p_.w + first * p_.stride[1] + shift) * p_.c,
-                       p_.stride[1] * p_.c, products + first * depth_cols_ + (r * p_.s + s) * p_.c,
-                       depth_cols_);
+        loops_.add_rows(last - first, p_.c,
+                        image + (h * p_.w + first * p_.stride[1] + shift) * p_.c,
+                        p_.stride[1] * p_.c, products + first * depth_cols_ + (r * p_.s + s) * p_.c,
+                        depth_cols_);
       }
     }
   }
@@ -332,7 +329,6 @@ class DirectConv final : public ConvPlan {
     const Lay big(ConvProblem::big(args)), small(ConvProblem::small(args));
     const T* const windows = ConvProblem::big(args).template as<const T>();
     const T* const from = ConvProblem::small(args).template as<const T>();
-    const HeavyLoops<T>& loops = heavy_loops<T>();
     T* const sums = mine + sums_at_;
     T* const bias_sums = sums + window_ * depth_cols_;
     std::fill_n(sums, (window_ + 1) * depth_cols_, T(0));
@@ -363,7 +359,7 @@ class DirectConv final : public ConvPlan {
         block = copy;
       }
       for (const Stretch& stretch : columns_) {
-        const Tile<T>& kernel = loops.tiles[stretch.tile];
+        const MicroTile<T>& kernel = loops_.tiles[stretch.tile];
         tile.b = block + stretch.first;
         for (std::int64_t value = 0; value < window_; value += kernel.rows) {
           tile.rows = std::min<std::int64_t>(kernel.rows, window_ - value);
@@ -374,7 +370,7 @@ class DirectConv final : public ConvPlan {
       }
       if (!p_.bias || p_.transposed) return;
       for (std::int64_t i = 0; i < rows; ++i) {
-        loops.sum_rows(p_.wo, p_.k, block + i * row_step, tile.b_step, bias_sums);
+        loops_.sum_rows(p_.wo, p_.k, block + i * row_step, tile.b_step, bias_sums);
       }
     });
   }
@@ -400,6 +396,7 @@ class DirectConv final : public ConvPlan {
   }
 
   ConvProblem p_;
+  const HeavyLoops<T>& loops_ = heavy_loops<T>();
   static constexpr std::int64_t kBlockRows = 4;
 
   std::int64_t window_;  // values of a window: r * s * c

@@ -17,13 +17,15 @@ inline std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to -
 
 /// How a product of `batch` m x n outputs over k is cut up. Depends on the shapes and the number of
 /// lanes alone, so that the order of summation does, too.
+template <class Acc>
 struct GemmPlan {
+  const HeavyLoops<Acc>* loops = nullptr;
   std::int64_t batch = 1, m = 0, n = 0, k = 0;
   std::int64_t block_m = 0, block_n = 0, block_k = 0;
   std::int64_t blocks_m = 0, blocks_n = 0;
   std::int64_t splits = 1;  ///< parts of k, summed at the end: for small outputs and a long k
   int lanes = 1;            ///< shares of the work, each with its own packing buffers
-  int tile = 0;             ///< of heavy_loops<Acc>().tiles
+  int tile = 0;             ///< of loops->tiles
 
   std::int64_t blocks() const { return batch * blocks_m * blocks_n; }
   std::int64_t block_elements() const { return block_m * block_n; }
@@ -38,13 +40,14 @@ struct GemmPlan {
 
 /// Acc: the type of sums. lanes: the team to plan for.
 template <class Acc>
-GemmPlan plan_gemm(std::int64_t batch, std::int64_t m, std::int64_t n, std::int64_t k, int lanes) {
+GemmPlan<Acc> plan_gemm(std::int64_t batch, std::int64_t m, std::int64_t n, std::int64_t k,
+                        int lanes) {
   const HeavyLoops<Acc>& loops = heavy_loops<Acc>();
-  GemmPlan plan{batch, m, n, k};
+  GemmPlan<Acc> plan{&loops, batch, m, n, k};
   // The best tile, or a narrower one that still covers all columns.
   plan.tile = loops.best_tile;
   while (plan.tile > 0 && loops.tiles[plan.tile - 1].cols >= n) --plan.tile;
-  const Tile<Acc>& tile = loops.tiles[plan.tile];
+  const MicroTile<Acc>& tile = loops.tiles[plan.tile];
   // Both packed blocks stay within a second-level cache of 1 MiB. A longer block_k would read the
   // operands in longer runs, a shorter one would keep panels of b in the first-level cache.
   plan.block_k = std::clamp<std::int64_t>(k, 1, 1536 / sizeof(Acc));
@@ -98,8 +101,8 @@ struct Target {
 ///   Target<Acc> target(batch, m0, mc, n0, nc)
 ///   void store(batch, m0, mc, n0, nc, sums, ld): unless it was summed in place
 template <class Acc, class Source>
-void run_gemm(const GemmPlan& plan, Acc* workspace, const Source& source) {
-  const Tile<Acc>& tile = heavy_loops<Acc>().tiles[plan.tile];
+void run_gemm(const GemmPlan<Acc>& plan, Acc* workspace, const Source& source) {
+  const MicroTile<Acc>& tile = plan.loops->tiles[plan.tile];
   const std::int64_t tasks = plan.blocks() * plan.splits;
   Acc* const partial = workspace + plan.lanes * plan.lane_elements();
 
@@ -197,8 +200,8 @@ void run_gemm(const GemmPlan& plan, Acc* workspace, const Source& source) {
       const Block block = block_at(index);
       Acc* const sums = partial + index * plan.splits * plan.block_elements();
       for (std::int64_t split = 1; split < plan.splits; ++split) {
-        heavy_loops<Acc>().add_rows(block.mc, block.nc, sums, plan.block_n,
-                                    sums + split * plan.block_elements(), plan.block_n);
+        plan.loops->add_rows(block.mc, block.nc, sums, plan.block_n,
+                             sums + split * plan.block_elements(), plan.block_n);
       }
       source.store(block.batch, block.m0, block.mc, block.n0, block.nc, sums, plan.block_n);
     }

@@ -88,7 +88,7 @@ class PackedMatmul final : public MatmulPlan {
   };
 
   MatmulProblem problem_;
-  GemmPlan gemm_;
+  GemmPlan<Acc> gemm_;
 };
 
 }  // namespace

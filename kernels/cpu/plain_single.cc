@@ -136,7 +136,7 @@ class SingleChannelConv final : public ConvPlan {
   // c[rows][run_] = a x b for the tile arguments set so far.
   void multiply(TileArgs<T> tile, const T* a, std::int64_t a_row, std::int64_t rows, const T* b,
                 T* c) const {
-    const Tile<T>& kernel = loops_.tiles[tile_];
+    const MicroTile<T>& kernel = loops_.tiles[tile_];
     tile.a_rows = a_rows_;
     tile.ldc = run_;
     for (std::int64_t i = 0; i < rows; i += kernel.rows) {

@@ -31,7 +31,7 @@ inline constexpr std::int64_t kOneSegment[] = {0};
 
 /// rows x cols sums in registers.
 template <class T>
-struct Tile {
+struct MicroTile {
   int rows = 0;
   int cols = 0;
   void (*run)(const TileArgs<T>&) = nullptr;
@@ -44,7 +44,7 @@ inline constexpr int kMostTileElements = 512;
 template <class T>
 struct HeavyLoops {
   /// In ascending order of columns; unused ones at the end have run == nullptr.
-  Tile<T> tiles[kMostTiles];
+  MicroTile<T> tiles[kMostTiles];
   /// Which of them computes fastest per product: for large matrices.
   int best_tile;
   /// Elements of a vector.
@@ -82,7 +82,7 @@ namespace avx512 {
 extern const HeavySimd heavy_functions;
 }
 
-/// The table for this processor.
+/// The table of simd_level(). A plan keeps the one it was made with: tiles and lanes differ.
 const HeavySimd& heavy_simd();
 
 template <class T>

@@ -441,6 +441,8 @@ void CudaConvPlan::run_empty(const Stream& stream, const Conv2dArgs& args) const
 
 void CudaConvPlan::run(const Stream& stream, const Conv2dArgs& args, void* workspace) const {
   const DeviceGuard guard(device_);
+  WEFT_CHECK(problem_.bias || args.pass == ConvPass::backward_data || !args.bias, Internal,
+             "conv2d", "a bias is given that the plan was made without");
   if (problem_.bias && args.pass == ConvPass::backward_weights) {
     reduce(stream, ReduceOp::sum, args.y, channel_view(args.bias), workspace);
   }

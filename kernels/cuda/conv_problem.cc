@@ -33,7 +33,7 @@ ConvProblem::ConvProblem(const Conv2dArgs& args)
     : pass(library_pass(args)),
       dtype(args.w.dtype),
       transposed(args.params.transposed),
-      bias(static_cast<bool>(args.bias)),
+      bias(args.pass != ConvPass::backward_data && static_cast<bool>(args.bias)),
       params(args.params),
       big(big_of(args).shape),
       small(small_of(args).shape),

@@ -33,7 +33,7 @@ struct ConvProblem {
   ConvPass pass = ConvPass::forward;  // cuDNN's
   DType dtype = DType::f32;
   bool transposed = false;
-  bool bias = false;
+  bool bias = false;  // there is one to add, or its gradient to sum
   Conv2dParams params;
   Shape big, small, weights;
   Formats big_formats, small_formats;  // of those the pass reads

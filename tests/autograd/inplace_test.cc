@@ -239,6 +239,9 @@ TEST(ReluTest, NotWhenSomebodyElseHoldsIt) {
   const Tensor of_leaf = relu(std::move(leaf_itself));
   EXPECT_TENSOR(of_leaf, {2}, {0, 2});
 
+  const Tensor expanded = relu(make({2}, {1}).expand({3}));  // one element in three places
+  EXPECT_TENSOR(expanded, {3}, {2, 2, 2});
+
   std::vector<double> host{-1, 2};
   const Tensor of_host = relu(borrow(std::span(host), {2}));
   EXPECT_EQ(host, (std::vector<double>{-1, 2}));

@@ -30,7 +30,10 @@ class FakeRuntime final : public Runtime {
   int recorded = 0;
 
   /// Work enqueued on the stream with this handle so far, or from now on again, is (not) done.
-  void set_done(void* handle, bool done) { done_[handle] = done; }
+  void set_done(void* handle, bool done) {
+    std::lock_guard lock(mutex_);
+    done_[handle] = done;
+  }
 
   int device_count() override { return devices_; }
   void* allocate(int, std::size_t bytes) override {
@@ -47,6 +50,7 @@ class FakeRuntime final : public Runtime {
     std::free(p);
   }
   void* allocate_pinned(std::size_t bytes) override {
+    std::lock_guard lock(mutex_);
     ++pinned_allocations;
     return std::aligned_alloc(512, bytes);
   }
@@ -59,11 +63,13 @@ class FakeRuntime final : public Runtime {
   }
   Stream default_stream(int device) override { return {Device(type_, device), nullptr}; }
   Stream new_stream(int device) override {
+    std::lock_guard lock(mutex_);
     return {Device(type_, device), reinterpret_cast<void*>(++last_stream_)};
   }
-  void synchronize(const Stream& stream) override { done_[stream.handle] = true; }
+  void synchronize(const Stream& stream) override { set_done(stream.handle, true); }
   void synchronize_device(int) override {}
   std::unique_ptr<Event> new_event(int) override {
+    std::lock_guard lock(mutex_);
     ++events_made;
     return std::make_unique<FakeEvent>(*this);
   }
@@ -74,15 +80,17 @@ class FakeRuntime final : public Runtime {
     explicit FakeEvent(FakeRuntime& runtime) : runtime_(runtime) {}
     void record(const Stream& stream) override {
       WEFT_CHECK(!runtime_.broken, Cuda, "event", "the device is broken");
+      std::lock_guard lock(runtime_.mutex_);
       handle_ = stream.handle;
       ++runtime_.recorded;
     }
     void block(const Stream&) override {}
     bool done() const override {
+      std::lock_guard lock(runtime_.mutex_);
       const auto found = runtime_.done_.find(handle_);
       return found == runtime_.done_.end() || found->second;
     }
-    void synchronize() override { runtime_.done_[handle_] = true; }
+    void synchronize() override { runtime_.set_done(handle_, true); }
 
    private:
     FakeRuntime& runtime_;

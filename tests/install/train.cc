@@ -10,7 +10,7 @@ using namespace weft;
 
 std::vector<double> train(std::uint64_t seed, int steps) {
   manual_seed(seed);
-  nn::Sequential model(nn::Flatten(), nn::Linear(784, 128), nn::ReLU(), nn::Linear(128, 10));
+  nn::Sequential model{nn::Flatten(), nn::Linear(784, 128), nn::ReLU(), nn::Linear(128, 10)};
   optim::SGD sgd(model.parameters(), {.lr = 0.1});
   data::DataLoader loader(data::Mnist(), {.batch_size = 64, .shuffle = true, .workers = 1});
   std::vector<double> losses;

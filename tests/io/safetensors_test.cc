@@ -173,7 +173,6 @@ struct Malformed {
 
 std::string entry(const std::string& fields) { return "{\"w\":{" + fields + "}}"; }
 
-const char* const kOffsets = "\"data_offsets\":[0,8]";
 const std::string kGood = R"("dtype":"F32","shape":[2],"data_offsets":[0,8])";
 
 // A header of `bytes` bytes: `fill` again and again between `start` and `finish`.

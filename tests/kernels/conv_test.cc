@@ -39,8 +39,8 @@ struct Case {
 
 /// The definition: f(x index, w index, y index) for every product of the convolution, indices in
 /// row-major order. The three passes sum the same products into y, x or w.
-void for_each_product(const Case& c,
-                      const std::function<void(std::int64_t, std::int64_t, std::int64_t)>& f) {
+template <class F>
+void for_each_product(const Case& c, const F& f) {
   const Shape ys = c.y_shape();
   const Conv2dParams& p = c.params;
   const std::int64_t cg = c.c / p.groups, kg = c.k / p.groups;
@@ -210,6 +210,11 @@ class ConvTest : public testing::DeviceTest {
             if (pass == ConvPass::backward_data && xf == MemoryFormat::nhwc) continue;
             for (const bool bias : {false, true}) {
               if (bias && pass == ConvPass::backward_data) continue;
+              // Without bias in one layout only: nothing else of the kernel changes. bf16, whose
+              // kernels take long to generate, in two layouts.
+              const bool plain = xf == MemoryFormat::nchw && yf == MemoryFormat::nchw;
+              if (!bias && pass != ConvPass::backward_data && !plain) continue;
+              if (dtype == DType::bf16 && (bias ? xf != yf : plain)) continue;
               SCOPED_TRACE(std::string(c.what) + " " + to_string(dtype) + " pass " +
                            std::to_string(int(pass)) + (xf == MemoryFormat::nhwc ? " x nhwc" : "") +
                            (yf == MemoryFormat::nhwc ? " y nhwc" : "") + (bias ? " bias" : ""));

@@ -9,6 +9,7 @@
 #include "weft/core/parallel.h"
 #include "weft/core/thread_state.h"
 #include "weft/kernels/cpu/heavy.h"
+#include "weft/kernels/cpu/simd.h"
 #include "weft/tests/kernels/device_buffers.h"
 
 namespace weft::testing {
@@ -20,20 +21,31 @@ inline std::vector<cpu::Candidate<cpu::ConvPlan>> candidates_of(const Conv2dArgs
   return cpu::conv_candidates(args);
 }
 
-/// On the CPU: every candidate that can be built, for teams of 1 and 2, then what plan() takes by
-/// the fixed rule. Elsewhere: plan(), fixed and timed.
+/// On the CPU: every candidate that can be built, for teams of 1 and 2, weft's own ones at each
+/// vector width, then what plan() takes by the fixed rule. Elsewhere: plan(), fixed and timed.
 template <class P, class Args>
 void for_each_plan(Device device, const P& (*plan)(const Args&), const Args& args,
                    const std::function<void(const P&)>& run) {
-  for (const int team : {1, 2}) {
-    if (!device.is_cpu()) break;
+  const auto run_candidates = [&](int team, bool own_only) {
     const Scoped threads(&ThreadState::num_threads, team);
     for (const auto& candidate : candidates_of(args)) {
+      if (own_only && candidate.name.starts_with("dnnl")) continue;
       const auto made = candidate.make();
       if (!made) continue;
       SCOPED_TRACE("candidate " + candidate.name + ", team of " + std::to_string(team));
       run(*made);
     }
+  };
+  if (device.is_cpu()) {
+    run_candidates(1, false);
+    run_candidates(2, false);
+    for (const auto level : {cpu::SimdLevel::baseline, cpu::SimdLevel::avx2}) {
+      if (level >= cpu::best_simd_level()) break;
+      cpu::set_simd_level(level);
+      SCOPED_TRACE("SIMD level " + std::to_string(int(level)));
+      run_candidates(2, true);
+    }
+    cpu::set_simd_level(cpu::best_simd_level());
   }
   for (const bool deterministic : {true, false}) {
     // Timing every case of a suite would take minutes and show nothing: the candidates ran above.

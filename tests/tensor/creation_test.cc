@@ -101,6 +101,8 @@ TEST_P(CreationTest, BadShapes) {
   EXPECT_WEFT_ERROR(zeros({2, -1}), Shape, "[zeros] negative size in shape [2,-1]");
   EXPECT_WEFT_ERROR(empty({std::int64_t{1} << 40, std::int64_t{1} << 40}), Shape,
                     "does not fit in 64 bits");
+  EXPECT_WEFT_ERROR(empty({0, std::int64_t{1} << 40, std::int64_t{1} << 40}), Shape,
+                    "does not fit in 64 bits");
   EXPECT_WEFT_ERROR(empty({std::int64_t{1} << 61, 3}, DType::f64), OutOfMemory, "");
   TensorOptions options;
   options.channels_last = true;

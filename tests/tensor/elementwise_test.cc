@@ -299,6 +299,9 @@ TEST_P(ElementwiseTest, NaNWinsInExtremes) {
 TEST_P(ElementwiseTest, BinaryErrors) {
   EXPECT_WEFT_ERROR(raw::add(ones({2, 3}), ones({4})), Shape,
                     "[add] shapes [2,3] and [4] do not broadcast");
+  const std::int64_t huge = std::int64_t{1} << 40;
+  const Tensor wide = raw::expand(ones({1, 1}), {1, huge});
+  EXPECT_WEFT_ERROR(raw::add(wide, raw::transpose(wide, 0, 1)), Shape, "does not fit in 64 bits");
   EXPECT_WEFT_ERROR(raw::sub(ones({1}, DType::boolean), ones({1}, DType::boolean)), Dtype,
                     "[sub] not defined for bool");
   EXPECT_WEFT_ERROR(raw::neg(ones({1}, DType::boolean)), Dtype, "[neg] not defined for bool");

@@ -60,7 +60,7 @@ TEST_P(ViewTest, Reshape) {
                     "[reshape] got [5,2] (10 elements) for [2,6] (12 elements)");
   EXPECT_WEFT_ERROR(raw::reshape(x, {5, -1}), Shape, "not a multiple of 5");
   EXPECT_WEFT_ERROR(raw::reshape(x, {-1, -1}), Shape, "more than one -1 in [-1,-1]");
-  EXPECT_WEFT_ERROR(raw::reshape(x, {-2, 6}), Shape, "negative size in [-2,6]");
+  EXPECT_WEFT_ERROR(raw::reshape(x, {-2, 6}), Shape, "negative size in shape [-2,6]");
   EXPECT_WEFT_ERROR(raw::reshape(zeros({0}), {-1, 0}), Shape, "-1 is ambiguous in [-1,0]");
 }
 
@@ -184,6 +184,9 @@ TEST_P(ViewTest, Expand) {
                     "[expand] cannot expand [2,1] to [3,1] at dimension 0");
   EXPECT_WEFT_ERROR(raw::expand(x, {-1, 2, 1}), Shape, "[expand] cannot expand");
   EXPECT_WEFT_ERROR(raw::expand(x, {2}), Shape, "fewer dimensions");
+  const std::int64_t huge = std::int64_t{1} << 40;
+  EXPECT_WEFT_ERROR(raw::expand(ones({1, 1}), {huge, huge}), Shape, "does not fit in 64 bits");
+  EXPECT_WEFT_ERROR(raw::reshape(ones({0}), {0, huge, huge}), Shape, "does not fit in 64 bits");
 }
 
 TEST_P(ViewTest, ChunkAsPyTorch) {

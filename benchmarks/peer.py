@@ -110,10 +110,11 @@ def peak_memory(work):
         p.export_chrome_trace(path)
         with open(path) as f:
             events = [e for e in json.load(f)["traceEvents"] if e.get("name") == "[memory]"]
-    # The profiler counts from its own start: add what was alive then (parameters, Adam state, data).
+    # The profiler counts from its own start: add what was alive then.
     live = sum(t.numel() * t.element_size() for t in step.model.parameters())
     live += sum(v.numel() * v.element_size() for s in step.optimizer.state.values() for v in s.values() if torch.is_tensor(v))
     live += sum(p.grad.numel() * p.grad.element_size() for p in step.model.parameters() if p.grad is not None)
+    live += sum(t.numel() * t.element_size() for batch in step.data for t in batch)
     total = peak = 0
     for e in sorted(events, key=lambda e: e["ts"]):
         total += e["args"]["Bytes"]

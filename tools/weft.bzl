@@ -15,6 +15,11 @@ load("//tools/cuda:defs.bzl", "cuda_objects")
 # Options are structs given by the names of their fields; those left out keep their defaults.
 _COPTS = ["-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers", "-fopenmp"]
 _LINKOPTS = ["-fopenmp"]
+# What every test program gets beside its own dependencies.
+_TEST_DEPS = select({
+    "//:sanitize": ["//tools/sanitize:leaks"],
+    "//conditions:default": [],
+})
 _PREFIX = {
     "include_prefix": "weft",
     "strip_include_prefix": "/",
@@ -63,7 +68,7 @@ def weft_test(name, srcs, deps = [], copts = [], linkopts = [], size = "medium",
     native.cc_test(
         name = name,
         srcs = srcs,
-        deps = deps + ["@gtest"],
+        deps = deps + ["@gtest"] + _TEST_DEPS,
         copts = _COPTS + copts,
         linkopts = _LINKOPTS + linkopts,
         linkstatic = False,

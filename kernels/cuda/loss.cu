@@ -72,7 +72,13 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-/// (1-e) nll + e/C sum_c(-log_probs) of one row; needs all lanes of its group.
+/// Whether `target` is a class. Nobody has looked: that would have stopped the queue.
+__device__ bool is_class(const RowArgs& args, std::int64_t target) {
+  return target >= 0 && target < args.classes;
+}
+
+/// (1-e) nll + e/C sum_c(-log_probs) of one row, NaN when the target is no class; needs all lanes
+/// of its group.
 template <class T>
 __device__ double row_loss(const RowArgs& args, const T* log_probs, std::int64_t row, bool counts,
                            std::int64_t target, double* shared, Place place) {
@@ -88,6 +94,7 @@ __device__ double row_loss(const RowArgs& args, const T* log_probs, std::int64_t
     smooth = fold_lanes<Sum>(smooth, shared, place, args.lanes, args.groups);
   }
   if (!counts) return 0;
+  if (!is_class(args, target)) return NAN;
   const double nll = -static_cast<double>(static_cast<C>(p[target]));
   return (1 - args.smoothing) * nll + args.smoothing / static_cast<double>(args.classes) * smooth;
 }
@@ -139,7 +146,7 @@ __global__ void __launch_bounds__(kBlock)
     const std::int64_t t = target[row * target_stride];
     C scale = 0;
     if (t != args.ignore_index) {
-      scale = static_cast<C>(grad_loss[row * grad_stride]);
+      scale = is_class(args, t) ? static_cast<C>(grad_loss[row * grad_stride]) : NAN;
       if (count) scale /= static_cast<C>(*count);
     }
     const std::int64_t at = row * args.classes;

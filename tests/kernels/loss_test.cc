@@ -136,6 +136,40 @@ TEST_P(Loss, CrossEntropyIgnoresWhatIsToldTo) {
   expect_equal(grad.values(), {0, 0, 0, 0, 0, 0});
 }
 
+// The CPU is asked only after the targets were looked at; on CUDA that would stop the queue.
+// Nothing is read at such a position, however far off.
+TEST_P(Loss, CrossEntropyOfATargetThatIsNoClassIsNaNOnCuda) {
+  if (device().is_cpu()) GTEST_SKIP() << "the caller checks";
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const Shape scalar;
+  for (const DType dtype : kFloating) {
+    for (const double smoothing : {0.0, 0.1}) {
+      for (const double bad : {-1.0, 3.0, 0x1p60}) {
+        const Buffer logits(device(), dtype, {2, 3}, std::vector<double>{1, 1, 1, 2, 2, 2});
+        const Buffer labels(device(), DType::i64, {2}, std::vector<double>{1, bad});
+        Buffer log_probs(device(), dtype, {2, 3}), losses(device(), dtype, {2});
+        Buffer loss(device(), dtype, scalar), count(device(), dtype, scalar);
+        const Buffer ones(device(), dtype, {2}, std::vector<double>{1, 1});
+        Buffer grad(device(), dtype, {2, 3});
+        CrossEntropyParams p{.label_smoothing = smoothing, .reduction = Reduction::none};
+        kernels().loss.cross_entropy(stream, p, logits.view(), labels.view(), log_probs.view(),
+                                     losses.view(), count.view());
+        EXPECT_NEAR(losses.values()[0], std::log(3), 0.01);
+        EXPECT_TRUE(std::isnan(losses.values()[1]));
+        kernels().loss.cross_entropy_backward(stream, p, ones.view(), log_probs.view(),
+                                              labels.view(), count.view(), grad.view());
+        const std::vector<double> g = grad.values();
+        EXPECT_TRUE(std::isfinite(g[0]) && std::isfinite(g[1]) && std::isfinite(g[2]));
+        EXPECT_TRUE(std::isnan(g[3]) && std::isnan(g[4]) && std::isnan(g[5]));
+        p.reduction = Reduction::mean;
+        kernels().loss.cross_entropy(stream, p, logits.view(), labels.view(), log_probs.view(),
+                                     loss.view(), count.view());
+        expect_equal(loss.values(), {nan});
+      }
+    }
+  }
+}
+
 TEST_P(Loss, CrossEntropyOfHugeLogitsStaysFinite) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     const Buffer logits(device(), dtype, {2, 2}, std::vector<double>{1e30, -1e30, 3, 3});

@@ -126,17 +126,24 @@ cudnnHandle_t cudnn_handle(const Stream& stream) {
 
 cublasLtHandle_t cublas_handle(int device) { return thread_handle<CublasLt>(device); }
 
-void* scratch(const Stream& stream) {
+Scratch::Scratch(const Stream& stream) {
+  struct Memory {
+    std::mutex mutex;  // held by the Scratch that uses data
+    void* data = nullptr;
+  };
   static std::mutex mutex;
-  static auto* const of_stream = new std::map<std::pair<int, void*>, void*>;
-  const std::lock_guard lock(mutex);
-  void*& p = (*of_stream)[{stream.device.index, stream.handle}];
-  if (!p) {
-    p = cuda_runtime().allocate(stream.device.index, kScratchBytes);
-    WEFT_CHECK(p, OutOfMemory, "scratch", "no ", kScratchBytes, " bytes left on ",
+  static auto* const of_stream = new std::map<std::pair<int, void*>, Memory>;
+  Memory& memory = [&]() -> Memory& {
+    const std::lock_guard lock(mutex);
+    return (*of_stream)[{stream.device.index, stream.handle}];
+  }();
+  lock_ = std::unique_lock(memory.mutex);
+  if (!memory.data) {
+    memory.data = cuda_runtime().allocate(stream.device.index, kScratchBytes);
+    WEFT_CHECK(memory.data, OutOfMemory, "scratch", "no ", kScratchBytes, " bytes left on ",
                to_string(stream.device));
   }
-  return p;
+  data_ = memory.data;
 }
 
 }  // namespace weft::cuda

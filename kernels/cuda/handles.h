@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <mutex>
 
 #include "weft/kernels/cuda/check.h"
 
@@ -18,8 +19,18 @@ cublasLtHandle_t cublas_handle(int device);
 
 /// Device memory of one stream, for results between two kernels of one operation. Made at first use
 /// (not while capturing, which forbids it) and kept for the life of the process, like the stream;
-/// two streams never share it, and within one the work is ordered.
+/// two streams never share it, and within one the work is ordered. One thread at a time holds it,
+/// until all that reads it is queued: threads share streams (the default one is everybody's), and
+/// another thread's kernel in between would leave its own result.
 inline constexpr std::size_t kScratchBytes = 16 << 10;
-void* scratch(const Stream& stream);
+class Scratch {
+ public:
+  explicit Scratch(const Stream& stream);
+  void* data() const { return data_; }
+
+ private:
+  std::unique_lock<std::mutex> lock_;
+  void* data_;
+};
 
 }  // namespace weft::cuda

@@ -193,17 +193,20 @@ __global__ void __launch_bounds__(kBlock)
 void check_bounds(const Stream& stream, const char* op, const View& index, std::int64_t bound) {
   const std::int64_t n = index.numel();
   if (n == 0) return;
-  auto* const result = static_cast<BadIndex*>(scratch(stream));
   // Unsorted, unlike index_space: the position in the message counts in row order.
   IndexSpace<1> space;
   for (int d = index.shape.size() - 1; d >= 0; --d) {
     space.add_outer(index.shape[d], {index.strides[d]});
   }
-  launch("check_bounds", stream, check_bounds_kernel, 1, kBoundsBlock, index.as<std::int64_t>(),
-         Offsets<1>(space), n, bound, result);
   BadIndex bad;
   const DeviceGuard guard(stream.device.index);
-  WEFT_CUDA(cudaMemcpyAsync(&bad, result, sizeof bad, cudaMemcpyDeviceToHost, handle(stream)));
+  {
+    const Scratch scratch(stream);
+    auto* const result = static_cast<BadIndex*>(scratch.data());
+    launch("check_bounds", stream, check_bounds_kernel, 1, kBoundsBlock, index.as<std::int64_t>(),
+           Offsets<1>(space), n, bound, result);
+    WEFT_CUDA(cudaMemcpyAsync(&bad, result, sizeof bad, cudaMemcpyDeviceToHost, handle(stream)));
+  }
   WEFT_CUDA(cudaStreamSynchronize(handle(stream)));
   if (bad.at == n) return;
   Dims at = Dims::filled(index.shape.size(), 0);

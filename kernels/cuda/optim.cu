@@ -227,7 +227,8 @@ void scale_grads(const Stream& stream, DType dtype, const double* factor,
 
 void sum_of_squares(const Stream& stream, DType dtype, std::span<const OptimSlot> slots,
                     double* out) {
-  auto* const partial = static_cast<double*>(scratch(stream));
+  const Scratch scratch(stream);
+  auto* const partial = static_cast<double*>(scratch.data());
   bool add = false;  // the first table's blocks overwrite what an earlier call left
   for_floating("sum_of_squares", stream, dtype, [&]<class T>() {
     for_each_table(slots, [&](const SlotTable& table) {

@@ -1,4 +1,7 @@
 // Selecting and adding at positions, against loops over all coordinates.
+#include <atomic>
+#include <thread>
+
 #include "weft/tests/kernels/targets.h"
 
 namespace weft::testing {
@@ -215,6 +218,28 @@ TEST_P(Indexing, CheckBoundsNamesTheFirstBadIndex) {
   EXPECT_NE(text.find("[0, 6)"), std::string::npos) << text;
   const Buffer negative(device(), DType::i64, {1}, std::vector<double>{-1});
   EXPECT_NE(message(negative, 6).find("index -1 at position [0]"), std::string::npos);
+}
+
+// Threads share the default stream; each hears of its own bad index, or of none.
+TEST_P(Indexing, ThreadsOnOneStreamHearOfTheirOwnIndex) {
+  std::atomic<int> wrong = 0;
+  const auto work = [&](std::int64_t bound) {
+    std::vector<double> values(3000, 0);
+    values[2500] = 7;
+    const Buffer index(device(), DType::i64, {3000}, values);
+    for (int i = 0; i < 100; ++i) {
+      bool found = false;
+      try {
+        kernels().indexing.check_bounds(stream, "gather", index.view(), bound);
+      } catch (const Error&) {
+        found = true;
+      }
+      wrong += found != (bound <= 7);
+    }
+  };
+  std::thread good(work, 8), bad(work, 7), none(work, 9);
+  for (std::thread* t : {&good, &bad, &none}) t->join();
+  EXPECT_EQ(wrong, 0);
 }
 
 }  // namespace

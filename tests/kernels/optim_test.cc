@@ -1,5 +1,7 @@
 // Optimiser updates against torch/optim's formulas in f64, several steps long.
+#include <atomic>
 #include <memory>
+#include <thread>
 
 #include "weft/tests/kernels/targets.h"
 
@@ -193,6 +195,29 @@ TEST_P(Optim, SumOfSquaresInF64) {
   kernels().optim.sum_of_squares(stream, DType::f32, {}, const_cast<double*>(out.get()));
   synchronize();
   EXPECT_EQ(out.value(), 0);
+}
+
+// Threads share the default stream; each gets the sum of its own gradients.
+TEST_P(Optim, ThreadsOnOneStreamKeepTheirSumsApart) {
+  constexpr int kThreads = 4, kRounds = 100;
+  std::atomic<int> wrong = 0;
+  const auto work = [&](int id) {
+    const std::int64_t n = 5000 * (id + 1);
+    const Buffer grad(device(), DType::f32, {n},
+                      std::vector<double>(static_cast<std::size_t>(n), id + 1));
+    const OptimSlot slot{nullptr, grad.view().data, nullptr, nullptr, n};
+    const OnDevice<double> out(device(), -1);
+    const double want = static_cast<double>(n) * (id + 1) * (id + 1);  // exact
+    for (int i = 0; i < kRounds; ++i) {
+      kernels().optim.sum_of_squares(stream, DType::f32, {&slot, 1},
+                                     const_cast<double*>(out.get()));
+      wrong += out.value() != want;
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int id = 0; id < kThreads; ++id) threads.emplace_back(work, id);
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(wrong, 0);
 }
 
 TEST_P(Optim, ScaleGrads) {

@@ -81,7 +81,7 @@ struct Descriptors {
   Descriptors(const ConvProblem& p, MemoryFormat format) {
     const cudnnDataType_t type = library_type(p.dtype);
     set(big, p.big, format, type);
-    set(small, p.small, format, type);
+    set(small, p.library_small, format, type);
     WEFT_CUDNN(cudnnSetFilter4dDescriptor(weights.get(), type, library_format(format),
                                           int(p.weights[0]), int(p.weights[1]), int(p.weights[2]),
                                           int(p.weights[3])));
@@ -173,7 +173,8 @@ bool is_winograd(ConvPass pass, int algorithm) {
 }
 
 /// One way to run a pass: a memory format, an algorithm, and what has to be copied for them: images
-/// and weights that come in another format, and any of the three that is not aligned.
+/// and weights that come in another format, a small image that needs more rows or columns, and any
+/// of the three that is not aligned.
 ///
 ///   workspace: [big copy][small copy][weights copy][cuDNN's own]
 class Execution {
@@ -198,9 +199,13 @@ class Execution {
   /// Runs the pass, without bias. What it returns is cuDNN's answer.
   cudnnStatus_t run(const Stream& stream, const View& big, const View& small, const View& weights,
                     char* workspace) const {
-    const View own_big = place(big, big_bytes_, workspace);
-    const View own_small = place(small, small_bytes_, workspace + big_bytes_);
-    const View own_weights = place(weights, weights_bytes_, workspace + big_bytes_ + small_bytes_);
+    const View own_big = place(big, big.shape, big_bytes_, workspace);
+    const View own_small = place(small, library_small_, small_bytes_, workspace + big_bytes_);
+    const View own_weights =
+        place(weights, weights.shape, weights_bytes_, workspace + big_bytes_ + small_bytes_);
+    if (pads_small_ && pass_ != ConvPass::forward) {
+      fill(stream, 0, View{own_small.data, small.dtype, library_small_, own_small.strides});
+    }
     if (big_bytes_ && pass_ != ConvPass::backward_data) copy(stream, big, own_big);
     if (small_bytes_ && pass_ != ConvPass::forward) copy(stream, small, own_small);
     if (weights_bytes_ && pass_ != ConvPass::backward_weights) copy(stream, weights, own_weights);
@@ -224,6 +229,8 @@ class Execution {
   Execution(const ConvProblem& p, MemoryFormat format, const Algorithm& algorithm)
       : pass_(p.pass),
         f64_(p.dtype == DType::f64),
+        pads_small_(p.pads_small()),
+        library_small_(p.library_small),
         format_(format),
         algorithm_(algorithm.number),
         descriptors_(p, format) {
@@ -235,14 +242,15 @@ class Execution {
     const bool small_fits = !p.reads_small() || p.small_formats.has(format);
     const bool weights_fit = format == MemoryFormat::nchw || p.weights_in_any_format();
     if (!big_fits || !p.big_aligned) big_bytes_ = bytes(p.big);
-    if (!small_fits || !p.small_aligned) small_bytes_ = bytes(p.small);
+    if (!small_fits || !p.small_aligned || pads_small_) small_bytes_ = bytes(p.library_small);
     if (!weights_fit || !p.weights_aligned) weights_bytes_ = bytes(p.weights);
   }
 
-  /// Where cuDNN finds an operand: where it is, or at `to` in the execution's format.
-  View place(const View& given, std::size_t bytes, char* to) const {
+  /// Where cuDNN finds an operand: where it is, or at `to` in the execution's format, as the first
+  /// rows and columns of `whole`.
+  View place(const View& given, const Shape& whole, std::size_t bytes, char* to) const {
     if (bytes == 0) return given;
-    return View{to, given.dtype, given.shape, format_strides(given.shape, format_)};
+    return View{to, given.dtype, given.shape, format_strides(whole, format_)};
   }
 
   cudnnStatus_t query_workspace(cudnnHandle_t handle) {
@@ -293,7 +301,8 @@ class Execution {
   }
 
   ConvPass pass_;
-  bool f64_;
+  bool f64_, pads_small_;
+  Shape library_small_;
   MemoryFormat format_;
   int algorithm_;
   Descriptors descriptors_;

@@ -38,17 +38,20 @@ ConvProblem::ConvProblem(const Conv2dArgs& args)
       big(big_of(args).shape),
       small(small_of(args).shape),
       weights(args.w.shape),
+      library_small(small),
       big_aligned(is_aligned(big_of(args))),
       small_aligned(is_aligned(small_of(args))),
       weights_aligned(is_aligned(args.w)) {
   // The strides of what the pass writes are free, and must not tell plans apart.
   if (reads_big()) big_formats = formats_of(big_of(args));
   if (reads_small()) small_formats = formats_of(small_of(args));
+  if (!transposed || empty()) return;
+  for (int i = 0; i < 2; ++i) library_small[2 + i] += params.output_padding[i] / params.stride[i];
 }
 
 bool ConvProblem::fits_int() const {
   constexpr std::int64_t most = std::numeric_limits<int>::max();
-  if (numel(big) > most || numel(small) > most || numel(weights) > most) return false;
+  if (numel(big) > most || numel(library_small) > most || numel(weights) > most) return false;
   for (int i = 0; i < 2; ++i) {
     if (params.stride[i] > most || params.padding[i] > most || params.dilation[i] > most) {
       return false;

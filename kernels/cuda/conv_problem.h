@@ -36,6 +36,10 @@ struct ConvProblem {
   bool bias = false;  // there is one to add, or its gradient to sum
   Conv2dParams params;
   Shape big, small, weights;
+  /// The small image as cuDNN sees it: as large as the big one asks for. A transposed convolution
+  /// whose output padding is a stride or more (and less than the dilation) gives it as many rows
+  /// and columns of zeros behind its own.
+  Shape library_small;
   Formats big_formats, small_formats;  // of those the pass reads
   bool big_aligned = true, small_aligned = true, weights_aligned = true;
 
@@ -43,6 +47,7 @@ struct ConvProblem {
 
   bool reads_big() const { return pass != ConvPass::backward_data; }
   bool reads_small() const { return pass != ConvPass::forward; }
+  bool pads_small() const { return !(library_small == small); }
   /// True when an image or the weights have no elements.
   bool empty() const { return numel(big) == 0 || numel(small) == 0 || numel(weights) == 0; }
   /// cuDNN counts in int. True when all sizes and offsets fit.

@@ -598,6 +598,27 @@ TEST(ConvProblem, LimitsAndEmptiness) {
   EXPECT_FALSE(ConvProblem(args).fits_int());
 }
 
+// cuDNN knows no output padding: the big image's size implies the small one's. Where that is larger
+// than the one given, the library gets one with zeros behind it.
+TEST(ConvProblem, OutputPaddingOfAStrideOrMoreEnlargesTheSmallImage) {
+  Conv2dArgs args = conv_args(true, ConvPass::forward);  // x [2,8,4,4], y [2,4,6,6]
+  EXPECT_FALSE(ConvProblem(args).pads_small());
+  args.params.stride = {2, 3};
+  args.params.dilation = {2, 5};
+  args.params.output_padding = {1, 4};
+  args.y = view({2, 4, 12, 24}, {1152, 288, 24, 1});
+  for (const ConvPass pass :
+       {ConvPass::forward, ConvPass::backward_data, ConvPass::backward_weights}) {
+    args.pass = pass;
+    const ConvProblem problem(args);
+    EXPECT_TRUE(problem.pads_small());
+    EXPECT_EQ(problem.small, (Shape{2, 8, 4, 4}));
+    EXPECT_EQ(problem.library_small, (Shape{2, 8, 4, 5}));
+  }
+  args.params.transposed = false;  // where it has no meaning
+  EXPECT_FALSE(ConvProblem(args).pads_small());
+}
+
 // A slice may begin anywhere; what is not allocated yet will be aligned.
 TEST(ConvProblem, PlansForUnalignedViewsAreTheirOwn) {
   const Conv2dArgs base = conv_args(false, ConvPass::forward);

@@ -10,6 +10,7 @@
 #include "weft/core/thread_state.h"
 #include "weft/kernels/backend.h"
 #include "weft/kernels/cuda/conv2d.h"
+#include "weft/kernels/cuda/conv_problem.h"
 #include "weft/kernels/cuda/runtime.h"
 #include "weft/tests/core/expect_error.h"
 
@@ -119,6 +120,22 @@ TEST(Cudnn, AgreesOnShapes) {
         EXPECT_EQ(library_output_shape(args, format), y) << to_string(dtype) << " transposed";
       }
     }
+  }
+}
+
+// Output padding that the stride swallows, and more: what the problem expects of cuDNN.
+TEST(Cudnn, AgreesOnOutputPadding) {
+  for (const std::int64_t padding : {0, 1, 2, 3, 4}) {
+    Conv2dArgs args;
+    args.params = {.stride = {2, 1},
+                   .padding = {1, 2},
+                   .dilation = {5, 5},
+                   .output_padding = {padding, padding},
+                   .transposed = true};
+    args.x = View{nullptr, DType::f32, {2, 3, 4, 6}, {}};
+    args.w = View{nullptr, DType::f32, {3, 4, 3, 2}, {}};
+    args.y = View{nullptr, DType::f32, {2, 4, 15 + padding, 7 + padding}, {}};
+    EXPECT_EQ(library_output_shape(args, MemoryFormat::nchw), ConvProblem(args).library_small);
   }
 }
 

@@ -157,17 +157,25 @@ std::vector<Algorithm> ranked(ConvPass pass, cudnnHandle_t handle, const Descrip
   return {};
 }
 
-bool is_winograd(ConvPass pass, int algorithm) {
+/// Winograd's and Fourier's algorithms convolve transformed images: repeatable, too, but rounding
+/// errors then grow with the tile or the image, not with the terms of one sum.
+bool transforms(ConvPass pass, int algorithm) {
   switch (pass) {
     case ConvPass::forward:
       return algorithm == CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD ||
-             algorithm == CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD_NONFUSED;
+             algorithm == CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD_NONFUSED ||
+             algorithm == CUDNN_CONVOLUTION_FWD_ALGO_FFT ||
+             algorithm == CUDNN_CONVOLUTION_FWD_ALGO_FFT_TILING;
     case ConvPass::backward_data:
       return algorithm == CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD ||
-             algorithm == CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD_NONFUSED;
+             algorithm == CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD_NONFUSED ||
+             algorithm == CUDNN_CONVOLUTION_BWD_DATA_ALGO_FFT ||
+             algorithm == CUDNN_CONVOLUTION_BWD_DATA_ALGO_FFT_TILING;
     case ConvPass::backward_weights:
       return algorithm == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD ||
-             algorithm == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD_NONFUSED;
+             algorithm == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD_NONFUSED ||
+             algorithm == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_FFT ||
+             algorithm == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_FFT_TILING;
   }
   return false;
 }
@@ -323,7 +331,7 @@ std::vector<Execution> executions(const ConvProblem& p, int device, MemoryFormat
     // ALLOW_CONVERSION would compute f32 in f16.
     if (exact) a.math = CUDNN_FMA_MATH;
     if (a.math == CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION) continue;
-    if (deterministic && (!a.deterministic || is_winograd(p.pass, a.number))) continue;
+    if (deterministic && (!a.deterministic || transforms(p.pass, a.number))) continue;
     const auto same = [&](const Algorithm& b) { return a.number == b.number && a.math == b.math; };
     if (std::any_of(taken.begin(), taken.end(), same)) continue;
     taken.push_back(a);

@@ -126,6 +126,30 @@ TEST_P(Indexing, IndexAdd) {
   }
 }
 
+// With as many lines as this each one is a thread's on CUDA; with fewer, each element of y is.
+TEST_P(Indexing, AddAlongManyLines) {
+  const std::int64_t lines = 16500;
+  const std::vector<double> order{1, 0, 1, 1, 0};
+  const Buffer index(device(), DType::i64, {5}, order);
+  for (const DType dtype : {DType::f32, DType::bf16, DType::i32}) {
+    const std::vector<double> added = rounded(DType::i32, random_values(5 * lines, -9, 9));
+    std::vector<double> every, want(static_cast<std::size_t>(2 * lines), 1);
+    for (std::int64_t i = 0; i < 5 * lines; ++i) {
+      every.push_back(order[static_cast<std::size_t>(i / lines)]);
+      want[static_cast<std::size_t>(static_cast<std::int64_t>(every.back()) * lines + i % lines)] +=
+          added[static_cast<std::size_t>(i)];
+    }
+    const Buffer x(device(), dtype, {5, lines}, added);
+    Buffer y(device(), dtype, {2, lines}, std::vector<double>(want.size(), 1));
+    kernels().indexing.index_add(stream, x.view(), 0, index.view(), y.view());
+    expect_equal(y.values(), want);
+    const Buffer full(device(), DType::i64, {5, lines}, every);
+    Buffer z(device(), dtype, {2, lines}, std::vector<double>(want.size(), 1));
+    kernels().indexing.scatter_add(stream, x.view(), 0, full.view(), z.view());
+    expect_equal(z.values(), want);
+  }
+}
+
 TEST_P(Indexing, GatherAndScatterAdd) {
   for (const IndexCase& c : index_cases()) {
     if (numel(c.shape) == 0) continue;

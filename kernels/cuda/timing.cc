@@ -57,7 +57,10 @@ double time_ms(const Stream& stream, const std::function<bool()>& run) {
   double best = std::numeric_limits<double>::infinity();
   for (int i = 0; i <= kTimedRuns; ++i) {
     WEFT_CUDA(cudaEventRecord(begin.get(), handle(stream)));
-    if (!run()) return std::numeric_limits<double>::infinity();
+    if (!run()) {
+      cudaGetLastError();  // what made it fail is no later kernel's fault
+      return std::numeric_limits<double>::infinity();
+    }
     WEFT_CUDA(cudaEventRecord(end.get(), handle(stream)));
     WEFT_CUDA(cudaEventSynchronize(end.get()));
     float ms = 0;

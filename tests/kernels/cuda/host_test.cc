@@ -9,6 +9,7 @@
 
 #include "weft/core/thread_state.h"
 #include "weft/kernels/backend.h"
+#include "weft/kernels/cuda/check.h"
 #include "weft/kernels/cuda/conv2d.h"
 #include "weft/kernels/cuda/conv_problem.h"
 #include "weft/kernels/cuda/runtime.h"
@@ -53,6 +54,19 @@ TEST_F(WithoutGpu, AFailedCallIsATypedError) {
   }
   EXPECT_WEFT_ERROR(cuda_runtime().allocate(0, 64), Cuda, "failed: cudaError");
   EXPECT_WEFT_ERROR(cuda_runtime().new_event(0), Cuda, "failed: cudaError");
+}
+
+// The next launch would find it and blame an innocent kernel.
+TEST(CudaErrors, AFailedLibraryCallLeavesNoneBehind) {
+  if (device_count(DeviceType::cuda) == 0) GTEST_SKIP() << "without a GPU every call fails";
+  const auto fail = [](auto status) {
+    EXPECT_EQ(cudaSetDevice(-1), cudaErrorInvalidDevice);  // stands for a call inside the library
+    EXPECT_EQ(cudaPeekAtLastError(), cudaErrorInvalidDevice);
+    EXPECT_WEFT_ERROR(throw_status(status, "call()", __FILE__, __LINE__), Library, "call() failed");
+    EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+  };
+  fail(CUDNN_STATUS_EXECUTION_FAILED);
+  fail(CUBLAS_STATUS_EXECUTION_FAILED);
 }
 
 class Collected : public LogSink {

@@ -25,6 +25,7 @@ constexpr std::uint32_t kAligned = 16;
 
 struct Choice {
   bool valid = false;
+  bool epilogue = false;  // the bias is added by cuBLAS, not put into y beforehand
   cublasLtMatmulAlgo_t algorithm{};
   std::size_t workspace = 0;
 };
@@ -38,8 +39,9 @@ class CudaMatmulPlan final : public Plan {
  private:
   bool is_f64() const { return problem_.dtype == DType::f64; }
   void make_layout(const Matrix& matrix, cublasLtMatrixLayout_t layout) const;
-  cublasLtMatmulDescOpaque_t make_description(const void* bias) const;
+  cublasLtMatmulDescOpaque_t make_description(const void* bias, bool epilogue) const;
   std::vector<Choice> candidates(std::uint32_t alignment) const;
+  std::vector<Choice> ranked(std::uint32_t alignment, bool epilogue) const;
   Choice fastest(const std::vector<Choice>& choices) const;
   cublasStatus_t multiply(const Stream& stream, const Choice& choice, const void* a, const void* b,
                           void* y, const void* bias, bool add_to_y, void* workspace) const;
@@ -49,7 +51,6 @@ class CudaMatmulPlan final : public Plan {
   int device_;
   cudaDataType_t type_ = CUDA_R_32F;
   cublasComputeType_t compute_ = CUBLAS_COMPUTE_32F;
-  bool epilogue_ = false;  // the bias is added by cuBLAS, not put into y beforehand
   // Mutable because the C interface takes layouts by pointer to non-const; it only reads them.
   mutable cublasLtMatrixLayoutOpaque_t a_layout_{}, b_layout_{}, y_layout_{};
   Choice aligned_;    // for views aligned to kAligned
@@ -77,12 +78,7 @@ CudaMatmulPlan::CudaMatmulPlan(const MatmulArgs& args, int device, bool timed)
   make_layout(problem_.b, &b_layout_);
   make_layout(problem_.y, &y_layout_);
 
-  epilogue_ = problem_.dense_bias;
-  std::vector<Choice> choices = candidates(kAligned);
-  if (choices.empty() && epilogue_) {
-    epilogue_ = false;  // not every type and shape has a kernel that adds a bias
-    choices = candidates(kAligned);
-  }
+  const std::vector<Choice> choices = candidates(kAligned);
   WEFT_CHECK(!choices.empty(), Library, "matmul", "cuBLASLt has no algorithm for a ",
              to_string(args.a.shape), ", b ", to_string(args.b.shape), ", ",
              to_string(problem_.dtype), " on cuda:", device);
@@ -103,7 +99,7 @@ void CudaMatmulPlan::make_layout(const Matrix& matrix, cublasLtMatrixLayout_t la
 }
 
 // Made anew for each call, since it holds the address of the bias; it lives on the stack.
-cublasLtMatmulDescOpaque_t CudaMatmulPlan::make_description(const void* bias) const {
+cublasLtMatmulDescOpaque_t CudaMatmulPlan::make_description(const void* bias, bool epilogue) const {
   cublasLtMatmulDescOpaque_t made{};
   WEFT_CUBLAS(cublasLtMatmulDescInit(&made, compute_, is_f64() ? CUDA_R_64F : CUDA_R_32F));
   // cuBLAS's A is b, its B is a, see MatmulProblem.
@@ -113,20 +109,28 @@ cublasLtMatmulDescOpaque_t CudaMatmulPlan::make_description(const void* bias) co
       cublasLtMatmulDescSetAttribute(&made, CUBLASLT_MATMUL_DESC_TRANSA, &op_a, sizeof op_a));
   WEFT_CUBLAS(
       cublasLtMatmulDescSetAttribute(&made, CUBLASLT_MATMUL_DESC_TRANSB, &op_b, sizeof op_b));
-  if (epilogue_) {
-    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-    WEFT_CUBLAS(cublasLtMatmulDescSetAttribute(&made, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
-                                               sizeof epilogue));
+  if (epilogue) {
+    const cublasLtEpilogue_t adds_bias = CUBLASLT_EPILOGUE_BIAS;
+    WEFT_CUBLAS(cublasLtMatmulDescSetAttribute(&made, CUBLASLT_MATMUL_DESC_EPILOGUE, &adds_bias,
+                                               sizeof adds_bias));
     WEFT_CUBLAS(cublasLtMatmulDescSetAttribute(&made, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
                                                sizeof bias));
   }
   return made;
 }
 
+// Not every type, shape and alignment has a kernel that adds a bias.
 std::vector<Choice> CudaMatmulPlan::candidates(std::uint32_t alignment) const {
+  std::vector<Choice> choices;
+  if (problem_.dense_bias) choices = ranked(alignment, true);
+  if (choices.empty()) choices = ranked(alignment, false);
+  return choices;
+}
+
+std::vector<Choice> CudaMatmulPlan::ranked(std::uint32_t alignment, bool epilogue) const {
   // The heuristics read the alignment of the bias off its address, and nothing else.
   cublasLtMatmulDescOpaque_t description =
-      make_description(reinterpret_cast<const void*>(std::uintptr_t{alignment}));
+      make_description(reinterpret_cast<const void*>(std::uintptr_t{alignment}), epilogue);
   cublasLtMatmulPreferenceOpaque_t preference{};
   WEFT_CUBLAS(cublasLtMatmulPreferenceInit(&preference));
   WEFT_CUBLAS(cublasLtMatmulPreferenceSetAttribute(
@@ -153,7 +157,7 @@ std::vector<Choice> CudaMatmulPlan::candidates(std::uint32_t alignment) const {
   WEFT_CUBLAS(status);
   for (int i = 0; i < found; ++i) {
     if (results[i].state != CUBLAS_STATUS_SUCCESS) continue;
-    choices.push_back({true, results[i].algo, results[i].workspaceSize});
+    choices.push_back({true, epilogue, results[i].algo, results[i].workspaceSize});
   }
   return choices;
 }
@@ -191,7 +195,7 @@ Choice CudaMatmulPlan::fastest(const std::vector<Choice>& choices) const {
 cublasStatus_t CudaMatmulPlan::multiply(const Stream& stream, const Choice& choice, const void* a,
                                         const void* b, void* y, const void* bias, bool add_to_y,
                                         void* workspace) const {
-  cublasLtMatmulDescOpaque_t description = make_description(bias);
+  cublasLtMatmulDescOpaque_t description = make_description(bias, choice.epilogue);
   const double alpha64 = 1, beta64 = add_to_y ? 1 : 0;
   const float alpha32 = 1, beta32 = add_to_y ? 1 : 0;
   const void* const alpha = is_f64() ? static_cast<const void*>(&alpha64) : &alpha32;
@@ -227,7 +231,7 @@ void CudaMatmulPlan::run(const Stream& stream, const MatmulArgs& args, void* wor
   WEFT_CHECK(choice.valid, Library, "matmul", "cuBLASLt has no algorithm for views not aligned to ",
              kAligned, " bytes, ", to_string(problem_.dtype), "; copy them first");
   const DeviceGuard guard(device_);
-  const bool prefilled = problem_.bias && !epilogue_;
+  const bool prefilled = problem_.bias && !choice.epilogue;
   if (prefilled) copy(stream, broadcast_bias(args), args.y);
   WEFT_CUBLAS(multiply(stream, choice, args.a.data, args.b.data, args.y.data, args.bias.data,
                        problem_.accumulate || prefilled, workspace));

@@ -250,6 +250,44 @@ TEST_P(MatmulTest, FindingAPlanAgainTouchesNoHeap) {
   EXPECT_EQ(same, 100);
 }
 
+// A slice may begin anywhere: with all operands, or one of them, one element into its memory.
+TEST_P(MatmulTest, ViewsMayBeginAnywhere) {
+  const std::int64_t m = 6, n = 10, k = 12;
+  for (const DType dtype : kDtypes) {
+    for (const int shifted : {0b1111, 0b0001, 0b0010, 0b0100, 0b1000}) {
+      SCOPED_TRACE(std::string(to_string(dtype)) + " shifted " + std::to_string(shifted));
+      std::vector<std::unique_ptr<Buffer>> owners;
+      const auto place = [&](int bit, const Shape& shape, std::vector<double> values) {
+        const std::int64_t shift = shifted >> bit & 1;
+        values.insert(values.begin(), static_cast<std::size_t>(shift), 0);
+        owners.push_back(
+            std::make_unique<Buffer>(device(), dtype, Shape{std::ssize(values)}, values));
+        char* const begin = owners.back()->view().as<char>();
+        return View{begin + shift * static_cast<std::int64_t>(size_of(dtype)), dtype, shape,
+                    contiguous_strides(shape)};
+      };
+      const auto a = testing::whole_values(m * k, 1, 1), b = testing::whole_values(k * n, 1, 2);
+      const auto bias = testing::whole_values(n, 1, 3);
+      MatmulArgs args;
+      args.a = place(0, {1, m, k}, a);
+      args.b = place(1, {1, k, n}, b);
+      args.bias = place(2, {n}, bias);
+      args.y = place(3, {1, m, n}, std::vector<double>(static_cast<std::size_t>(m * n), 0));
+      testing::for_each_plan<Plan, MatmulArgs>(
+          device(), matmul().plan, args, [&](const Plan& plan) {
+            const DeviceBytes workspace(device(), plan.workspace_bytes);
+            matmul().run(stream, plan, args, workspace.data());
+            const std::vector<double> got = owners.back()->values();
+            for (std::int64_t i = 0; i < m * n; ++i) {
+              double want = bias[static_cast<std::size_t>(i % n)];
+              for (std::int64_t l = 0; l < k; ++l) want += a[i / n * k + l] * b[l * n + i % n];
+              ASSERT_EQ(got[got.size() - static_cast<std::size_t>(m * n - i)], want) << i;
+            }
+          });
+    }
+  }
+}
+
 // Two threads, one plan, a workspace each: what data-parallel training does.
 TEST_P(MatmulTest, ThreadsShareAPlan) {
   const Case c{1, 32, 48, 3000, Lay::rows, Lay::cols, true};

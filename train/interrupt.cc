@@ -1,18 +1,31 @@
 #include "weft/train/interrupt.h"
 
 #include <csignal>
+#include <ctime>
 
 namespace weft::train {
 namespace {
 
 volatile std::sig_atomic_t received = 0;
+timespec received_at;
 
+double seconds_since(const timespec& begin) {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec - begin.tv_sec) +
+         1e-9 * static_cast<double>(now.tv_nsec - begin.tv_nsec);
+}
+
+// A second signal ends the program at once. Not within a moment of the first: timeout(1) sends each
+// twice, to the process and to its group.
 extern "C" void remember_signal(int signal) {
   if (received != 0) {
+    if (seconds_since(received_at) < 0.25) return;
     std::signal(signal, SIG_DFL);
     std::raise(signal);
     return;
   }
+  clock_gettime(CLOCK_MONOTONIC, &received_at);
   received = signal;
 }
 

@@ -20,6 +20,8 @@
 #include "weft/core/error.h"
 #include "weft/core/file.h"
 #include "weft/core/parallel.h"
+#include "weft/core/runtime.h"
+#include "weft/core/thread_state.h"
 #include "weft/tensor/creation.h"
 
 namespace weft::bench {
@@ -31,6 +33,7 @@ struct Options {
   std::string peer;
   std::string peer_script = "benchmarks/peer.py";
   std::vector<std::string> works = {"autoencoder", "mlp"};
+  std::string device = "cpu";
   bool floor = false;
   bool compile = false;
   int threads = core_count();
@@ -45,6 +48,12 @@ std::string cpu_name() {
   return "unknown";
 }
 
+// Steps only queue work on a GPU: every timed region ends here.
+void finish() {
+  const Device device = thread_state().device;
+  runtime(device).synchronize_device(device.index);
+}
+
 // weft's configurations: the team sizes up to all cores; the fastest is kept, as on the peer's
 // side.
 struct Prepared {
@@ -57,11 +66,13 @@ Prepared prepare(const std::string& name, int most_threads, int block) {
   Prepared best;
   double best_ms = 0;
   json tried;
+  if (!thread_state().device.is_cpu()) most_threads = 1;
   for (int threads = 1; threads <= most_threads; threads *= 2) {
     set_num_threads(threads);
     auto work = make_work(name);
     const auto run = [&] {
       for (int i = 0; i < block; ++i) work->step();
+      finish();
     };
     run();
     double ms = time_ms(run);
@@ -80,13 +91,14 @@ Prepared prepare(const std::string& name, int most_threads, int block) {
 
 // Of one step: parameters, their gradients, optimiser state, the batches, and what the step makes.
 std::int64_t peak_bytes(const std::string& name) {
-  const std::int64_t others = memory_stats(Device()).in_use_bytes;  // the work being timed
+  const Device device = thread_state().device;
+  const std::int64_t others = memory_stats(device).in_use_bytes;  // the work being timed
   auto work = make_work(name);
   work->step();
   work->step();
-  reset_peak_memory(Device());
+  reset_peak_memory(device);
   work->step();
-  return memory_stats(Device()).peak_in_use_bytes - others;
+  return memory_stats(device).peak_in_use_bytes - others;
 }
 
 double op_us(int count) {
@@ -94,6 +106,7 @@ double op_us(int count) {
   for (int i = 0; i < 1000; ++i) a* b;
   return time_ms([&] {
            for (int i = 0; i < count; ++i) a* b;
+           finish();
          }) /
          count * 1e3;
 }
@@ -120,6 +133,7 @@ json bench_work(const std::string& name, const Options& options, Peer* peer) {
     const auto run_mine = [&] {
       mine.push_back(time_ms([&] {
                        for (int s = 0; s < block; ++s) weft_side.work->step();
+                       finish();
                      }) /
                      block);
     };
@@ -176,17 +190,25 @@ json bench_work(const std::string& name, const Options& options, Peer* peer) {
 
 int run(const Options& options) {
   std::unique_ptr<Peer> peer;
-  json result = {{"cpu", cpu_name()}, {"cores", core_count()}, {"dtype", "f32"}};
+  const Device device(options.device);
+  runtime(device);  // throws where there is no such device
+  WEFT_CHECK(device.is_cpu() || !options.floor, InvalidArgument, "bench",
+             "--floor times the CPU's kernels, not those of ", device);
+  thread_state().device = device;
+  json result = {{"cpu", cpu_name()},
+                 {"cores", core_count()},
+                 {"device", to_string(device)},
+                 {"dtype", "f32"}};
   if (const char* commit = std::getenv("WEFT_COMMIT")) result["commit"] = commit;
   if (!options.peer.empty()) {
     peer = std::make_unique<Peer>(options.peer, options.peer_script);
-    result["peer"] = peer->ask({{"cmd", "hello"}});
-    std::printf("%s, %d cores, f32; PyTorch %s (%s)\n", cpu_name().c_str(), core_count(),
-                result["peer"]["torch"].get<std::string>().c_str(),
+    result["peer"] = peer->ask({{"cmd", "hello"}, {"device", to_string(device)}});
+    std::printf("%s, %d cores, %s, f32; PyTorch %s (%s)\n", cpu_name().c_str(), core_count(),
+                to_string(device).c_str(), result["peer"]["torch"].get<std::string>().c_str(),
                 result["peer"]["capability"].get<std::string>().c_str());
   } else {
-    std::printf("%s, %d cores, f32; no --peer PYTHON given, so weft alone\n", cpu_name().c_str(),
-                core_count());
+    std::printf("%s, %d cores, %s, f32; no --peer PYTHON given, so weft alone\n",
+                cpu_name().c_str(), core_count(), to_string(device).c_str());
   }
   std::fflush(stdout);
   for (const std::string& work : options.works)
@@ -219,6 +241,7 @@ int main(int argc, char** argv) {
   app.add_option("--peer", options.peer, "Python with torch (tools/peer-setup makes one)");
   app.add_option("--peer-script", options.peer_script, "the peer's program")->capture_default_str();
   app.add_option("--work", options.works, "autoencoder, mlp")->capture_default_str();
+  app.add_option("--device", options.device, "cpu, cuda or cuda:N")->capture_default_str();
   app.add_flag("--floor", options.floor, "also time the kernels of a step one by one");
   app.add_flag("--compile", options.compile, "let the peer try torch.compile too");
   app.add_option("--threads", options.threads, "most threads to try")->check(CLI::Range(1, 256));

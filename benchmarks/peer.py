@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The PyTorch side of `./weft bench`: one JSON request a line on stdin, one JSON answer a line on stdout.
 
-  {"cmd": "hello"}                                   -> versions, threads, CPU capability
+  {"cmd": "hello", "device": D}                      -> versions, what it runs on; the rest happens there
   {"cmd": "prepare", "work": W, "threads": T}        -> tries every configuration, keeps the fastest
   {"cmd": "run", "work": W, "steps": N}              -> milliseconds of N steps of the kept configuration
   {"cmd": "memory", "work": W}                       -> peak of live tensor bytes in one step
@@ -33,11 +33,32 @@ class Autoencoder(nn.Module):
         return torch.sigmoid(self.conv4(F.relu(self.conv3(y))))
 
 
+device = torch.device("cpu")
+
+
+def finish():
+    """Steps only queue work on a GPU: every timed region ends here."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def hello(where):
+    global device
+    device = torch.device(where)
+    answer = {"torch": torch.__version__, "python": sys.version.split()[0],
+              "capability": torch.backends.cpu.get_cpu_capability()}
+    if device.type == "cuda":
+        torch.backends.cudnn.benchmark = True  # weft times its candidates too
+        answer |= {"capability": torch.cuda.get_device_name(device), "cuda": torch.version.cuda,
+                   "cudnn": torch.backends.cudnn.version()}
+    return answer
+
+
 def batches(size, count=8):
     n = count * size * 784
     x = (torch.arange(n, dtype=torch.int64) * 7919 % 256).float().div(255).view(count, size, 1, 28, 28)
     labels = torch.arange(count * size).view(count, size) * 7 % 10
-    return list(zip(x, labels))
+    return list(zip(x.to(device), labels.to(device)))
 
 
 class Step:
@@ -48,10 +69,10 @@ class Step:
         self.autoencoder = work == "autoencoder"
         self.at = 0
         if self.autoencoder:
-            self.model, self.data = Autoencoder(), batches(32)
+            self.model, self.data = Autoencoder().to(device), batches(32)
             self.optimizer = torch.optim.Adam(self.model.parameters(), fused=fused)
         else:
-            self.model = nn.Sequential(nn.Flatten(), nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
+            self.model = nn.Sequential(nn.Flatten(), nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10)).to(device)
             self.data = batches(64)
             self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3, fused=fused)
         if channels_last:
@@ -74,6 +95,7 @@ def time_steps(step, n):
     begin = time.perf_counter()
     for _ in range(n):
         step()
+    finish()
     return (time.perf_counter() - begin) * 1e3
 
 
@@ -84,7 +106,7 @@ def prepare(work, threads, compile_too):
     best = None
     tried = {}
     for t, channels_last, fused, compiled in itertools.product(
-            sorted({1, threads}), (False, True), (False, True), (False, True) if compile_too else (False,)):
+            sorted({1, threads if device.type == "cpu" else 1}), (False, True), (False, True), (False, True) if compile_too else (False,)):
         if channels_last and work == "mlp":
             continue
         torch.set_num_threads(t)
@@ -101,6 +123,13 @@ def prepare(work, threads, compile_too):
 
 
 def peak_memory(work):
+    if device.type == "cuda":
+        before = torch.cuda.memory_allocated(device)
+        step = Step(work, False, True, False)
+        step()
+        torch.cuda.reset_peak_memory_stats(device)
+        step()
+        return {"peak_bytes": torch.cuda.max_memory_allocated(device) - before}
     step = Step(work, False, True, False)
     step()
     with tempfile.TemporaryDirectory() as folder:
@@ -124,13 +153,14 @@ def peak_memory(work):
 
 def op_cost(count):
     torch.set_num_threads(1)
-    a = torch.ones(1, requires_grad=True)
-    b = torch.ones(1, requires_grad=True)
+    a = torch.ones(1, requires_grad=True, device=device)
+    b = torch.ones(1, requires_grad=True, device=device)
     for _ in range(1000):
         a * b
     begin = time.perf_counter()
     for _ in range(count):
         a * b
+    finish()
     return {"us": (time.perf_counter() - begin) / count * 1e6}
 
 
@@ -139,8 +169,7 @@ def main():
         request = json.loads(line)
         cmd = request["cmd"]
         if cmd == "hello":
-            answer = {"torch": torch.__version__, "python": sys.version.split()[0],
-                      "capability": torch.backends.cpu.get_cpu_capability()}
+            answer = hello(request["device"])
         elif cmd == "prepare":
             answer = prepare(request["work"], request["threads"], request.get("compile", False))
         elif cmd == "run":

@@ -1,5 +1,8 @@
 """A library of a Debian package as a repository: `deps = ["@png"]`."""
 
+def _archive(linkopt):
+    return "-l:lib%s.a" % linkopt[2:] if linkopt.startswith("-l") else linkopt
+
 def _impl(ctx):
     if not [d for d in ["/usr/include/", "/usr/local/include/"] if ctx.path(d + ctx.attr.header).exists]:
         fail("%s is missing: apt-get install %s" % (ctx.attr.header, ctx.attr.package))
@@ -9,10 +12,13 @@ def _impl(ctx):
     ctx.file("BUILD", """
 cc_library(
     name = "%s",
-    linkopts = %s,
+    linkopts = select({
+        "@weft//:portable": %s,
+        "//conditions:default": %s,
+    }),
     visibility = ["//visibility:public"],
 )
-""" % (ctx.name, ctx.attr.linkopts))
+""" % (ctx.name, [_archive(l) for l in ctx.attr.linkopts], ctx.attr.linkopts))
 
 system_library = repository_rule(
     implementation = _impl,

@@ -3,6 +3,7 @@
 weft_library       a library of a room
 weft_test_library  a library only tests link: fixtures, fakes
 weft_test          a GoogleTest program
+weft_device_tests  tests for //tests/gpu:conformance, which runs them on a GPU
 weft_binary        a program
 weft_simd_library  the same sources for three instruction sets
 cuda_library       sources for nvcc
@@ -73,6 +74,16 @@ def weft_test(name, srcs, deps = [], copts = [], linkopts = [], size = "medium",
         linkopts = _LINKOPTS + linkopts,
         linkstatic = False,
         size = size,
+        **kwargs
+    )
+
+def weft_device_tests(name, **kwargs):
+    """Sources of tests that have a case for CUDA, for one program of all of them."""
+    weft_test_library(
+        name = name,
+        alwayslink = True,  # nothing calls a test
+        tags = ["manual"],  # the weft_tests of the same sources are what `//...` builds
+        visibility = ["//tests/gpu:__pkg__"],
         **kwargs
     )
 

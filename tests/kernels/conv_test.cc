@@ -167,7 +167,7 @@ struct Problem {
   }
 };
 
-class ConvTest : public testing::DeviceTest {
+class Conv : public testing::DeviceTest {
  protected:
   void SetUp() override {
     DeviceTest::SetUp();
@@ -336,11 +336,11 @@ const Case kCases[] = {
      {.stride = {2, 2}, .groups = 2, .transposed = true}},
 };
 
-TEST_P(ConvTest, EveryShapeIsExactOnWholeNumbers) {
+TEST_P(Conv, EveryShapeIsExactOnWholeNumbers) {
   for (const Case& c : kCases) check_all(c, {DType::f32, DType::f64, DType::bf16}, true);
 }
 
-TEST_P(ConvTest, RealValuesStayWithinTheRoundingBound) {
+TEST_P(Conv, RealValuesStayWithinTheRoundingBound) {
   check_all({"8 to 64", 2, 8, 10, 12, 64, 3, 3}, {DType::f32, DType::f64, DType::bf16}, false);
   check_all({"transposed 64 to 8", 2, 64, 8, 9, 8, 3, 3, {.transposed = true}},
             {DType::f32, DType::f64, DType::bf16}, false);
@@ -351,14 +351,14 @@ TEST_P(ConvTest, RealValuesStayWithinTheRoundingBound) {
             {DType::f32, DType::f64}, false);
 }
 
-TEST_P(ConvTest, NoImages) {
+TEST_P(Conv, NoImages) {
   Case c{"no images", 0, 3, 6, 6, 4, 3, 3};
   check_all(c, {DType::f32, DType::f64, DType::bf16}, true);
   c.params.transposed = true;
   check_all(c, {DType::f32, DType::f64}, true);
 }
 
-TEST_P(ConvTest, DeterministicRunsAreBitEqual) {
+TEST_P(Conv, DeterministicRunsAreBitEqual) {
   const Case c{"8 to 24", 4, 8, 12, 12, 24, 3, 3, {.padding = {1, 1}}};
   const auto real = [](std::int64_t n, std::uint64_t seed) {
     return testing::random_values(n, -1, 1, seed);
@@ -384,7 +384,7 @@ TEST_P(ConvTest, DeterministicRunsAreBitEqual) {
   }
 }
 
-TEST_P(ConvTest, PlansAreKeptPerProblemAndLayout) {
+TEST_P(Conv, PlansAreKeptPerProblemAndLayout) {
   const Case c{"4 to 6", 2, 4, 6, 6, 6, 3, 3};
   const auto whole = [](std::int64_t n, std::uint64_t seed) {
     return testing::whole_values(n, 2, seed);
@@ -402,7 +402,7 @@ TEST_P(ConvTest, PlansAreKeptPerProblemAndLayout) {
   EXPECT_NE(&plan, &conv().plan(other));
 }
 
-TEST_P(ConvTest, FindingAPlanAgainTouchesNoHeap) {
+TEST_P(Conv, FindingAPlanAgainTouchesNoHeap) {
   const Case c{"4 to 6", 2, 4, 6, 6, 6, 3, 3};
   const auto whole = [](std::int64_t n, std::uint64_t seed) {
     return testing::whole_values(n, 2, seed);
@@ -418,7 +418,7 @@ TEST_P(ConvTest, FindingAPlanAgainTouchesNoHeap) {
 }
 
 // Two threads, one plan, a workspace each: what data-parallel training does.
-TEST_P(ConvTest, ThreadsShareAPlan) {
+TEST_P(Conv, ThreadsShareAPlan) {
   const Case c{"8 to 16", 4, 8, 9, 10, 16, 3, 3};
   const auto real = [](std::int64_t n, std::uint64_t seed) {
     return testing::random_values(n, -1, 1, seed);
@@ -453,7 +453,7 @@ TEST_P(ConvTest, ThreadsShareAPlan) {
   }
 }
 
-WEFT_ON_EVERY_DEVICE(ConvTest);
+WEFT_ON_EVERY_DEVICE(Conv);
 
 }  // namespace
 }  // namespace weft

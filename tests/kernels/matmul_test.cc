@@ -94,7 +94,7 @@ struct Problem {
   }
 };
 
-class MatmulTest : public testing::DeviceTest {
+class Matmul : public testing::DeviceTest {
  protected:
   const MatmulKernels& matmul() const { return kernels().matmul; }
 
@@ -136,7 +136,7 @@ class MatmulTest : public testing::DeviceTest {
 
 constexpr DType kDtypes[] = {DType::f32, DType::f64, DType::bf16};
 
-TEST_P(MatmulTest, EveryLayoutIsExactOnWholeNumbers) {
+TEST_P(Matmul, EveryLayoutIsExactOnWholeNumbers) {
   for (const DType dtype : kDtypes) {
     for (const Lay a : {Lay::rows, Lay::cols, Lay::rows_padded, Lay::cols_padded}) {
       for (const Lay b : {Lay::rows, Lay::cols, Lay::rows_padded, Lay::cols_padded}) {
@@ -147,7 +147,7 @@ TEST_P(MatmulTest, EveryLayoutIsExactOnWholeNumbers) {
   }
 }
 
-TEST_P(MatmulTest, SizesAroundTheBlocksAreExactOnWholeNumbers) {
+TEST_P(Matmul, SizesAroundTheBlocksAreExactOnWholeNumbers) {
   for (const DType dtype : kDtypes) {
     for (const std::int64_t m : {1, 2, 8, 33}) {
       for (const std::int64_t n : {1, 7, 48, 65}) {
@@ -160,7 +160,7 @@ TEST_P(MatmulTest, SizesAroundTheBlocksAreExactOnWholeNumbers) {
   }
 }
 
-TEST_P(MatmulTest, SharedOperandsOfABatch) {
+TEST_P(Matmul, SharedOperandsOfABatch) {
   for (const DType dtype : kDtypes) {
     check_whole({4, 6, 10, 12, Lay::rows, Lay::shared, true}, dtype);
     check_whole({4, 6, 10, 12, Lay::shared, Lay::rows}, dtype);
@@ -170,7 +170,7 @@ TEST_P(MatmulTest, SharedOperandsOfABatch) {
   }
 }
 
-TEST_P(MatmulTest, NothingToSumGivesBiasZeroOrWhatWasThere) {
+TEST_P(Matmul, NothingToSumGivesBiasZeroOrWhatWasThere) {
   for (const DType dtype : kDtypes) {
     check_whole({1, 4, 5, 0}, dtype);
     check_whole({2, 4, 5, 0, Lay::rows, Lay::rows, true}, dtype);
@@ -178,7 +178,7 @@ TEST_P(MatmulTest, NothingToSumGivesBiasZeroOrWhatWasThere) {
   }
 }
 
-TEST_P(MatmulTest, RealValuesStayWithinTheRoundingBound) {
+TEST_P(Matmul, RealValuesStayWithinTheRoundingBound) {
   for (const DType dtype : kDtypes) {
     check_real({1, 64, 128, 784, Lay::rows, Lay::cols, true}, dtype);         // Linear forward
     check_real({1, 64, 784, 128}, dtype);                                     // its dX
@@ -188,7 +188,7 @@ TEST_P(MatmulTest, RealValuesStayWithinTheRoundingBound) {
 }
 
 // Few outputs and a long sum: kernels that cut the sum up.
-TEST_P(MatmulTest, LongSums) {
+TEST_P(Matmul, LongSums) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     check_real({1, 32, 32, 9001, Lay::rows, Lay::cols, true}, dtype);
     check_real({1, 30, 18, 9001, Lay::cols, Lay::rows}, dtype);
@@ -197,7 +197,7 @@ TEST_P(MatmulTest, LongSums) {
   }
 }
 
-TEST_P(MatmulTest, WideAndTallAreExactOnWholeNumbers) {
+TEST_P(Matmul, WideAndTallAreExactOnWholeNumbers) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     check_whole({1, 32, 3000, 32, Lay::rows, Lay::cols, true}, dtype);
     check_whole({1, 3000, 32, 32, Lay::cols, Lay::rows}, dtype);
@@ -205,7 +205,7 @@ TEST_P(MatmulTest, WideAndTallAreExactOnWholeNumbers) {
   }
 }
 
-TEST_P(MatmulTest, DeterministicRunsAreBitEqual) {
+TEST_P(Matmul, DeterministicRunsAreBitEqual) {
   const Case c{1, 32, 40, 5000, Lay::rows, Lay::cols, true};
   for (const DType dtype : kDtypes) {
     const Scoped fixed(&ThreadState::deterministic, true);
@@ -222,7 +222,7 @@ TEST_P(MatmulTest, DeterministicRunsAreBitEqual) {
   }
 }
 
-TEST_P(MatmulTest, PlansAreKeptPerProblemAndTeam) {
+TEST_P(Matmul, PlansAreKeptPerProblemAndTeam) {
   const Case c{1, 12, 20, 28};
   Problem problem(device(), DType::f32, c, testing::whole_values(c.m * c.k, 4, 1),
                   testing::whole_values(c.k * c.n, 4, 2), {}, {});
@@ -238,7 +238,7 @@ TEST_P(MatmulTest, PlansAreKeptPerProblemAndTeam) {
   }
 }
 
-TEST_P(MatmulTest, FindingAPlanAgainTouchesNoHeap) {
+TEST_P(Matmul, FindingAPlanAgainTouchesNoHeap) {
   const Case c{1, 12, 20, 28};
   Problem problem(device(), DType::f64, c, testing::whole_values(c.m * c.k, 4, 1),
                   testing::whole_values(c.k * c.n, 4, 2), {}, {});
@@ -251,7 +251,7 @@ TEST_P(MatmulTest, FindingAPlanAgainTouchesNoHeap) {
 }
 
 // A slice may begin anywhere: with all operands, or one of them, one element into its memory.
-TEST_P(MatmulTest, ViewsMayBeginAnywhere) {
+TEST_P(Matmul, ViewsMayBeginAnywhere) {
   const std::int64_t m = 6, n = 10, k = 12;
   for (const DType dtype : kDtypes) {
     for (const int shifted : {0b1111, 0b0001, 0b0010, 0b0100, 0b1000}) {
@@ -289,7 +289,7 @@ TEST_P(MatmulTest, ViewsMayBeginAnywhere) {
 }
 
 // Two threads, one plan, a workspace each: what data-parallel training does.
-TEST_P(MatmulTest, ThreadsShareAPlan) {
+TEST_P(Matmul, ThreadsShareAPlan) {
   const Case c{1, 32, 48, 3000, Lay::rows, Lay::cols, true};
   for (const DType dtype : {DType::f32, DType::f64}) {
     Problem first(device(), dtype, c, testing::random_values(c.m * c.k, -1, 1, 1),
@@ -317,7 +317,7 @@ TEST_P(MatmulTest, ThreadsShareAPlan) {
   }
 }
 
-WEFT_ON_EVERY_DEVICE(MatmulTest);
+WEFT_ON_EVERY_DEVICE(Matmul);
 
 }  // namespace
 }  // namespace weft

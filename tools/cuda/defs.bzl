@@ -5,8 +5,12 @@ load("@cuda//:home.bzl", "CUDA_HOME")
 load(":flags.bzl", "StringFlag")
 
 def _arch_flags(archs):
-    flags = ["-gencode=arch=compute_%s,code=sm_%s" % (a, a) for a in archs]
-    return flags + ["-gencode=arch=compute_%s,code=compute_%s" % (archs[-1], archs[-1])]
+    flags = []
+    for arch in archs:
+        number = arch.replace("+ptx", "")
+        code = "sm_" + number if number == arch else "[sm_%s,compute_%s]" % (number, number)
+        flags.append("-gencode=arch=compute_%s,code=%s" % (number, code))
+    return flags
 
 def _impl(ctx):
     toolchain = find_cpp_toolchain(ctx)

@@ -33,6 +33,8 @@ def _impl(ctx):
         args.add_all(["-Xcompiler=-fPIC,-fopenmp,-Wall,-Wextra,-ffunction-sections,-fdata-sections"])
         if src.extension == "cu":
             args.add_all(_arch_flags(ctx.attr._archs[StringFlag].value.split(",")))
+            if ctx.var.get("portable"):  # slower to load, a third of the size
+                args.add("--compress-mode=size")
         args.add_all(ctx.attr.copts)
         args.add_all(context.defines, before_each = "-D")
         args.add_all(context.quote_includes, before_each = "-I")

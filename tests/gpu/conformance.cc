@@ -1,5 +1,5 @@
-// The device tests of every room in one program. It runs their CUDA cases unless --gtest_filter asks
-// for others: the same binary runs the CPU's.
+// The device tests of every room in one program. It runs their CUDA cases unless --gtest_filter
+// asks for others: the same binary runs the CPU's.
 #include <gtest/gtest.h>
 
 #include <cstdio>

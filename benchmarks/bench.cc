@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -189,6 +190,11 @@ json bench_work(const std::string& name, const Options& options, Peer* peer) {
 }
 
 int run(const Options& options) {
+  // Now, not after minutes of measuring.
+  const std::filesystem::path folder = std::filesystem::path(options.out).parent_path();
+  std::error_code error;
+  if (!folder.empty()) std::filesystem::create_directories(folder, error);
+  WEFT_CHECK(!error, Io, "bench", "cannot make the folder of ", options.out, ": ", error.message());
   std::unique_ptr<Peer> peer;
   const Device device(options.device);
   runtime(device);  // throws where there is no such device

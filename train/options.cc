@@ -27,7 +27,7 @@ std::string check_device(const std::string& text) {
 std::string check_positive(const std::string& text) {
   double value = 0;
   const bool ok = CLI::detail::lexical_cast(text, value) && value > 0 && value < 1e9;
-  return ok ? std::string() : "'" + text + "' is no number above 0";
+  return ok ? std::string() : "'" + text + "' is no number above 0 and below 1e9";
 }
 
 std::string check_seed(const std::string& text) {

@@ -19,7 +19,9 @@ class ConvNode final : public Node {
       : Node(params.transposed ? "conv_transpose2d" : "conv2d"),
         params_(params),
         x_shape_(x.shape()),
-        w_shape_(w.shape()) {
+        w_shape_(w.shape()),
+        x_format_(x.is_channels_last() && !x.is_contiguous() ? MemoryFormat::nhwc
+                                                             : MemoryFormat::nchw) {
     add_input(x);
     add_input(w);
     if (bias.defined()) add_input(bias);
@@ -38,7 +40,7 @@ class ConvNode final : public Node {
       grads.set(2, raw::sum(grad, {0, 2, 3}));
     }
     if (grads.wants(0)) {
-      grads.set(0, raw::conv2d_backward_data(grad, w_.get(*this), x_shape_, params_));
+      grads.set(0, raw::conv2d_backward_data(grad, w_.get(*this), x_shape_, params_, x_format_));
     }
   }
 
@@ -49,6 +51,7 @@ class ConvNode final : public Node {
   }
   Conv2dParams params_;
   Shape x_shape_, w_shape_;
+  MemoryFormat x_format_;
   SavedTensor x_, w_;
 };
 

@@ -42,9 +42,9 @@ class Conv2dPlan : public Plan {
 };
 
 struct Conv2dKernels {
-  /// Reads shapes, dtypes, and the strides of the pass's inputs; the strides of its output are
-  /// free, the plan names the better ones. Timed at first use, or fixed when
-  /// thread_state().deterministic.
+  /// Reads shapes, dtypes and strides; those of the output say which layout the caller would like,
+  /// and the plan names the one it writes: the CPU's the one asked for. Timed at first use, or
+  /// fixed when thread_state().deterministic.
   const Conv2dPlan& (*plan)(const Conv2dArgs& args);
   void (*run)(const Stream&, const Conv2dPlan&, const Conv2dArgs& args, void* workspace);
 };

@@ -84,9 +84,10 @@ void run(const char* op, Device device, const Conv2dPlan& plan, const Conv2dArgs
 
 View image_view(const Tensor& x) { return formatted_view(x, format_of(x)); }
 
-// A result still to be allocated: its strides are the plan's to choose.
-View unplaced(const Shape& shape, DType dtype) {
-  return {nullptr, dtype, shape, contiguous_strides(shape)};
+// A result still to be allocated, and the layout it should have if the plan agrees.
+View unplaced(const Shape& shape, MemoryFormat format, DType dtype) {
+  return {nullptr, dtype, shape,
+          format == MemoryFormat::nchw ? contiguous_strides(shape) : channels_last_strides(shape)};
 }
 
 }  // namespace
@@ -117,7 +118,7 @@ Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2d
   args.x = image_view(image);
   args.w = formatted_view(weight, MemoryFormat::nchw);
   if (row.defined()) args.bias = row.view_of();
-  args.y = unplaced(shape, x.dtype());
+  args.y = unplaced(shape, format_of(image), x.dtype());
   const Conv2dPlan& plan = plan_for(op, device, args);
   Tensor y = allocate(shape, plan.output_format, x.dtype(), device);
   args.y = y.view_of();
@@ -126,7 +127,7 @@ Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2d
 }
 
 Tensor conv2d_backward_data(const Tensor& grad_y, const Tensor& w, const Shape& x_shape,
-                            const Conv2dParams& params) {
+                            const Conv2dParams& params, MemoryFormat x_format) {
   const char* op = name_of(params);
   const Span span("op", op);
   check_same_kind(op, "gradient", grad_y, "w", w);
@@ -141,7 +142,7 @@ Tensor conv2d_backward_data(const Tensor& grad_y, const Tensor& w, const Shape& 
   Conv2dArgs args;
   args.pass = ConvPass::backward_data;
   args.params = params;
-  args.x = unplaced(x_shape, w.dtype());
+  args.x = unplaced(x_shape, x_format, w.dtype());
   args.w = formatted_view(weight, MemoryFormat::nchw);
   args.y = image_view(image);
   const Conv2dPlan& plan = plan_for(op, device, args);

@@ -133,11 +133,11 @@ Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias = {});
 /// x [..,in], w [out,in], bias [out] or undefined -> x w^T + bias [..,out].
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias = {});
 
-// --- Convolution, pooling: x [N,C,H,W] of any layout; results come in the layout the kernel
-// prefers ---
+// --- Convolution, pooling: x [N,C,H,W] of any layout; results keep it where the kernel can ---
 Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dParams& params);
+/// dL/dx in the layout x_format, which is x's.
 Tensor conv2d_backward_data(const Tensor& grad_y, const Tensor& w, const Shape& x_shape,
-                            const Conv2dParams& params);
+                            const Conv2dParams& params, MemoryFormat x_format = MemoryFormat::nchw);
 /// {dL/dw, dL/dbias or undefined}
 std::pair<Tensor, Tensor> conv2d_backward_weights(const Tensor& x, const Tensor& grad_y,
                                                   const Shape& w_shape, bool with_bias,

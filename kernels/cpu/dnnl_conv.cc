@@ -204,27 +204,20 @@ class DnnlConv final : public ConvPlan {
 void add_dnnl_conv(const Conv2dArgs& args, std::vector<Candidate<ConvPlan>>& to) {
   const ConvProblem p(args);
   if (p.dtype != DType::f32 && p.dtype != DType::bf16) return;
-  const auto add = [&](const char* name, Layout layout, MemoryFormat output) {
-    to.push_back({name,
-                  [args, p, layout, output]() -> std::unique_ptr<ConvPlan> {
+  const MemoryFormat output = wanted_format(args);
+  const auto add = [&](const char* name, Layout layout) {
+    to.push_back({name, [args, p, layout, output]() -> std::unique_ptr<ConvPlan> {
                     const DnnlTeam team(num_threads());
                     return dnnl_guard(kOp, p.text(),
                                       [&] { return DnnlConv::make(args, layout, output); });
-                  },
-                  format_handicap(output, p.output_channels())});
+                  }});
   };
   // The order is the fixed rule: nhwc where whole vectors of channels fit.
   const bool channels_fill = p.kind == Kind::weights || p.c % 8 == 0 || p.k % 8 == 0;
-  const auto add_nhwc = [&] { add("dnnl.nhwc", Layout::nhwc, MemoryFormat::nhwc); };
-  if (channels_fill) add_nhwc();
-  if (p.kind == Kind::weights) {
-    add("dnnl.blocked", Layout::any, MemoryFormat::nchw);
-  } else {
-    add("dnnl.blocked.to_nhwc", Layout::any, MemoryFormat::nhwc);
-    add("dnnl.blocked.to_nchw", Layout::any, MemoryFormat::nchw);
-  }
-  add("dnnl.nchw", Layout::nchw, MemoryFormat::nchw);
-  if (!channels_fill) add_nhwc();
+  if (channels_fill) add("dnnl.nhwc", Layout::nhwc);
+  add("dnnl.blocked", Layout::any);
+  add("dnnl.nchw", Layout::nchw);
+  if (!channels_fill) add("dnnl.nhwc", Layout::nhwc);
 }
 
 }  // namespace weft::cpu

@@ -36,8 +36,6 @@ template <class P>
 struct Candidate {
   std::string name;
   std::function<std::unique_ptr<P>()> make;
-  /// Its time counts this much, for what it costs whoever takes the result.
-  double handicap = 1;
 };
 
 /// All ways to compute `args`, the one a deterministic run takes first. plan() chooses among the

@@ -44,17 +44,10 @@ struct ConvProblem {
   static const View& small(const Conv2dArgs& args) {
     return args.params.transposed ? args.x : args.y;
   }
-  /// Channels of the image the pass writes; 0 for Kind::weights.
-  std::int64_t output_channels() const {
-    return kind == Kind::gather ? k : kind == Kind::scatter ? c : 0;
-  }
 };
 
-/// Handicap of a candidate that writes `channels` channels in `format`: where they fill whole
-/// vectors, the next convolution is faster from nhwc.
-inline double format_handicap(MemoryFormat format, std::int64_t channels) {
-  return format == MemoryFormat::nchw && channels > 1 && channels % 8 == 0 ? 1.2 : 1.0;
-}
+/// The layout in which the caller would like the image that the pass writes.
+MemoryFormat wanted_format(const Conv2dArgs& args);
 
 /// Whether `view` [N,C,H,W] lies in memory as `format`; both when the order makes no difference.
 bool is_format(const View& view, MemoryFormat format);

@@ -108,11 +108,7 @@ class PlainConv final : public ConvPlan {
         break;
     }
     workspace_bytes = std::size_t(gemm_.workspace_elements()) * sizeof(Acc);
-    // The weights' gradient has no image to write; otherwise the input's layout is kept.
-    const View& input = p_.kind == Kind::gather ? ConvProblem::big(args) : ConvProblem::small(args);
-    if (p_.kind != Kind::weights && !is_format(input, MemoryFormat::nchw)) {
-      output_format = MemoryFormat::nhwc;
-    }
+    output_format = wanted_format(args);
   }
 
   void run(const Conv2dArgs& args, void* workspace) const override {
@@ -375,7 +371,6 @@ class PlainConv final : public ConvPlan {
 
 void add_plain_conv(const Conv2dArgs& args, std::vector<Candidate<ConvPlan>>& to) {
   dispatch_floating(args.y.dtype, "conv2d", [&]<class T>() {
-    // It writes the layout it reads.
     to.push_back({"plain", [args] { return std::make_unique<PlainConv<T>>(args); }});
   });
 }

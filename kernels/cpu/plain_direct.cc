@@ -69,7 +69,9 @@ class DirectConv final : public ConvPlan {
   }
 
   explicit DirectConv(const Conv2dArgs& args) : p_(args), window_(p_.r * p_.s * p_.c) {
-    output_format = MemoryFormat::nhwc;
+    output_format = wanted_format(args);
+    to_nchw_ = p_.kind != Kind::weights && output_format == MemoryFormat::nchw &&
+               (p_.kind == Kind::gather ? p_.k : p_.c) > 1;
     big_last_ = is_format(ConvProblem::big(args), MemoryFormat::nhwc);
     small_last_ = is_format(ConvProblem::small(args), MemoryFormat::nhwc);
     padded_ = p_.padding[0] != 0 || p_.padding[1] != 0;
@@ -79,7 +81,7 @@ class DirectConv final : public ConvPlan {
     depth_cols_ = columns_.back().first + columns_.back().cols;
     // Whole tiles of columns, or a copy of the row that has them.
     small_row_ = p_.kind == Kind::scatter ? !small_last_ : depth_cols_ != p_.k || !small_last_;
-    if (p_.kind == Kind::gather) small_row_ = depth_cols_ != p_.k;
+    if (p_.kind == Kind::gather) small_row_ = depth_cols_ != p_.k && !to_nchw_;
     make_offsets();
     block_ = std::min(kBlockRows, p_.ho);
     // Rows of products overlap in the big image, so a scatter shares out whole images.
@@ -146,7 +148,8 @@ class DirectConv final : public ConvPlan {
     }
   }
 
-  // Per part: copied lines of the big image, a row of the small one, a row of products, sums.
+  // Per part: copied lines of the big image, a row of the small one, a row of products, sums, and
+  // what is still to be turned from nhwc to nchw: a block of rows, or a big image.
   void lay_out_workspace() {
     const std::int64_t lines = lines_ ? lines_of(block_) * line_width_ * p_.c : 0;
     const std::int64_t small = small_row_ ? (p_.kind == Kind::weights ? block_ : 1) * p_.wo *
@@ -154,10 +157,14 @@ class DirectConv final : public ConvPlan {
                                           : 0;
     const std::int64_t products = p_.kind == Kind::scatter ? p_.wo * depth_cols_ : 0;
     const std::int64_t sums = p_.kind == Kind::weights ? (window_ + 1) * depth_cols_ : 0;
+    const std::int64_t turned = !to_nchw_                 ? 0
+                                : p_.kind == Kind::gather ? block_ * p_.wo * depth_cols_
+                                                          : p_.h * p_.w * p_.c;
     small_at_ = aligned(lines);
     products_at_ = small_at_ + aligned(small);
     sums_at_ = products_at_ + aligned(products);
-    part_elements_ = sums_at_ + aligned(sums);
+    turned_at_ = sums_at_ + aligned(sums);
+    part_elements_ = turned_at_ + aligned(turned);
     const std::int64_t packed = p_.kind == Kind::gather    ? (window_ + 1) * depth_cols_
                                 : p_.kind == Kind::scatter ? p_.k * depth_cols_
                                                            : 0;
@@ -240,7 +247,9 @@ class DirectConv final : public ConvPlan {
       for (std::int64_t oh = first; oh < first + rows;
            ++oh, window += p_.stride[0] * line_width_ * p_.c) {
         T* const final_row = to + n * small.n + oh * small.h;
-        T* const out = small_row_ ? mine + small_at_ : final_row;
+        T* const out = to_nchw_     ? mine + turned_at_ + (oh - first) * p_.wo * depth_cols_
+                       : small_row_ ? mine + small_at_
+                                    : final_row;
         const T* packed = weights;
         for (const Stretch& stretch : columns_) {
           const MicroTile<T>& kernel = loops_.tiles[stretch.tile];
@@ -258,6 +267,10 @@ class DirectConv final : public ConvPlan {
         }
         if (small_row_) loops_.copy_rows(p_.wo, p_.k, final_row, small.w, out, depth_cols_);
       }
+      if (to_nchw_) {
+        loops_.transpose(rows * p_.wo, p_.k, to + n * small.n + first * small.h, small.c,
+                         mine + turned_at_, depth_cols_);
+      }
     });
   }
 
@@ -274,8 +287,8 @@ class DirectConv final : public ConvPlan {
     tile.a_step = 1;
     tile.ldc = depth_cols_;
     for (std::int64_t n = p_.images * part / parts_; n < p_.images * (part + 1) / parts_; ++n) {
-      T* const image = to + n * big.n;
       // nhwc: the image is one run of pixels.
+      T* const image = to_nchw_ ? mine + turned_at_ : to + n * big.n;
       if (bias)
         loops_.copy_rows(p_.h * p_.w, p_.c, image, p_.c, bias, 0);
       else
@@ -301,6 +314,7 @@ class DirectConv final : public ConvPlan {
         }
         add_products(products, image, oh);
       }
+      if (to_nchw_) loops_.transpose(p_.h * p_.w, p_.c, to + n * big.n, big.c, image, p_.c);
     }
   }
 
@@ -403,6 +417,7 @@ class DirectConv final : public ConvPlan {
   bool big_last_ = false, small_last_ = false, padded_ = false;
   bool lines_ = false;      // rows of the big image are copied before use
   bool small_row_ = false;  // rows of the small one are
+  bool to_nchw_ = false;    // the image written
   std::int64_t line_width_ = 0;
   std::vector<Stretch> columns_;
   std::int64_t depth_cols_ = 0;  // columns including what the last tile adds
@@ -411,7 +426,7 @@ class DirectConv final : public ConvPlan {
   std::int64_t pixels_[kMostTileRows] = {};
   std::int64_t block_ = 1;  // rows of the small image done together
   std::int64_t parts_ = 1;
-  std::int64_t small_at_ = 0, products_at_ = 0, sums_at_ = 0, part_elements_ = 0;
+  std::int64_t small_at_ = 0, products_at_ = 0, sums_at_ = 0, turned_at_ = 0, part_elements_ = 0;
 };
 
 }  // namespace

@@ -105,6 +105,11 @@ std::vector<Candidate<MatmulPlan>> matmul_candidates(const MatmulArgs& args) {
   return candidates;
 }
 
+MemoryFormat wanted_format(const Conv2dArgs& args) {
+  const View& output = args.pass == ConvPass::backward_data ? args.x : args.y;
+  return is_format(output, MemoryFormat::nchw) ? MemoryFormat::nchw : MemoryFormat::nhwc;
+}
+
 std::vector<Candidate<ConvPlan>> conv_candidates(const Conv2dArgs& args) {
   std::vector<Candidate<ConvPlan>> candidates;
   add_single_channel_conv(args, candidates);
@@ -218,8 +223,7 @@ const Conv2dPlan& plan_conv(const Conv2dArgs& args) {
   const auto format = [](const View& view) {
     return flags({is_format(view, MemoryFormat::nchw), is_format(view, MemoryFormat::nhwc)});
   };
-  const std::int64_t formats = (args.pass == ConvPass::backward_data ? 0 : format(args.x) << 2) |
-                               (args.pass == ConvPass::forward ? 0 : format(args.y));
+  const std::int64_t formats = format(args.x) << 2 | format(args.y);
   const std::int64_t options =
       flags({p.transposed, p.bias, thread_state().deterministic}) << 4 | formats;
   return cache.get(

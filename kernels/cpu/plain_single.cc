@@ -29,8 +29,8 @@ class SingleChannelConv final : public ConvPlan {
            std::max(p.k, p.r * p.s) * p.ho * p.wo * std::int64_t{sizeof(T)} <= (512 << 10);
   }
 
-  SingleChannelConv(const Conv2dArgs& args, MemoryFormat output) : p_(args) {
-    output_format = output;
+  explicit SingleChannelConv(const Conv2dArgs& args) : p_(args) {
+    output_format = wanted_format(args);
     rows_ = p_.h + 2 * p_.padding[0];
     width_ = p_.w + 2 * p_.padding[1];
     pixels_ = p_.ho * p_.wo;
@@ -279,14 +279,7 @@ void add_single_channel_conv(const Conv2dArgs& args, std::vector<Candidate<ConvP
   const ConvProblem problem(args);
   const auto add = [&]<class T>() {
     if (!SingleChannelConv<T>::fits(problem)) return;
-    const auto add_format = [&](const char* name, MemoryFormat format) {
-      to.push_back({name,
-                    [args, format] { return std::make_unique<SingleChannelConv<T>>(args, format); },
-                    format_handicap(format, problem.output_channels())});
-    };
-    add_format("single", MemoryFormat::nhwc);
-    // One channel lies the same in both formats, weights have none: only a gather has a choice.
-    if (problem.kind == Kind::gather) add_format("single.to_nchw", MemoryFormat::nchw);
+    to.push_back({"single", [args] { return std::make_unique<SingleChannelConv<T>>(args); }});
   };
   if (problem.dtype == DType::f32) add.template operator()<float>();
   if (problem.dtype == DType::f64) add.template operator()<double>();

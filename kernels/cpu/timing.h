@@ -67,9 +67,8 @@ std::unique_ptr<P> fastest_plan(const std::vector<Candidate<P>>& candidates, Run
     const double limit = report ? std::numeric_limits<double>::infinity() : best_ms;
     const double ms = time_ms([&] { run(*plan, workspace.data()); }, limit);
     if (report) report->push_back({candidate.name, ms});
-    const double cost = ms * candidate.handicap;
-    if (!best || cost < best_ms * kClearlyFaster) {
-      best_ms = cost;
+    if (!best || ms < best_ms * kClearlyFaster) {
+      best_ms = ms;
       best = std::move(plan);
     }
   }

@@ -1,0 +1,233 @@
+"""What both programs need beside their training steps: options, images, the books of a run, pictures."""
+import argparse
+import gzip
+import itertools
+import json
+import math
+import os
+import signal
+import statistics
+import sys
+import time
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+
+DTYPES = {"f32": torch.float32, "f64": torch.float64}
+
+
+def parse_options(example, description, batch_size=32):
+    """The options of the program, with the seed and the number of threads already set."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    option = parser.add_argument
+    option("--device", type=torch.device, default="cuda" if torch.cuda.is_available() else "cpu", help="cpu, cuda or cuda:N")
+    option("--dtype", choices=DTYPES, default="f32", help="of weights and images")
+    option("--epochs", type=int, default=3, help="passes over the training data")
+    option("--batch-size", type=int, default=batch_size, help="images per step")
+    option("--lr", type=float, default=1e-3, help="learning rate")
+    option("--seed", type=int, default=0, help="of the weights and the order")
+    option("--shuffle", action=argparse.BooleanOptionalAction, default=True, help="visit the images in a new order every epoch")
+    option("--workers", type=int, default=2, help="processes that load images; 0: none beside the main one")
+    option("--threads", type=int, default=0, help="cores for computing; 0: all")
+    option("--limit-steps", type=int, default=0, help="stop after so many steps, those before --resume included; 0: no limit")
+    option("--data", default="/usr/share/datasets/fashion-mnist", help="folder of MNIST's IDX files")
+    option("--out", default=f"outputs/pytorch/{example}", help="folder for model, pictures and metrics")
+    option("--resume", default=None, help="go on from this checkpoint.pt")
+    options = parser.parse_args()
+    options.example = example
+    options.dtype = DTYPES[options.dtype]
+    if options.threads > 0:
+        torch.set_num_threads(options.threads)
+    torch.manual_seed(options.seed)
+    return options
+
+
+def read_idx(path):
+    """The bytes of an IDX file, plain or gzipped, as a uint8 tensor of its shape."""
+    with open(path, "rb") if os.path.exists(path) else gzip.open(path + ".gz") as file:
+        data = file.read()
+    shape = np.frombuffer(data, ">u4", count=data[3], offset=4)
+    return torch.from_numpy(np.frombuffer(data, np.uint8, offset=4 + shape.nbytes).reshape(shape).copy())
+
+
+class Mnist(torch.utils.data.Dataset):
+    """Grey images [1,H,W] from 0 to 1 with labels 0 to 9."""
+
+    def __init__(self, folder, train=True, dtype=torch.float32):
+        prefix = os.path.join(folder, "train" if train else "t10k")
+        self.images = read_idx(prefix + "-images-idx3-ubyte")
+        self.labels = read_idx(prefix + "-labels-idx1-ubyte").long()
+        self.dtype = dtype
+
+    def __len__(self):
+        return len(self.images)
+
+    def __getitem__(self, i):
+        return self.images[i].float().div(255).to(self.dtype).unsqueeze(0), self.labels[i]
+
+
+class Recorder:
+    """Keeps the books of a run while the program trains."""
+
+    def __init__(self, options):
+        os.makedirs(options.out, exist_ok=True)
+        self.options = options
+        # What a checkpoint keeps beside model and optimizer. `position` counts the batches done of this
+        # epoch, `order` is the generator's state as it began.
+        self.books = {"losses": [], "epochs": [], "position": 0, "seconds": 0.0, "order": None}
+        self.waiting = []  # losses still on the device: fetching one would wait for its step
+        self.step_ms = []
+        self.interrupted = False
+        signal.signal(signal.SIGINT, self._interrupt)
+
+    def _interrupt(self, number, frame):
+        self.interrupted = True
+        signal.signal(number, signal.SIG_DFL)  # the second one ends the process
+
+    def path(self, name):
+        return os.path.join(self.options.out, name)
+
+    def resume(self, model, optimizer):
+        """Goes on from --resume, if it was given."""
+        if not self.options.resume:
+            return
+        checkpoint = torch.load(self.options.resume, map_location="cpu", weights_only=True)
+        model.load_state_dict(checkpoint["model"])
+        optimizer.load_state_dict(checkpoint["optimizer"])
+        torch.set_rng_state(checkpoint["generator"])
+        self.books = checkpoint["books"]
+
+    def save(self, model, optimizer):
+        self._fetch_losses()
+        checkpoint = {"model": model.state_dict(), "optimizer": optimizer.state_dict(),
+                      "generator": torch.get_rng_state(), "books": self.books}
+        torch.save(checkpoint, self.path("checkpoint.tmp"))
+        os.replace(self.path("checkpoint.tmp"), self.path("checkpoint.pt"))
+
+    def epochs(self):
+        """The epochs that are left; ends early like batches()."""
+        while len(self.books["epochs"]) < self.options.epochs and not self._should_stop():
+            yield len(self.books["epochs"])
+
+    def batches(self, loader):
+        """The epoch's batches that are left; ends early at the limit of steps and after SIGINT."""
+        books, first, epoch_start = self.books, self.books["position"], time.perf_counter()
+        seconds_before = books["seconds"]
+        generator = torch.get_rng_state()
+        if first > 0:
+            torch.set_rng_state(books["order"])
+        else:
+            books["order"] = generator
+        batches = iter(loader)
+        if first > 0:  # a DataLoader cannot jump: the batches done are loaded once more
+            next(itertools.islice(batches, first - 1, first))
+            torch.set_rng_state(generator)
+        self.step_start = time.perf_counter()
+        for batch in batches:
+            yield batch
+            books["position"] += 1
+            books["seconds"] = seconds_before + time.perf_counter() - epoch_start
+            if books["position"] * 10 // len(loader) > (books["position"] - 1) * 10 // len(loader):
+                self._fetch_losses()
+                print(f"epoch {len(books['epochs'])}  {books['position']}/{len(loader)}  "
+                      f"loss {self._epoch_metrics()['mean_loss']:.4g}", file=sys.stderr)
+            if self._should_stop():
+                break
+        else:
+            self._fetch_losses()
+            books["epochs"].append(self._epoch_metrics())
+            books["position"], books["seconds"] = 0, 0.0
+
+    def step(self, loss):
+        """To be called once per step."""
+        self.waiting.append(loss.detach())
+        now = time.perf_counter()
+        self.step_ms.append((now - self.step_start) * 1e3)
+        self.step_start = now
+
+    def finish(self, model, test_name, test_value):
+        """Writes model.safetensors, loss.png and metrics.json."""
+        self._fetch_losses()
+        options, losses = self.options, self.books["losses"]
+        save_file(model.state_dict(), self.path("model.safetensors"), {"format": "pt"})
+        epochs = self.books["epochs"] + ([self._epoch_metrics()] if self.books["position"] else [])
+        metrics = {
+            "example": options.example,
+            "device": str(options.device),
+            "dtype": "f32" if options.dtype == torch.float32 else "f64",
+            "threads": torch.get_num_threads(),
+            "seed": options.seed,
+            "batch_size": options.batch_size,
+            "losses": [loss if math.isfinite(loss) else None for loss in losses],
+            "epochs": epochs,
+            "test": {test_name: test_value},
+            "step_ms_median": statistics.median(self.step_ms) if self.step_ms else 0,
+            "train_seconds": sum(epoch["seconds"] for epoch in epochs),
+            "commit": os.environ.get("WEFT_COMMIT") or "unknown",
+        }
+        with open(self.path("metrics.json"), "w") as file:
+            json.dump(metrics, file, indent=1)
+        loss_picture(self.path("loss.png"), losses, f"{options.example}: loss per step")
+        print(f"test {test_name} {test_value:.6g}, trained in {metrics['train_seconds']:.1f} s; "
+              f"results in {options.out}", file=sys.stderr)
+
+    def _steps(self):
+        return len(self.books["losses"]) + len(self.waiting)
+
+    def _should_stop(self):
+        return self.interrupted or 0 < self.options.limit_steps <= self._steps()
+
+    def _fetch_losses(self):
+        if self.waiting:
+            self.books["losses"] += torch.stack(self.waiting).tolist()
+            self.waiting.clear()
+
+    def _epoch_metrics(self):
+        """Of the running epoch."""
+        losses, seconds = self.books["losses"][-self.books["position"]:], self.books["seconds"]
+        return {"mean_loss": sum(losses) / len(losses), "sum_loss": sum(losses), "seconds": seconds,
+                "images_per_second": len(losses) * self.options.batch_size / seconds}
+
+
+def pyplot():
+    """matplotlib.pyplot, or None, saying so, where there is none."""
+    try:
+        import matplotlib
+    except ImportError:
+        print("no matplotlib, so no picture", file=sys.stderr)
+        return None
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+    return pyplot
+
+
+def compare_picture(path, inputs, codes, outputs, count=5):
+    """Three rows for the first examples: input, code as a strip of coloured cells, reconstruction."""
+    plt = pyplot()
+    if plt is None:
+        return
+    codes = codes[:count].cpu()
+    figure, axes = plt.subplots(3, len(codes), figsize=(2.5 * len(codes), 5.6), height_ratios=[28, 5, 28],
+                                squeeze=False, layout="constrained")
+    for i, code in enumerate(codes):
+        axes[0, i].imshow(inputs[i, 0].cpu(), cmap="gray", vmin=0, vmax=1)
+        axes[1, i].imshow(code[None], aspect="auto", vmin=codes.min(), vmax=codes.max())
+        axes[2, i].imshow(outputs[i, 0].cpu(), cmap="gray", vmin=0, vmax=1)
+    for axis, label in zip(axes[:, 0], ("input", f"code ({codes.shape[1]})", "reconstruction")):
+        axis.set_ylabel(label)
+    for axis in axes.flat:
+        axis.set(xticks=[], yticks=[])
+    figure.savefig(path)
+    plt.close(figure)
+
+
+def loss_picture(path, losses, title):
+    plt = pyplot()
+    if plt is None:
+        return
+    figure, axis = plt.subplots(figsize=(9.6, 5.4))
+    axis.plot(losses)
+    axis.set(title=title, xlabel="step")
+    figure.savefig(path)
+    plt.close(figure)

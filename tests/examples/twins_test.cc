@@ -1,0 +1,132 @@
+// The programs against their twins in examples/pytorch: 20 steps of each, side by side.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "weft/io/safetensors.h"
+#include "weft/tensor/tensor.h"
+#include "weft/tests/io/files.h"
+
+namespace weft {
+namespace {
+
+using nlohmann::json;
+
+std::vector<std::string> keys(const json& object) {
+  std::vector<std::string> names;
+  for (const auto& item : object.items()) names.push_back(item.key());
+  return names;
+}
+
+class TwinsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const char* given = std::getenv("WEFT_PEER");
+    if (given == nullptr) GTEST_SKIP() << "set WEFT_PEER to a Python with torch and safetensors";
+    python_ = given;
+  }
+
+  // Runs a program with its output in folder `out`; its metrics.
+  json run(const std::string& program, const std::string& arguments, const std::string& out) const {
+    const std::string command = program + " --device cpu --seed 1 " + arguments + " --out " +
+                                folder.path(out) + " >" + folder.path("log") + " 2>&1";
+    EXPECT_EQ(std::system(command.c_str()), 0) << command << '\n'
+                                               << testing::read_file(folder.path("log"));
+    return json::parse(testing::read_file(folder.path(out + "/metrics.json")), nullptr, false);
+  }
+  json run_weft(const std::string& example, const std::string& arguments) const {
+    return run("examples/" + example, arguments, "weft");
+  }
+  json run_twin(const std::string& example, const std::string& arguments,
+                const std::string& out = "twin") const {
+    return run(python_ + " -B examples/pytorch/" + example + ".py", arguments, out);
+  }
+
+  testing::TempFolder folder;
+
+ private:
+  std::string python_;
+};
+
+void expect_same_metrics(const json& weft, const json& twin, double tolerance) {
+  ASSERT_TRUE(weft.is_object() && twin.is_object());
+  EXPECT_EQ(keys(weft), keys(twin));
+  EXPECT_EQ(keys(weft["epochs"].at(0)), keys(twin["epochs"].at(0)));
+  for (const char* key : {"example", "dtype", "seed", "batch_size"}) {
+    EXPECT_EQ(weft[key], twin[key]) << key;
+  }
+  const auto expected = twin["losses"].get<std::vector<double>>();
+  const auto got = weft["losses"].get<std::vector<double>>();
+  ASSERT_EQ(expected.size(), 20U);
+  ASSERT_EQ(got.size(), expected.size());
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    EXPECT_NEAR(got[i], expected[i], tolerance * std::abs(expected[i])) << "step " << i;
+  }
+  ASSERT_EQ(keys(weft["test"]), keys(twin["test"]));
+  for (const auto& [name, value] : twin["test"].items()) {
+    const double figure = value.get<double>();
+    // An image between two classes may fall to either side in f32.
+    const double slack = twin["dtype"] == "f32" ? 2e-4 : tolerance * figure;
+    EXPECT_NEAR(weft["test"][name].get<double>(), figure, slack) << name;
+  }
+}
+
+void expect_same_weights(const std::string& weft, const std::string& twin, double tolerance) {
+  const auto got = io::load_safetensors(weft).tensors,
+             expected = io::load_safetensors(twin).tensors;
+  std::map<std::string, Tensor> by_name(got.begin(), got.end());
+  EXPECT_EQ(got.size(), expected.size());
+  for (const auto& [name, weight] : expected) {
+    ASSERT_EQ(by_name.count(name), 1U) << name;
+    const Tensor& other = by_name[name];
+    EXPECT_EQ(other.dtype(), weight.dtype()) << name;
+    ASSERT_EQ(other.shape(), weight.shape()) << name;
+    const std::vector<double> a = other.to_vector<double>(), b = weight.to_vector<double>();
+    double largest = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::abs(a[i] - b[i]));
+    EXPECT_LE(largest, tolerance) << name;
+  }
+}
+
+struct Case {
+  const char* name;
+  const char* example;
+  const char* arguments;
+  double tolerance;
+};
+void PrintTo(const Case& c, std::ostream* out) { *out << c.example << ' ' << c.arguments; }
+
+class Twins : public TwinsTest, public ::testing::WithParamInterface<Case> {};
+
+TEST_P(Twins, TrainAlike) {
+  const auto& [name, example, options, tolerance] = GetParam();
+  const std::string arguments = std::string("--limit-steps 20 ") + options;
+  const json weft = run_weft(example, arguments), twin = run_twin(example, arguments);
+  expect_same_metrics(weft, twin, tolerance);
+  expect_same_weights(folder.path("weft/model.safetensors"), folder.path("twin/model.safetensors"),
+                      tolerance);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Runs, Twins,
+    ::testing::Values(Case{"autoencoder", "autoencoder", "--dtype f64", 1e-9},
+                      Case{"autoencoder_in_order", "autoencoder", "--dtype f64 --no-shuffle", 1e-9},
+                      Case{"mlp", "mlp", "--dtype f64", 1e-9},
+                      Case{"mlp_in_order", "mlp", "--dtype f64 --no-shuffle", 1e-9},
+                      Case{"mlp_f32", "mlp", "--dtype f32", 1e-6},
+                      Case{"mlp_f32_in_order", "mlp", "--dtype f32 --no-shuffle", 1e-6}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST_F(TwinsTest, TwinResumesWhereItWas) {
+  const json whole = run_twin("mlp", "--limit-steps 20");
+  run_twin("mlp", "--limit-steps 12", "part");
+  const json resumed = run_twin(
+      "mlp", "--limit-steps 20 --workers 0 --resume " + folder.path("part/checkpoint.pt"), "rest");
+  EXPECT_EQ(resumed["losses"], whole["losses"]);
+  EXPECT_EQ(resumed["test"], whole["test"]);
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,7 +1,9 @@
 #include "weft/train/interrupt.h"
 
+#include <chrono>
 #include <csignal>
 #include <ctime>
+#include <thread>
 
 namespace weft::train {
 namespace {
@@ -16,11 +18,13 @@ double seconds_since(const timespec& begin) {
          1e-9 * static_cast<double>(now.tv_nsec - begin.tv_nsec);
 }
 
-// A second signal ends the program at once. Not within a moment of the first: timeout(1) sends each
-// twice, to the process and to its group.
+// timeout(1) sends each signal twice, to the process and to its group: the second of such a pair is
+// none of its own. Any later one ends the program at once.
+constexpr double kPairSeconds = 0.5;
+
 extern "C" void remember_signal(int signal) {
   if (received != 0) {
-    if (seconds_since(received_at) < 0.25) return;
+    if (seconds_since(received_at) < kPairSeconds) return;
     std::signal(signal, SIG_DFL);
     std::raise(signal);
     return;
@@ -46,6 +50,10 @@ InterruptScope::InterruptScope() {
 }
 
 InterruptScope::~InterruptScope() {
+  // The handler stays until the second of a pair must have come.
+  while (received != 0 && seconds_since(received_at) < kPairSeconds) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
   install(SIG_DFL);
   received = 0;
 }

@@ -3,28 +3,17 @@
 
 #include <cstdio>
 
-#include "weft/autograd/autograd.h"
-#include "weft/data/dataloader.h"
-#include "weft/data/mnist.h"
-#include "weft/nn/loss.h"
-#include "weft/optim/adam.h"
-#include "weft/train/pictures.h"
-#include "weft/train/program.h"
-#include "weft/train/recorder.h"
+#include "weft/train/train.h"
+#include "weft/weft.h"
 
 using namespace weft;
 
 void autoencoder(const train::Options& options) {
   examples::Autoencoder model;
-  model.to(options.dtype);
-  model.to(options.device);
+  model.to(options.device, options.dtype);
   std::printf("%s\n", model.to_string().c_str());
   optim::Adam adam(model.parameters(), {.lr = options.lr});
-  data::DataLoader loader(data::Mnist(options.data, {.dtype = options.dtype}),
-                          {.batch_size = options.batch_size,
-                           .shuffle = options.shuffle,
-                           .workers = options.workers,
-                           .device = options.device});
+  data::DataLoader loader(data::Mnist(options.data, {.dtype = options.dtype}), options.loader());
 
   train::Recorder recorder(options);
   recorder.resume(model, adam, loader);
@@ -49,9 +38,9 @@ void autoencoder(const train::Options& options) {
     const auto [output, code] = model(x);
     if (test.position() == 1)
       io::write_png(recorder.path("compare.png"), train::compare_picture(x, code, output));
-    squared_error += nn::mse_loss(output, x).item<double>() * static_cast<double>(x.shape(0));
+    squared_error += nn::mse_loss(output, x).item<double>() * x.shape(0);
   }
-  recorder.finish(model, "mse", squared_error / static_cast<double>(test.dataset().size()));
+  recorder.finish(model, "mse", squared_error / test.dataset().size());
 }
 
 int main(int argc, char** argv) {

@@ -3,9 +3,7 @@
 
 #include <utility>
 
-#include "weft/nn/conv.h"
-#include "weft/nn/linear.h"
-#include "weft/nn/module.h"
+#include "weft/weft.h"
 
 namespace weft::examples {
 

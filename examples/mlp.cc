@@ -3,27 +3,17 @@
 
 #include <cstdio>
 
-#include "weft/autograd/autograd.h"
-#include "weft/data/dataloader.h"
-#include "weft/data/mnist.h"
-#include "weft/nn/loss.h"
-#include "weft/optim/sgd.h"
-#include "weft/train/program.h"
-#include "weft/train/recorder.h"
+#include "weft/train/train.h"
+#include "weft/weft.h"
 
 using namespace weft;
 
 void mlp(const train::Options& options) {
   nn::Sequential model = examples::mlp();
-  model.to(options.dtype);
-  model.to(options.device);
+  model.to(options.device, options.dtype);
   std::printf("%s\n", model.to_string().c_str());
   optim::SGD sgd(model.parameters(), {.lr = options.lr});
-  data::DataLoader loader(data::Mnist(options.data, {.dtype = options.dtype}),
-                          {.batch_size = options.batch_size,
-                           .shuffle = options.shuffle,
-                           .workers = options.workers,
-                           .device = options.device});
+  data::DataLoader loader(data::Mnist(options.data, {.dtype = options.dtype}), options.loader());
 
   train::Recorder recorder(options);
   recorder.resume(model, sgd, loader);
@@ -43,11 +33,9 @@ void mlp(const train::Options& options) {
   model.eval();
   data::DataLoader test(data::Mnist(options.data, {.train = false, .dtype = options.dtype}),
                         {.batch_size = 500, .device = options.device});
-  std::int64_t correct = 0;
-  for (auto& [x, label] : test)
-    correct += raw::sum(raw::to(eq(argmax(model(x), 1), label), DType::i64)).item<std::int64_t>();
-  recorder.finish(model, "accuracy",
-                  static_cast<double>(correct) / static_cast<double>(test.dataset().size()));
+  double correct = 0;
+  for (auto& [x, label] : test) correct += eq(argmax(model(x), 1), label).sum().item<double>();
+  recorder.finish(model, "accuracy", correct / test.dataset().size());
 }
 
 int main(int argc, char** argv) {

@@ -1,10 +1,7 @@
 // The two-layer perceptron that classifies 28x28 images.
 #pragma once
 
-#include "weft/nn/activation.h"
-#include "weft/nn/flatten.h"
-#include "weft/nn/linear.h"
-#include "weft/nn/sequential.h"
+#include "weft/weft.h"
 
 namespace weft::examples {
 

@@ -79,6 +79,10 @@ class ModuleBase {
   /// conversion touches floating tensors only.
   void to(Device device);
   void to(DType dtype);
+  void to(Device device, DType dtype) {
+    to(dtype);
+    to(device);
+  }
   void requires_grad(bool requires_grad);
   void zero_grad();
 

@@ -8,6 +8,7 @@
 
 #include "weft/core/device.h"
 #include "weft/core/dtype.h"
+#include "weft/data/loader_core.h"
 #include "weft/data/mnist.h"
 
 namespace weft::train {
@@ -31,6 +32,11 @@ struct Options {
   std::string trace = {};   ///< where the spans go
   bool deterministic = false;
   int host_devices = 0;  ///< 0: as WEFT_HOST_DEVICES says
+
+  /// For the loader of the training data.
+  data::DataLoaderOptions loader() const {
+    return {.batch_size = batch_size, .shuffle = shuffle, .workers = workers, .device = device};
+  }
 };
 
 /// Fills `options`, which hold the program's defaults. An exit status when the program should end

@@ -16,14 +16,10 @@ int main(int argc, char** argv) {
   return train::run(
       argc, argv, {.example = "small_run", .epochs = 2}, [](const train::Options& options) {
         nn::Sequential model{nn::Flatten(), nn::Linear(64, 16), nn::ReLU(), nn::Linear(16, 10)};
-        model.to(options.dtype);
-        model.to(options.device);
+        model.to(options.device, options.dtype);
         optim::Adam adam(model.parameters(), {.lr = options.lr});
         data::DataLoader loader(data::Mnist(options.data, {.dtype = options.dtype}),
-                                {.batch_size = options.batch_size,
-                                 .shuffle = options.shuffle,
-                                 .workers = options.workers,
-                                 .device = options.device});
+                                options.loader());
         train::Recorder recorder(options);
         recorder.resume(model, adam, loader);
         while (recorder.next_epoch()) {

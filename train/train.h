@@ -1,0 +1,6 @@
+// What a program includes beside weft/weft.h.
+#pragma once
+
+#include "weft/train/pictures.h"
+#include "weft/train/program.h"
+#include "weft/train/recorder.h"

@@ -2,6 +2,7 @@
 // on the tape when gradients are enabled and an operand requires one.
 #pragma once
 
+#include <array>
 #include <utility>
 #include <vector>
 
@@ -83,6 +84,8 @@ Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias = {},
 Tensor conv_transpose2d(const Tensor& x, const Tensor& w, const Tensor& bias = {},
                         Conv2dParams params = {});
 Tensor max_pool2d(const Tensor& x, const Pool2dParams& params);
+Tensor avg_pool2d(const Tensor& x, const AvgPool2dParams& params);
+Tensor adaptive_avg_pool2d(const Tensor& x, const std::array<std::int64_t, 2>& size);
 /// logits [N,C] or [N,C,d1,...], target i64 [N] or [N,d1,...].
 Tensor cross_entropy(const Tensor& logits, const Tensor& target,
                      const CrossEntropyParams& params = {});

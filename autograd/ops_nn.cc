@@ -74,6 +74,24 @@ class MaxPoolNode final : public Node {
   SavedTensor index_;
 };
 
+class AvgPoolNode final : public Node {
+ public:
+  AvgPoolNode(const Tensor& x, const AvgPool2dParams& params)
+      : Node(params.adaptive ? "adaptive_avg_pool2d" : "avg_pool2d"),
+        params_(params),
+        x_shape_(x.shape()) {
+    add_input(x);
+  }
+  void apply(Gradients& grads) override {
+    if (!grads.wants(0)) return;
+    grads.set(0, raw::avg_pool2d_backward(grads.y(), x_shape_, params_));
+  }
+
+ private:
+  AvgPool2dParams params_;
+  Shape x_shape_;
+};
+
 class CrossEntropyNode final : public Node {
  public:
   CrossEntropyNode(const Tensor& logits, const Tensor& target,
@@ -137,6 +155,16 @@ Tensor conv_transpose2d(const Tensor& x, const Tensor& w, const Tensor& bias, Co
 Tensor max_pool2d(const Tensor& x, const Pool2dParams& params) {
   auto [y, index] = raw::max_pool2d(x, params);
   return recording(x) ? record<MaxPoolNode>(std::move(y), x, index, params) : y;
+}
+
+Tensor avg_pool2d(const Tensor& x, const AvgPool2dParams& params) {
+  Tensor y = raw::avg_pool2d(x, params);
+  return recording(x) ? record<AvgPoolNode>(std::move(y), x, params) : y;
+}
+
+Tensor adaptive_avg_pool2d(const Tensor& x, const std::array<std::int64_t, 2>& size) {
+  Tensor y = raw::adaptive_avg_pool2d(x, size);
+  return recording(x) ? record<AvgPoolNode>(std::move(y), x, AvgPool2dParams{.adaptive = true}) : y;
 }
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyParams& params) {

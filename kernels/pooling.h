@@ -1,9 +1,10 @@
-// 2-D max pooling.
+// 2-D max and average pooling.
 #pragma once
 
 #include <array>
 #include <cstdint>
 
+#include "weft/core/dtype.h"
 #include "weft/core/runtime.h"
 #include "weft/kernels/view.h"
 
@@ -19,14 +20,74 @@ struct Pool2dParams {
   bool ceil_mode = false;
 };
 
+/// Ho as above without dilation; adaptive: of any given size, window i covering the positions from
+/// floor(i H / Ho) to ceil((i+1) H / Ho).
+struct AvgPool2dParams {
+  std::array<std::int64_t, 2> kernel = {1, 1};
+  std::array<std::int64_t, 2> stride = {1, 1};
+  std::array<std::int64_t, 2> padding = {0, 0};
+  bool ceil_mode = false;
+  bool count_include_pad = true;  ///< padding counts, as zeros; what ceil_mode adds beyond does not
+  std::int64_t divisor = 0;       ///< instead of the number of positions; 0: none
+  bool adaptive = false;          ///< nothing above is read then
+};
+
+/// The windows of an average pooling along one axis.
+struct PoolAxis {
+  std::int64_t in, out, kernel, stride, padding;
+  bool adaptive;
+
+  PoolAxis(const AvgPool2dParams& p, int axis, std::int64_t in_size, std::int64_t out_size)
+      : in(in_size),
+        out(out_size),
+        kernel(p.kernel[axis]),
+        stride(p.stride[axis]),
+        padding(p.padding[axis]),
+        adaptive(p.adaptive) {}
+
+  /// The positions of window o: [begin, end).
+  WEFT_HD std::int64_t begin(std::int64_t o) const {
+    if (adaptive) return o * in / out;
+    const std::int64_t from = o * stride - padding;
+    return from < 0 ? 0 : from;
+  }
+  WEFT_HD std::int64_t end(std::int64_t o) const {
+    if (adaptive) return ((o + 1) * in + out - 1) / out;
+    const std::int64_t to = o * stride - padding + kernel;
+    return to > in ? in : to;
+  }
+  /// How many there are, with the padding if that counts.
+  WEFT_HD std::int64_t size(std::int64_t o, bool with_padding) const {
+    if (adaptive || !with_padding) return end(o) - begin(o);
+    const std::int64_t from = o * stride - padding, to = from + kernel;
+    return (to > in + padding ? in + padding : to) - from;
+  }
+  /// The windows that position i is in: [first, last).
+  WEFT_HD std::int64_t first(std::int64_t i) const {
+    if (adaptive) return i * out / in;
+    return i + padding < kernel ? 0 : (i + padding - kernel) / stride + 1;
+  }
+  WEFT_HD std::int64_t last(std::int64_t i) const {
+    const std::int64_t to = adaptive ? ((i + 1) * out + in - 1) / in : (i + padding) / stride + 1;
+    return to > out ? out : to;
+  }
+};
+
 struct PoolingKernels {
   /// x [N,C,H,W] nchw or nhwc, y [N,C,Ho,Wo] and index of x's layout. index (i32): h*W + w of the
-  /// winner, the first in row order; a NaN wins. f32, f64, bf16.
+  /// winner, the first in row order; a NaN wins. A dilated window may hold padding alone: -inf, and
+  /// index -1. f32, f64, bf16.
   void (*max_pool2d)(const Stream&, const Pool2dParams&, const View& x, const View& y,
                      const View& index);
-  /// grad_x is overwritten. All three of one layout.
+  /// grad_x is overwritten. All three of one layout. Index -1 passes no gradient on.
   void (*max_pool2d_backward)(const Stream&, const Pool2dParams&, const View& grad_y,
                               const View& index, const View& grad_x);
+  /// x [N,C,H,W] nchw or nhwc, y [N,C,Ho,Wo] of x's layout: each window's sum, divided. f32, f64,
+  /// bf16, sums in f64.
+  void (*avg_pool2d)(const Stream&, const AvgPool2dParams&, const View& x, const View& y);
+  /// grad_x is overwritten. Both of one layout.
+  void (*avg_pool2d_backward)(const Stream&, const AvgPool2dParams&, const View& grad_y,
+                              const View& grad_x);
 };
 
 }  // namespace weft

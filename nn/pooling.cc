@@ -1,29 +1,60 @@
 #include "weft/nn/pooling.h"
 
 #include "weft/core/error.h"
+#include "weft/nn/repr.h"
 
 namespace weft::nn {
 
+namespace {
+
+void check(const char* op, Pair kernel, Pair stride, Pair padding) {
+  WEFT_CHECK(kernel.h > 0 && kernel.w > 0 && stride.h > 0 && stride.w > 0, InvalidArgument, op,
+             "kernel and stride must be positive");
+  WEFT_CHECK(
+      padding.h >= 0 && 2 * padding.h <= kernel.h && padding.w >= 0 && 2 * padding.w <= kernel.w,
+      InvalidArgument, op, "padding ", padding.h, "x", padding.w,
+      " must be at most half the kernel ", kernel.h, "x", kernel.w);
+}
+
+std::string describe(Pair kernel, Pair stride, Pair padding) {
+  return "kernel_size=" + detail::repr(kernel) + ", stride=" + detail::repr(stride) +
+         ", padding=" + detail::repr(padding);
+}
+
+}  // namespace
+
 MaxPool2d::MaxPool2d(Pair kernel, const PoolOptions& options) {
   const Pair stride = options.stride.value_or(kernel);
-  WEFT_CHECK(kernel.h > 0 && kernel.w > 0 && stride.h > 0 && stride.w > 0 &&
-                 options.dilation.h > 0 && options.dilation.w > 0,
-             InvalidArgument, "MaxPool2d", "kernel, stride and dilation must be positive");
-  WEFT_CHECK(options.padding.h >= 0 && 2 * options.padding.h <= kernel.h &&
-                 options.padding.w >= 0 && 2 * options.padding.w <= kernel.w,
-             InvalidArgument, "MaxPool2d", "padding ", options.padding.h, "x", options.padding.w,
-             " must be at most half the kernel ", kernel.h, "x", kernel.w);
+  check("MaxPool2d", kernel, stride, options.padding);
+  WEFT_CHECK(options.dilation.h > 0 && options.dilation.w > 0, InvalidArgument, "MaxPool2d",
+             "dilation must be positive");
   params_.kernel = kernel;
   params_.stride = stride;
   params_.padding = options.padding;
   params_.dilation = options.dilation;
   params_.ceil_mode = options.ceil_mode;
-  const auto pair = [](Pair p) {
-    return p.h == p.w ? std::to_string(p.h) : weft::detail::concat("(", p.h, ", ", p.w, ")");
-  };
-  set_description("kernel_size=" + pair(kernel) + ", stride=" + pair(stride) +
-                  ", padding=" + pair(options.padding) + ", dilation=" + pair(options.dilation) +
-                  ", ceil_mode=" + (options.ceil_mode ? "True" : "False"));
+  set_description(describe(kernel, stride, options.padding) +
+                  ", dilation=" + detail::repr(options.dilation) +
+                  ", ceil_mode=" + detail::repr(options.ceil_mode));
+}
+
+AvgPool2d::AvgPool2d(Pair kernel, const AvgPoolOptions& options) {
+  const Pair stride = options.stride.value_or(kernel);
+  check("AvgPool2d", kernel, stride, options.padding);
+  WEFT_CHECK(options.divisor != 0, InvalidArgument, "AvgPool2d", "divisor must not be 0");
+  params_.kernel = kernel;
+  params_.stride = stride;
+  params_.padding = options.padding;
+  params_.ceil_mode = options.ceil_mode;
+  params_.count_include_pad = options.count_include_pad;
+  params_.divisor = options.divisor.value_or(0);
+  set_description(describe(kernel, stride, options.padding));
+}
+
+AdaptiveAvgPool2d::AdaptiveAvgPool2d(Pair size) : size_(size) {
+  WEFT_CHECK(size.h > 0 && size.w > 0, InvalidArgument, "AdaptiveAvgPool2d",
+             "size must be positive, got ", size.h, "x", size.w);
+  set_description("output_size=" + detail::repr(size));
 }
 
 }  // namespace weft::nn

@@ -27,4 +27,35 @@ class MaxPool2d : public Module<MaxPool2d> {
   Pool2dParams params_;
 };
 
+/// stride defaults to the kernel's size.
+struct AvgPoolOptions {
+  std::optional<Pair> stride;
+  Pair padding = 0;
+  bool ceil_mode = false;
+  bool count_include_pad = true;  ///< padding counts as zeros; else only what is in the image does
+  std::optional<std::int64_t> divisor;  ///< divides the sum instead of the window's size
+};
+
+/// x [N,C,H,W] -> [N,C,Ho,Wo], the average of each window, Ho as in Conv2d.
+/// Throws InvalidArgument when padding exceeds half the kernel, and for divisor 0.
+class AvgPool2d : public Module<AvgPool2d> {
+ public:
+  explicit AvgPool2d(Pair kernel, const AvgPoolOptions& options = {});
+  Tensor forward(const Tensor& x) { return avg_pool2d(x, params_); }
+
+ private:
+  AvgPool2dParams params_;
+};
+
+/// x [N,C,H,W] -> [N,C,size.h,size.w] for any H and W: output i averages the positions from
+/// floor(i H / size.h) to ceil((i+1) H / size.h). Throws Shape for an image without pixels.
+class AdaptiveAvgPool2d : public Module<AdaptiveAvgPool2d> {
+ public:
+  explicit AdaptiveAvgPool2d(Pair size);
+  Tensor forward(const Tensor& x) { return adaptive_avg_pool2d(x, size_); }
+
+ private:
+  Pair size_;
+};
+
 }  // namespace weft::nn

@@ -6,6 +6,7 @@
 // mistakes throw Shape, Dtype, Device or InvalidArgument and leave their operands as they were.
 #pragma once
 
+#include <array>
 #include <utility>
 #include <vector>
 
@@ -146,6 +147,13 @@ std::pair<Tensor, Tensor> conv2d_backward_weights(const Tensor& x, const Tensor&
 std::pair<Tensor, Tensor> max_pool2d(const Tensor& x, const Pool2dParams& params);
 Tensor max_pool2d_backward(const Tensor& grad_y, const Tensor& index, const Shape& x_shape,
                            const Pool2dParams& params);
+/// y in x's layout; params.adaptive is set by adaptive_avg_pool2d.
+Tensor avg_pool2d(const Tensor& x, const AvgPool2dParams& params);
+/// -> [N,C,size[0],size[1]], whatever H and W are.
+Tensor adaptive_avg_pool2d(const Tensor& x, const std::array<std::int64_t, 2>& size);
+/// Of both; the layout is grad_y's.
+Tensor avg_pool2d_backward(const Tensor& grad_y, const Shape& x_shape,
+                           const AvgPool2dParams& params);
 
 // --- Losses
 // ---------------------------------------------------------------------------------------------------

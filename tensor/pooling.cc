@@ -9,21 +9,33 @@ using namespace internal;
 
 namespace {
 
-constexpr const char* kName = "max_pool2d";
+// Where windows of `kernel` positions, `dilation` apart, fit into an image.
+struct Windows {
+  const char* op;
+  std::array<std::int64_t, 2> kernel, stride, padding, dilation;
+  bool ceil_mode;
+};
 
-Shape output_shape(const Shape& x, const Pool2dParams& p) {
-  WEFT_CHECK(x.size() == 4, Shape, kName, "input: got ", x, ", expected [N,C,H,W]");
+Windows windows_of(const Pool2dParams& p) {
+  return {"max_pool2d", p.kernel, p.stride, p.padding, p.dilation, p.ceil_mode};
+}
+Windows windows_of(const AvgPool2dParams& p) {
+  return {"avg_pool2d", p.kernel, p.stride, p.padding, {1, 1}, p.ceil_mode};
+}
+
+Shape output_shape(const Shape& x, const Windows& p) {
+  WEFT_CHECK(x.size() == 4, Shape, p.op, "input: got ", x, ", expected [N,C,H,W]");
   Shape y = x;
   for (int i = 0; i < 2; ++i) {
     const std::int64_t kernel = p.kernel[i], stride = p.stride[i], pad = p.padding[i];
-    WEFT_CHECK(kernel >= 1 && stride >= 1 && p.dilation[i] >= 1 && pad >= 0, InvalidArgument, kName,
+    WEFT_CHECK(kernel >= 1 && stride >= 1 && p.dilation[i] >= 1 && pad >= 0, InvalidArgument, p.op,
                "got kernel ", kernel, ", stride ", stride, ", dilation ", p.dilation[i],
                ", padding ", pad);
     const std::int64_t reach = p.dilation[i] * (kernel - 1);
-    WEFT_CHECK(2 * pad <= reach + 1, InvalidArgument, kName, "padding ", pad,
+    WEFT_CHECK(2 * pad <= reach + 1, InvalidArgument, p.op, "padding ", pad,
                " is more than half of the window, ", reach + 1);
     const std::int64_t room = x[2 + i] + 2 * pad - reach - 1;
-    WEFT_CHECK(room >= 0, Shape, kName, "window: ", reach + 1, " is larger than the input, ",
+    WEFT_CHECK(room >= 0, Shape, p.op, "window: ", reach + 1, " is larger than the input, ",
                x[2 + i], " padded by ", pad, " on both sides (x ", x, ")");
     std::int64_t n = room / stride + 1;
     // A last, partial window counts unless it would begin in the padding behind the input.
@@ -36,12 +48,13 @@ Shape output_shape(const Shape& x, const Pool2dParams& p) {
 }  // namespace
 
 std::pair<Tensor, Tensor> max_pool2d(const Tensor& x, const Pool2dParams& params) {
-  const Span span("op", kName);
-  check_floating(kName, "x", x);
-  const Shape shape = output_shape(x.shape(), params);
+  const char* op = "max_pool2d";
+  const Span span("op", op);
+  check_floating(op, "x", x);
+  const Shape shape = output_shape(x.shape(), windows_of(params));
   const Device device = x.device();
   const auto run =
-      kernel(device, &KernelTable::pooling, &PoolingKernels::max_pool2d, kName, x.dtype());
+      kernel(device, &KernelTable::pooling, &PoolingKernels::max_pool2d, op, x.dtype());
   const Tensor image = in_image_format(x);
   const MemoryFormat format = format_of(image);
   Tensor y = allocate(shape, format, x.dtype(), device);
@@ -55,17 +68,18 @@ std::pair<Tensor, Tensor> max_pool2d(const Tensor& x, const Pool2dParams& params
 
 Tensor max_pool2d_backward(const Tensor& grad_y, const Tensor& index, const Shape& x_shape,
                            const Pool2dParams& params) {
-  const Span span("op", kName);
-  check_same_device(kName, "gradient", grad_y, "index", index);
-  check_floating(kName, "the gradient", grad_y);
-  const Shape expected = output_shape(x_shape, params);
-  WEFT_CHECK(index.dtype() == DType::i32 && index.shape() == expected, InvalidArgument, kName,
+  const char* op = "max_pool2d";
+  const Span span("op", op);
+  check_same_device(op, "gradient", grad_y, "index", index);
+  check_floating(op, "the gradient", grad_y);
+  const Shape expected = output_shape(x_shape, windows_of(params));
+  WEFT_CHECK(index.dtype() == DType::i32 && index.shape() == expected, InvalidArgument, op,
              "index: got ", index.dtype(), " ", index.shape(), ", expected i32 ", expected);
-  WEFT_CHECK(grad_y.shape() == expected, Shape, kName, "gradient: got ", grad_y.shape(),
+  WEFT_CHECK(grad_y.shape() == expected, Shape, op, "gradient: got ", grad_y.shape(),
              ", the output is ", expected);
   const Device device = grad_y.device();
-  const auto run = kernel(device, &KernelTable::pooling, &PoolingKernels::max_pool2d_backward,
-                          kName, grad_y.dtype());
+  const auto run = kernel(device, &KernelTable::pooling, &PoolingKernels::max_pool2d_backward, op,
+                          grad_y.dtype());
   const Tensor positions = in_image_format(index);
   const MemoryFormat format = format_of(positions);
   const Tensor gradient = contiguous(grad_y, format);
@@ -73,6 +87,74 @@ Tensor max_pool2d_backward(const Tensor& grad_y, const Tensor& index, const Shap
   if (grad_x.numel() == 0) return grad_x;
   run(current_stream(device), params, formatted_view(gradient, format),
       formatted_view(positions, format), grad_x.view_of());
+  return grad_x;
+}
+
+namespace {
+
+// The output of given size; both kinds of average pooling from here on.
+Tensor average(const char* op, const Tensor& x, const Shape& shape, const AvgPool2dParams& params) {
+  const Span span("op", op);
+  const Device device = x.device();
+  const auto run =
+      kernel(device, &KernelTable::pooling, &PoolingKernels::avg_pool2d, op, x.dtype());
+  const Tensor image = in_image_format(x);
+  const MemoryFormat format = format_of(image);
+  Tensor y = allocate(shape, format, x.dtype(), device);
+  if (y.numel() > 0) {
+    run(current_stream(device), params, formatted_view(image, format), y.view_of());
+  }
+  return y;
+}
+
+void check_adaptive(const Shape& x, const std::array<std::int64_t, 2>& size) {
+  const char* op = "adaptive_avg_pool2d";
+  WEFT_CHECK(x.size() == 4, Shape, op, "input: got ", x, ", expected [N,C,H,W]");
+  WEFT_CHECK(x[2] > 0 && x[3] > 0, Shape, op, "input: got ", x, ", an average of nothing");
+  WEFT_CHECK(size[0] >= 0 && size[1] >= 0, InvalidArgument, op, "size: got ", size[0], "x",
+             size[1]);
+}
+
+}  // namespace
+
+Tensor avg_pool2d(const Tensor& x, const AvgPool2dParams& params) {
+  check_floating("avg_pool2d", "x", x);
+  const Shape shape = output_shape(x.shape(), windows_of(params));
+  return average("avg_pool2d", x, shape, params);
+}
+
+Tensor adaptive_avg_pool2d(const Tensor& x, const std::array<std::int64_t, 2>& size) {
+  check_floating("adaptive_avg_pool2d", "x", x);
+  check_adaptive(x.shape(), size);
+  const Shape shape{x.shape()[0], x.shape()[1], size[0], size[1]};
+  return average("adaptive_avg_pool2d", x, shape, {.adaptive = true});
+}
+
+Tensor avg_pool2d_backward(const Tensor& grad_y, const Shape& x_shape,
+                           const AvgPool2dParams& params) {
+  const char* op = params.adaptive ? "adaptive_avg_pool2d" : "avg_pool2d";
+  const Span span("op", op);
+  check_floating(op, "the gradient", grad_y);
+  WEFT_CHECK(grad_y.dim() == 4, Shape, op, "gradient: got ", grad_y.shape(),
+             ", expected [N,C,H,W]");
+  Shape expected = x_shape;
+  if (params.adaptive) {
+    check_adaptive(x_shape, {grad_y.shape()[2], grad_y.shape()[3]});
+    expected[2] = grad_y.shape()[2];
+    expected[3] = grad_y.shape()[3];
+  } else {
+    expected = output_shape(x_shape, windows_of(params));
+  }
+  WEFT_CHECK(grad_y.shape() == expected, Shape, op, "gradient: got ", grad_y.shape(),
+             ", the output is ", expected);
+  const Device device = grad_y.device();
+  const auto run = kernel(device, &KernelTable::pooling, &PoolingKernels::avg_pool2d_backward, op,
+                          grad_y.dtype());
+  const Tensor gradient = in_image_format(grad_y);
+  const MemoryFormat format = format_of(gradient);
+  Tensor grad_x = allocate(x_shape, format, grad_y.dtype(), device);
+  if (grad_x.numel() == 0) return grad_x;
+  run(current_stream(device), params, formatted_view(gradient, format), grad_x.view_of());
   return grad_x;
 }
 

@@ -1,5 +1,6 @@
-// 2-D max pooling for both layouts: planes of adjacent pixels (nchw), where a row of windows is
-// compared at once, or pixels of adjacent channels (nhwc), where all channels of a window are.
+// 2-D max and average pooling for both layouts: planes of adjacent pixels (nchw), where a row of
+// windows is compared or added up at once, or pixels of adjacent channels (nhwc), where all
+// channels of a window are.
 #include <limits>
 
 #include "weft/kernels/cpu/element.h"
@@ -30,13 +31,11 @@ std::int64_t pixel_step(const View& v) {
   return v.shape[3] > 1 ? v.strides[3] : v.shape[2] > 1 ? v.strides[2] : 0;
 }
 
-/// A window may hold no pixel at all when it is dilated; it gets what nothing beats.
+/// A window may hold no pixel at all when it is dilated; it gets what nothing beats, and -1 stays.
 template <class T>
-void settle_empty(std::int64_t n, T* best, std::int32_t* winner) {
+void settle_empty(std::int64_t n, T* best, const std::int32_t* winner) {
   for (std::int64_t i = 0; i < n; ++i) {
-    if (winner[i] >= 0) continue;
-    best[i] = store<T>(-std::numeric_limits<accumulate_t<T>>::infinity());
-    winner[i] = 0;
+    if (winner[i] < 0) best[i] = store<T>(-std::numeric_limits<accumulate_t<T>>::infinity());
   }
 }
 
@@ -147,6 +146,7 @@ void max_pool2d_backward_as(const View& grad_y, const View& index, const View& g
       const std::int32_t* winner = index.as<std::int32_t>() + from;
       for (std::int64_t i = 0; i < out_pixels; ++i) {
         for (std::int64_t k = 0; k < here; ++k) {
+          if (winner[i * out_step + k] < 0) continue;  // a window of padding alone
           T& to = gx[winner[i * out_step + k] * in_step + k];
           to = store<T>(load(to) + load(gy[i * out_step + k]));
         }
@@ -165,13 +165,195 @@ void max_pool2d_backward(const Stream& stream, const Pool2dParams&, const View& 
                     [&]<class T>() { max_pool2d_backward_as<T>(grad_y, index, grad_x); });
 }
 
+/// The windows of an average pooling, and where images lie.
+struct AvgPool {
+  AvgPool(const AvgPool2dParams& params, const View& image, const View& pooled)
+      : p(params),
+        rows(params, 0, image.shape[2], pooled.shape[2]),
+        cols(params, 1, image.shape[3], pooled.shape[3]),
+        pixels(channels_adjacent(image, pooled)),
+        channels(pixels ? image.shape[1] : 1),
+        images(pixels ? image.shape[0] : image.shape[0] * image.shape[1]) {}
+
+  double scale(std::int64_t oh, std::int64_t ow) const {
+    if (p.divisor != 0) return 1 / static_cast<double>(p.divisor);
+    return 1 / static_cast<double>(rows.size(oh, p.count_include_pad) *
+                                   cols.size(ow, p.count_include_pad));
+  }
+
+  const AvgPool2dParams& p;
+  PoolAxis rows, cols;
+  bool pixels;
+  std::int64_t channels;  // that lie side by side; 1 where pixels do
+  std::int64_t images;    // or planes
+};
+
+/// Sums of as many values as this wait in f64 for the last one.
+constexpr std::int64_t kTile = 256;
+
+/// One row of windows of a plane. Narrow ones are added up side by side, each position of the
+/// kernel for the whole row at once; wide ones one after the other.
+template <class T>
+void avg_plane_row(const AvgPool& a, DType dtype, std::int64_t oh, const T* in, T* out) {
+  constexpr std::int64_t kWide = 16;
+  const std::int64_t width = a.cols.in, stride = a.cols.stride;
+  const FloatKernels& kernels = simd().of(dtype);
+  const std::int64_t top = a.rows.begin(oh), bottom = a.rows.end(oh);
+  double sum[kTile];
+  for (std::int64_t tile = 0; tile < a.cols.out; tile += kTile) {
+    const std::int64_t n = std::min(kTile, a.cols.out - tile);
+    std::fill_n(sum, n, 0.0);
+    if (a.p.adaptive || a.cols.kernel >= kWide) {
+      for (std::int64_t i = 0; i < n; ++i) {
+        const std::int64_t left = a.cols.begin(tile + i), right = a.cols.end(tile + i);
+        if (right - left == width) {  // whole rows
+          kernels.reduce.sum.run((bottom - top) * width, in + top * width, &sum[i]);
+          continue;
+        }
+        for (std::int64_t h = top; h < bottom; ++h) {
+          kernels.reduce.sum.run(right - left, in + h * width + left, &sum[i]);
+        }
+      }
+    } else {
+      for (std::int64_t h = top; h < bottom; ++h) {
+        for (std::int64_t s = 0; s < a.cols.kernel; ++s) {
+          // Outputs whose window has an image column at s: w = ow * stride + shift in [0, width).
+          const std::int64_t shift = s - a.cols.padding;
+          const std::int64_t from = std::max(positive_ceil(-shift, stride), tile);
+          const std::int64_t to = std::min(tile + n, positive_ceil(width - shift, stride));
+          if (from >= to) continue;
+          kernels.add_scaled_step(to - from, in + h * width + from * stride + shift, stride, 1,
+                                  sum + (from - tile));
+        }
+      }
+    }
+    for (std::int64_t i = 0; i < n; ++i) out[tile + i] = store<T>(sum[i] * a.scale(oh, tile + i));
+  }
+}
+
+/// One row of output pixels, all channels of a window at once.
+template <class T>
+void avg_pixel_row(const AvgPool& a, DType dtype, std::int64_t oh, const T* in, T* out) {
+  const std::int64_t width = a.cols.in;
+  const auto add = simd().of(dtype).add_scaled_step;
+  double sum[kTile];
+  for (std::int64_t ow = 0; ow < a.cols.out; ++ow, out += a.channels) {
+    const double scale = a.scale(oh, ow);
+    for (std::int64_t c = 0; c < a.channels; c += kTile) {
+      const std::int64_t n = std::min(kTile, a.channels - c);
+      std::fill_n(sum, n, 0.0);
+      for (std::int64_t h = a.rows.begin(oh); h < a.rows.end(oh); ++h) {
+        for (std::int64_t w = a.cols.begin(ow); w < a.cols.end(ow); ++w) {
+          add(n, in + (h * width + w) * a.channels + c, 1, 1, sum);
+        }
+      }
+      for (std::int64_t i = 0; i < n; ++i) out[c + i] = store<T>(sum[i] * scale);
+    }
+  }
+}
+
+template <class T>
+void avg_pool2d_as(const AvgPool2dParams& p, const View& x, const View& y) {
+  const AvgPool a(p, x, y);
+  const std::int64_t in_step = a.rows.in * a.cols.in * a.channels;
+  const std::int64_t row = a.cols.out * a.channels;
+  const std::int64_t work = std::max(x.numel() / (a.images * a.rows.out), row);
+  const std::int64_t grain = std::max<std::int64_t>(kCheapGrain / work, 1);
+  parallel_for(a.images * a.rows.out, grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      const T* in = x.as<T>() + r / a.rows.out * in_step;
+      T* out = y.as<T>() + r * row;
+      if (a.pixels)
+        avg_pixel_row(a, x.dtype, r % a.rows.out, in, out);
+      else
+        avg_plane_row(a, x.dtype, r % a.rows.out, in, out);
+    }
+  });
+}
+
+void avg_pool2d(const Stream& stream, const AvgPool2dParams& p, const View& x, const View& y) {
+  if (!is_floating(x.dtype)) throw_unsupported("avg_pool2d", stream.device, x.dtype);
+  if (y.numel() == 0) return;
+  dispatch_floating(x.dtype, "avg_pool2d", [&]<class T>() { avg_pool2d_as<T>(p, x, y); });
+}
+
+/// One row of a plane's gradient: every window over it adds its share to its positions.
+template <class T>
+void avg_plane_gradient(const AvgPool& a, std::int64_t h, const T* grad_y, T* grad_x) {
+  double sum[kTile];
+  for (std::int64_t tile = 0; tile < a.cols.in; tile += kTile) {
+    const std::int64_t end = std::min(tile + kTile, a.cols.in);
+    std::fill_n(sum, end - tile, 0.0);
+    for (std::int64_t oh = a.rows.first(h); oh < a.rows.last(h); ++oh) {
+      for (std::int64_t ow = a.cols.first(tile); ow < a.cols.last(end - 1); ++ow) {
+        const double share =
+            static_cast<double>(load(grad_y[oh * a.cols.out + ow])) * a.scale(oh, ow);
+        const std::int64_t right = std::min(a.cols.end(ow), end);
+        for (std::int64_t w = std::max(a.cols.begin(ow), tile); w < right; ++w) {
+          sum[w - tile] += share;
+        }
+      }
+    }
+    for (std::int64_t w = tile; w < end; ++w) grad_x[w] = store<T>(sum[w - tile]);
+  }
+}
+
+/// One row of pixels: each gathers from the windows over it, all channels at once.
+template <class T>
+void avg_pixel_gradient(const AvgPool& a, DType dtype, std::int64_t h, const T* grad_y, T* grad_x) {
+  const auto add = simd().of(dtype).add_scaled_step;
+  double sum[kTile];
+  for (std::int64_t w = 0; w < a.cols.in; ++w, grad_x += a.channels) {
+    for (std::int64_t c = 0; c < a.channels; c += kTile) {
+      const std::int64_t n = std::min(kTile, a.channels - c);
+      std::fill_n(sum, n, 0.0);
+      for (std::int64_t oh = a.rows.first(h); oh < a.rows.last(h); ++oh) {
+        for (std::int64_t ow = a.cols.first(w); ow < a.cols.last(w); ++ow) {
+          add(n, grad_y + (oh * a.cols.out + ow) * a.channels + c, 1, a.scale(oh, ow), sum);
+        }
+      }
+      for (std::int64_t i = 0; i < n; ++i) grad_x[c + i] = store<T>(sum[i]);
+    }
+  }
+}
+
+template <class T>
+void avg_pool2d_backward_as(const AvgPool2dParams& p, const View& grad_y, const View& grad_x) {
+  const AvgPool a(p, grad_x, grad_y);
+  const std::int64_t out_step = a.rows.out * a.cols.out * a.channels;
+  const std::int64_t row = a.cols.in * a.channels;
+  const std::int64_t work = std::max(grad_y.numel() / (a.images * a.rows.in), row);
+  const std::int64_t grain = std::max<std::int64_t>(kCheapGrain / work, 1);
+  parallel_for(a.images * a.rows.in, grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      const T* gy = grad_y.as<T>() + r / a.rows.in * out_step;
+      T* gx = grad_x.as<T>() + r * row;
+      if (a.pixels)
+        avg_pixel_gradient(a, grad_x.dtype, r % a.rows.in, gy, gx);
+      else
+        avg_plane_gradient(a, r % a.rows.in, gy, gx);
+    }
+  });
+}
+
+void avg_pool2d_backward(const Stream& stream, const AvgPool2dParams& p, const View& grad_y,
+                         const View& grad_x) {
+  if (!is_floating(grad_x.dtype)) throw_unsupported("avg_pool2d", stream.device, grad_x.dtype);
+  if (grad_x.numel() == 0) return;
+  dispatch_floating(grad_x.dtype, "avg_pool2d",
+                    [&]<class T>() { avg_pool2d_backward_as<T>(p, grad_y, grad_x); });
+}
+
 }  // namespace
 }  // namespace weft::cpu
 
 namespace weft {
 
 PoolingKernels cpu_pooling_kernels() {
-  return {.max_pool2d = cpu::max_pool2d, .max_pool2d_backward = cpu::max_pool2d_backward};
+  return {.max_pool2d = cpu::max_pool2d,
+          .max_pool2d_backward = cpu::max_pool2d_backward,
+          .avg_pool2d = cpu::avg_pool2d,
+          .avg_pool2d_backward = cpu::avg_pool2d_backward};
 }
 
 }  // namespace weft

@@ -76,12 +76,17 @@ struct LossRows {
 using PoolStep = void (*)(std::int64_t n, const void* x, std::int64_t step, std::int32_t position,
                           std::int32_t position_step, void* best, std::int32_t* winner);
 
+/// sum[i] += scale x[i * step]
+using AddScaledStep = void (*)(std::int64_t n, const void* x, std::int64_t step, double scale,
+                               double* sum);
+
 struct FloatKernels {
   ElementwiseRows elementwise;
   ReduceRows reduce;
   OptimRows optim{};
   LossRows loss;
   PoolStep pool_step = nullptr;
+  AddScaledStep add_scaled_step = nullptr;  // of average pooling
 };
 
 struct SimdKernels {

@@ -1,4 +1,4 @@
-// The inner loops of the losses, and of max pooling over channels-last images.
+// The inner loops of the losses, and of pooling.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -169,12 +169,25 @@ void pool_step_row(std::int64_t n, const void* in, std::int64_t step, std::int32
 }
 
 template <class T>
+void add_scaled_step(std::int64_t n, const void* in, std::int64_t step, double scale, double* sum) {
+  const T* x = static_cast<const T*>(in);
+  if (step == 1) {
+    WEFT_VECTOR_LOOP
+    for (std::int64_t i = 0; i < n; ++i) sum[i] += scale * static_cast<double>(load(x[i]));
+    return;
+  }
+  WEFT_VECTOR_LOOP
+  for (std::int64_t i = 0; i < n; ++i) sum[i] += scale * static_cast<double>(load(x[i * step]));
+}
+
+template <class T>
 void fill(FloatKernels& kernels) {
   kernels.loss.log_softmax = log_softmax_rows<T>;
   kernels.loss.softmax_grad = softmax_grad_row<T>;
   kernels.loss.squared_error = squared_error_run<T>;
   kernels.loss.squared_error_grad = squared_error_grad_row<T>;
   kernels.pool_step = pool_step_row<T>;
+  kernels.add_scaled_step = add_scaled_step<T>;
 }
 
 }  // namespace

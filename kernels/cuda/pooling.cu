@@ -1,5 +1,5 @@
-// 2-D max pooling. Both passes go over their output, each thread owning an element: the backward
-// one looks for the windows that chose its input instead of adding from the windows.
+// 2-D max and average pooling. All passes go over their output, each thread owning an element: the
+// backward ones look for the windows over their input instead of adding from the windows.
 #include <cmath>
 
 #include "weft/kernels/cuda/access.cuh"
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(kBlock)
     const Position at = position_of(args.coordinates, i);
     // What a window of padding alone gives.
     C best = -static_cast<C>(INFINITY);
-    std::int64_t winner = 0;
+    std::int64_t winner = -1;
     bool found = false;
     for (std::int64_t r = 0; r < p.kernel[0]; ++r) {
       const std::int64_t h = at.h * p.stride[0] - p.padding[0] + r * p.dilation[0];
@@ -146,10 +146,100 @@ void max_pool2d_backward(const Stream& stream, const Pool2dParams& params, const
   });
 }
 
+struct AvgArgs {
+  Offsets<4> coordinates;  // as in PoolArgs
+  std::int64_t n;
+  PoolAxis rows, cols;
+  std::int64_t divisor;
+  bool with_padding;
+  std::int64_t image[4], pooled[4];
+};
+
+AvgArgs avg_args(const AvgPool2dParams& p, const View& image, const View& pooled,
+                 const View& written) {
+  AvgArgs args{coordinates_of(written),
+               written.numel(),
+               PoolAxis(p, 0, image.shape[2], pooled.shape[2]),
+               PoolAxis(p, 1, image.shape[3], pooled.shape[3]),
+               p.divisor,
+               p.count_include_pad,
+               {},
+               {}};
+  for (int d = 0; d < 4; ++d) {
+    args.image[d] = image.strides[d];
+    args.pooled[d] = pooled.strides[d];
+  }
+  return args;
+}
+
+__device__ double divisor_of(const AvgArgs& args, std::int64_t ho, std::int64_t wo) {
+  if (args.divisor != 0) return static_cast<double>(args.divisor);
+  return static_cast<double>(args.rows.size(ho, args.with_padding) *
+                             args.cols.size(wo, args.with_padding));
+}
+
+template <class T>
+__global__ void __launch_bounds__(kBlock)
+    avg_pool_kernel(const __grid_constant__ AvgArgs args, const T* x, T* y) {
+  using C = accumulate_t<T>;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < args.n;
+       i += std::int64_t{gridDim.x} * kBlock) {
+    const Position at = position_of(args.coordinates, i);
+    double sum = 0;
+    for (std::int64_t h = args.rows.begin(at.h); h < args.rows.end(at.h); ++h) {
+      for (std::int64_t w = args.cols.begin(at.w); w < args.cols.end(at.w); ++w) {
+        sum += static_cast<C>(x[offset(args.image, at.n, at.c, h, w)]);
+      }
+    }
+    y[offset(args.pooled, at.n, at.c, at.h, at.w)] =
+        static_cast<T>(static_cast<C>(sum / divisor_of(args, at.h, at.w)));
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kBlock)
+    avg_pool_backward_kernel(const __grid_constant__ AvgArgs args, const T* grad_y, T* grad_x) {
+  using C = accumulate_t<T>;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < args.n;
+       i += std::int64_t{gridDim.x} * kBlock) {
+    const Position at = position_of(args.coordinates, i);
+    double sum = 0;
+    for (std::int64_t ho = args.rows.first(at.h); ho < args.rows.last(at.h); ++ho) {
+      for (std::int64_t wo = args.cols.first(at.w); wo < args.cols.last(at.w); ++wo) {
+        sum += static_cast<C>(grad_y[offset(args.pooled, at.n, at.c, ho, wo)]) /
+               divisor_of(args, ho, wo);
+      }
+    }
+    grad_x[offset(args.image, at.n, at.c, at.h, at.w)] = static_cast<T>(static_cast<C>(sum));
+  }
+}
+
+void avg_pool2d(const Stream& stream, const AvgPool2dParams& params, const View& x, const View& y) {
+  if (y.numel() == 0) return;
+  const AvgArgs args = avg_args(params, x, y, y);
+  for_floating("avg_pool2d", stream, x.dtype, [&]<class T>() {
+    launch("avg_pool2d", stream, avg_pool_kernel<T>, grid_blocks(args.n), kBlock, args, x.as<T>(),
+           y.as<T>());
+  });
+}
+
+void avg_pool2d_backward(const Stream& stream, const AvgPool2dParams& params, const View& grad_y,
+                         const View& grad_x) {
+  if (grad_x.numel() == 0) return;
+  const AvgArgs args = avg_args(params, grad_x, grad_y, grad_x);
+  for_floating("avg_pool2d_backward", stream, grad_x.dtype, [&]<class T>() {
+    launch("avg_pool2d_backward", stream, avg_pool_backward_kernel<T>, grid_blocks(args.n), kBlock,
+           args, grad_y.as<T>(), grad_x.as<T>());
+  });
+}
+
 }  // namespace
 
 PoolingKernels pooling_kernels() {
-  return {.max_pool2d = max_pool2d, .max_pool2d_backward = max_pool2d_backward};
+  return {.max_pool2d = max_pool2d,
+          .max_pool2d_backward = max_pool2d_backward,
+          .avg_pool2d = avg_pool2d,
+          .avg_pool2d_backward = avg_pool2d_backward};
 }
 
 }  // namespace weft::cuda

@@ -300,6 +300,29 @@ void add_images(List& list) {
   pool("ceil", {1, 1, 5, 5}, {.kernel = {2, 2}, .stride = {2, 2}, .ceil_mode = true});
   pool("dilation", {1, 2, 5, 5}, {.kernel = {2, 2}, .stride = {1, 2}, .dilation = {2, 1}});
   pool("empty batch", {0, 2, 4, 4}, {.kernel = {2, 2}, .stride = {2, 2}});
+
+  const auto average = [&list](const char* variant, const Shape& shape,
+                               const AvgPool2dParams& params) {
+    list.add("avg_pool2d", variant, {shape},
+             [params](Inputs x) { return avg_pool2d(x[0], params); });
+  };
+  average("2x2", {2, 2, 4, 4}, {.kernel = {2, 2}, .stride = {2, 2}});
+  average("overlapping", {1, 2, 5, 4}, {.kernel = {3, 2}, .padding = {1, 1}});
+  average("gaps", {1, 1, 5, 5}, {.kernel = {1, 2}, .stride = {2, 3}});
+  average("ceil", {1, 2, 5, 6},
+          {.kernel = {3, 3}, .stride = {2, 3}, .padding = {1, 1}, .ceil_mode = true});
+  average("without padding", {1, 2, 4, 4},
+          {.kernel = {3, 3}, .padding = {1, 1}, .count_include_pad = false});
+  average("divisor", {1, 1, 4, 4}, {.kernel = {2, 2}, .stride = {2, 2}, .divisor = 3});
+  average("empty batch", {0, 2, 4, 4}, {.kernel = {2, 2}, .stride = {2, 2}});
+  for (const auto& [shape, size] :
+       std::vector<std::pair<Shape, std::array<std::int64_t, 2>>>{{{2, 2, 4, 5}, {1, 1}},
+                                                                  {{1, 2, 5, 7}, {3, 2}},
+                                                                  {{1, 1, 2, 3}, {4, 3}},
+                                                                  {{0, 1, 2, 3}, {1, 1}}}) {
+    list.add("adaptive_avg_pool2d", to_string(shape), {shape},
+             [size = size](Inputs x) { return adaptive_avg_pool2d(x[0], size); });
+  }
 }
 
 void add_losses(List& list) {
@@ -367,6 +390,7 @@ const std::set<std::string>& not_recorded() {
                                               "conv2d_backward_data",
                                               "conv2d_backward_weights",
                                               "max_pool2d_backward",
+                                              "avg_pool2d_backward",
                                               "cross_entropy_backward",
                                               "mse_loss_backward",  // parts of rules
                                               "unary_",

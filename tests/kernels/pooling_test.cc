@@ -1,5 +1,5 @@
-// Max pooling in both layouts against a loop over windows. Comparing is exact; gradients add up
-// small integers, which is exact, too.
+// Pooling in both layouts against a loop over windows. Comparing is exact; gradients of max pooling
+// add up small integers, which is exact, too.
 #include "weft/tests/kernels/targets.h"
 
 namespace weft::testing {
@@ -107,7 +107,8 @@ TEST_P(Pooling, TheFirstNaNWins) {
   }
 }
 
-// With dilation a window may hold no pixel at all; nothing outside the image is read.
+// With dilation a window may hold no pixel at all; nothing outside the image is read, and no pixel
+// gets the window's gradient. (PyTorch's value is the same, its index lies outside the image.)
 TEST_P(Pooling, AWindowOfPaddingAlone) {
   const Pool2dParams p{.kernel = {2, 2}, .stride = {1, 1}, .padding = {1, 1}, .dilation = {2, 2}};
   for (const MemoryFormat format : {MemoryFormat::nchw, MemoryFormat::nhwc}) {
@@ -119,7 +120,111 @@ TEST_P(Pooling, AWindowOfPaddingAlone) {
     kernels().pooling.max_pool2d(stream, p, x.view(), y.view(), index.view());
     const double inf = std::numeric_limits<double>::infinity();
     expect_equal(y.values(), {-inf, -inf});
-    expect_equal(index.values(), {0, 0});
+    expect_equal(index.values(), {-1, -1});
+    const Buffer grad_y(device(), DType::f32, shape, strides_of(shape, format),
+                        std::vector<double>{5, 6});
+    Buffer grad_x(device(), DType::f32, shape, strides_of(shape, format));
+    kernels().pooling.max_pool2d_backward(stream, p, grad_y.view(), index.view(), grad_x.view());
+    expect_equal(grad_x.values(), {0, 0});
+  }
+}
+
+struct AvgCase {
+  Shape x, y;
+  AvgPool2dParams p;
+};
+
+const std::vector<AvgCase>& avg_cases() {
+  static const std::vector<AvgCase> all{
+      {{1, 1, 1, 1}, {1, 1, 1, 1}, {}},
+      {{2, 3, 8, 10}, {2, 3, 4, 5}, {.kernel = {2, 2}, .stride = {2, 2}}},
+      {{2, 17, 12, 11}, {2, 17, 6, 6}, {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}}},
+      {{3, 40, 7, 9},
+       {3, 40, 7, 5},
+       {.kernel = {3, 2}, .stride = {1, 2}, .padding = {1, 0}, .ceil_mode = true}},
+      {{2, 5, 6, 7},
+       {2, 5, 6, 7},
+       {.kernel = {3, 3}, .padding = {1, 1}, .count_include_pad = false}},
+      {{1, 2, 9, 9}, {1, 2, 3, 3}, {.kernel = {2, 2}, .stride = {3, 3}, .divisor = 7}},
+      {{1, 3, 20, 40}, {1, 3, 2, 2}, {.kernel = {10, 18}, .stride = {10, 20}}},
+      {{2, 3, 3, 700}, {2, 3, 1, 350}, {.kernel = {3, 2}, .stride = {1, 2}}},
+      {{2, 300, 4, 4}, {2, 300, 2, 2}, {.kernel = {2, 2}, .stride = {2, 2}}},
+      {{4, 64, 26, 26}, {4, 64, 13, 13}, {.kernel = {2, 2}, .stride = {2, 2}}},
+      {{0, 3, 4, 4}, {0, 3, 2, 2}, {.kernel = {2, 2}, .stride = {2, 2}}},
+      {{2, 300, 7, 7}, {2, 300, 1, 1}, {.adaptive = true}},
+      {{2, 3, 13, 11}, {2, 3, 5, 4}, {.adaptive = true}},
+      {{1, 5, 3, 2}, {1, 5, 4, 7}, {.adaptive = true}},
+      {{1, 2, 5, 600}, {1, 2, 2, 7}, {.adaptive = true}},
+      {{2, 3, 4, 4}, {2, 3, 0, 2}, {.adaptive = true}},
+  };
+  return all;
+}
+
+TEST_P(Pooling, Averages) {
+  for (const AvgCase& c : avg_cases()) {
+    const std::int64_t height = c.x[2], width = c.x[3];
+    for (const DType dtype : kFloating) {
+      const std::vector<double> values = values_for(dtype, numel(c.x), -3, 3, 1);
+      const std::vector<double> grads = values_for(dtype, numel(c.y), -3, 3, 2);
+      std::vector<double> want, sizes, want_grad(values.size(), 0), grad_sizes(values.size(), 0);
+      for (std::int64_t i = 0; i < numel(c.y); ++i) {
+        const std::int64_t at[2] = {i / c.y[3] % c.y[2], i % c.y[3]};
+        const std::int64_t plane = i / c.y[3] / c.y[2];
+        std::int64_t from[2], to[2], count = 1;
+        for (int d = 0; d < 2; ++d) {
+          const std::int64_t in = c.x[2 + d], out = c.y[2 + d];
+          from[d] = at[d] * c.p.stride[d] - c.p.padding[d];
+          to[d] = std::min(from[d] + c.p.kernel[d], in + c.p.padding[d]);
+          if (c.p.adaptive) {
+            from[d] = at[d] * in / out;
+            to[d] = ((at[d] + 1) * in + out - 1) / out;
+          }
+          if (c.p.count_include_pad) count *= to[d] - from[d];
+          from[d] = std::max<std::int64_t>(from[d], 0);
+          to[d] = std::min(to[d], in);
+          if (!c.p.count_include_pad) count *= to[d] - from[d];
+        }
+        if (c.p.divisor != 0) count = c.p.divisor;
+        double sum = 0, size = 0;
+        for (std::int64_t h = from[0]; h < to[0]; ++h) {
+          for (std::int64_t w = from[1]; w < to[1]; ++w) {
+            const auto j = static_cast<std::size_t>((plane * height + h) * width + w);
+            const double share = grads[static_cast<std::size_t>(i)] / static_cast<double>(count);
+            sum += values[j];
+            size += std::abs(values[j]);
+            want_grad[j] += share;
+            grad_sizes[j] += std::abs(share);
+          }
+        }
+        want.push_back(sum / static_cast<double>(count));
+        sizes.push_back(size / static_cast<double>(count));
+      }
+      // A vector kernel may add up 16 terms in f32; the rest runs in f64, where a window's terms
+      // are at most 600.
+      const double terms = dtype == DType::f64 ? 600 : 16;
+      const auto check = [&](const std::vector<double>& got, const std::vector<double>& expected,
+                             const std::vector<double>& size) {
+        ASSERT_EQ(got.size(), expected.size());
+        for (std::size_t i = 0; i < got.size(); ++i) {
+          ASSERT_LE(std::abs(got[i] - expected[i]),
+                    terms * compute_roundoff(dtype) * size[i] +
+                        1.01 * unit_roundoff(dtype) * std::abs(expected[i]))
+              << "element " << i << ": got " << got[i] << ", expected " << expected[i];
+        }
+      };
+      for (const MemoryFormat format : {MemoryFormat::nchw, MemoryFormat::nhwc}) {
+        SCOPED_TRACE(to_string(c.x) + " to " + to_string(c.y) +
+                     (format == MemoryFormat::nhwc ? " nhwc " : " nchw ") + to_string(dtype));
+        const Buffer x(device(), dtype, c.x, strides_of(c.x, format), values);
+        Buffer y(device(), dtype, c.y, strides_of(c.y, format));
+        kernels().pooling.avg_pool2d(stream, c.p, x.view(), y.view());
+        check(y.values(), want, sizes);
+        const Buffer grad_y(device(), dtype, c.y, strides_of(c.y, format), grads);
+        Buffer grad_x(device(), dtype, c.x, strides_of(c.x, format));
+        kernels().pooling.avg_pool2d_backward(stream, c.p, grad_y.view(), grad_x.view());
+        check(grad_x.values(), want_grad, grad_sizes);
+      }
+    }
   }
 }
 

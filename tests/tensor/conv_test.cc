@@ -325,5 +325,105 @@ TEST_P(ConvTest, MaxPoolErrors) {
                     "[max_pool2d] index: got f32 [1,1,2,2], expected i32 [1,1,2,2]");
 }
 
+// --- Average pooling
+// ------------------------------------------------------------------------------
+
+struct AvgPoolCase {
+  Shape x, y;
+  AvgPool2dParams params;
+};
+
+std::vector<AvgPoolCase> avg_pool_cases() {
+  return {
+      {{2, 3, 4, 6}, {2, 3, 2, 3}, {.kernel = {2, 2}, .stride = {2, 2}}},
+      {{1, 2, 5, 5}, {1, 2, 5, 4}, {.kernel = {3, 2}, .stride = {1, 1}, .padding = {1, 0}}},
+      // The last window reaches beyond the padding; that part does not count.
+      {{2, 1, 5, 6},
+       {2, 1, 3, 3},
+       {.kernel = {3, 3}, .stride = {2, 3}, .padding = {1, 1}, .ceil_mode = true}},
+      {{1, 2, 5, 5},
+       {1, 2, 5, 5},
+       {.kernel = {3, 3}, .padding = {1, 1}, .count_include_pad = false}},
+      {{1, 2, 4, 4}, {1, 2, 2, 2}, {.kernel = {2, 2}, .stride = {2, 2}, .divisor = 3}},
+      {{2, 3, 5, 7}, {2, 3, 1, 1}, {.adaptive = true}},
+      {{2, 3, 5, 7}, {2, 3, 3, 2}, {.adaptive = true}},
+      {{1, 2, 2, 3}, {1, 2, 4, 3}, {.adaptive = true}},
+      {{0, 3, 4, 4}, {0, 3, 2, 2}, {.kernel = {2, 2}, .stride = {2, 2}}},
+  };
+}
+
+TEST_P(ConvTest, AvgPool) {
+  for (const AvgPoolCase& c : avg_pool_cases()) {
+    const AvgPool2dParams& p = c.params;
+    for (DType dtype : kFloating) {
+      SCOPED_TRACE(to_string(c.x) + " to " + to_string(c.y) + " " + to_string(dtype));
+      const Tensor base = some(c.x, dtype, -1, 1, 1), grad = some(c.y, dtype, -1, 1, 2);
+      const std::vector<double> xs = values_of(base), gs = values_of(grad);
+      std::vector<double> want, dx(numel(c.x));
+      for_each_index(c.y, [&](const Dims& at) {
+        std::int64_t from[2], to[2], counted = 1;
+        for (int i = 0; i < 2; ++i) {
+          const std::int64_t o = at[2 + i], in = c.x[2 + i], out = c.y[2 + i];
+          if (p.adaptive) {
+            from[i] = o * in / out;
+            to[i] = (o * in + in + out - 1) / out;
+            counted *= to[i] - from[i];
+            continue;
+          }
+          from[i] = o * p.stride[i] - p.padding[i];
+          to[i] = std::min(from[i] + p.kernel[i], in + p.padding[i]);
+          if (p.count_include_pad) counted *= to[i] - from[i];
+          from[i] = std::max<std::int64_t>(from[i], 0);
+          to[i] = std::min(to[i], in);
+          if (!p.count_include_pad) counted *= to[i] - from[i];
+        }
+        if (p.divisor) counted = p.divisor;
+        double sum = 0;
+        for (std::int64_t h = from[0]; h < to[0]; ++h) {
+          for (std::int64_t w = from[1]; w < to[1]; ++w) {
+            const std::size_t i = position(c.x, {at[0], at[1], h, w});
+            sum += xs[i];
+            dx[i] += gs[position(c.y, at)] / static_cast<double>(counted);
+          }
+        }
+        want.push_back(sum / static_cast<double>(counted));
+      });
+      std::vector<Tensor> inputs = layouts(base), grads = layouts(grad);
+      inputs.push_back(raw::contiguous(base, MemoryFormat::nhwc));
+      grads.push_back(raw::contiguous(grad, MemoryFormat::nhwc));
+      for (const Tensor& x : inputs) {
+        const Tensor y =
+            p.adaptive ? raw::adaptive_avg_pool2d(x, {c.y[2], c.y[3]}) : raw::avg_pool2d(x, p);
+        EXPECT_NEAR_TENSOR(y, c.y, want);
+        EXPECT_TRUE(y.is_channels_last() || !x.is_channels_last());
+      }
+      for (const Tensor& g : grads) {
+        EXPECT_NEAR_TENSOR(raw::avg_pool2d_backward(g, c.x, p), c.x, dx);
+      }
+    }
+  }
+}
+
+TEST_P(ConvTest, AvgPoolErrors) {
+  AvgPool2dParams p{.kernel = {2, 2}, .stride = {2, 2}};
+  EXPECT_WEFT_ERROR(raw::avg_pool2d(ones({3, 4, 4}), p), Shape,
+                    "[avg_pool2d] input: got [3,4,4], expected [N,C,H,W]");
+  EXPECT_WEFT_ERROR(raw::avg_pool2d(ones({1, 1, 1, 4}), p), Shape,
+                    "[avg_pool2d] window: 2 is larger than the input, 1 padded by 0");
+  EXPECT_WEFT_ERROR(raw::avg_pool2d(ones({1, 1, 4, 4}, DType::i64), p), Dtype,
+                    "needs a floating dtype");
+  EXPECT_WEFT_ERROR(raw::avg_pool2d_backward(ones({1, 1, 3, 3}), {1, 1, 4, 4}, p), Shape,
+                    "[avg_pool2d] gradient: got [1,1,3,3], the output is [1,1,2,2]");
+  p.padding = {2, 0};
+  EXPECT_WEFT_ERROR(raw::avg_pool2d(ones({1, 1, 4, 4}), p), InvalidArgument,
+                    "[avg_pool2d] padding 2 is more than half of the window, 2");
+  EXPECT_WEFT_ERROR(raw::adaptive_avg_pool2d(ones({1, 4, 4}), {1, 1}), Shape,
+                    "[adaptive_avg_pool2d] input: got [1,4,4], expected [N,C,H,W]");
+  EXPECT_WEFT_ERROR(raw::adaptive_avg_pool2d(ones({1, 4, 0, 4}), {1, 1}), Shape,
+                    "[adaptive_avg_pool2d] input: got [1,4,0,4], an average of nothing");
+  EXPECT_WEFT_ERROR(raw::adaptive_avg_pool2d(ones({1, 4, 4, 4}), {-1, 1}), InvalidArgument,
+                    "[adaptive_avg_pool2d] size: got -1x1");
+}
+
 }  // namespace
 }  // namespace weft

@@ -1,0 +1,34 @@
+#include "weft/nn/repr.h"
+
+#include <charconv>
+#include <cmath>
+
+#include "weft/core/error.h"
+
+namespace weft::nn::detail {
+
+const char* repr(bool value) { return value ? "True" : "False"; }
+
+std::string repr(double value) {
+  const double size = std::abs(value);
+  const bool fixed = value == 0 || (size >= 1e-4 && size < 1e16);
+  char text[64];
+  const auto end = std::to_chars(text, text + sizeof text, value,
+                                 fixed ? std::chars_format::fixed : std::chars_format::scientific);
+  std::string digits(text, end.ptr);
+  if (fixed && digits.find('.') == std::string::npos) digits += ".0";
+  return digits;
+}
+
+std::string repr(const Pair& pair) {
+  return pair.h == pair.w ? std::to_string(pair.h)
+                          : weft::detail::concat("(", pair.h, ", ", pair.w, ")");
+}
+
+std::string repr(const Shape& shape) {
+  std::string text = "(";
+  for (int i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
+  return text + (shape.size() == 1 ? ",)" : ")");
+}
+
+}  // namespace weft::nn::detail

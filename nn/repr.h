@@ -1,0 +1,21 @@
+// How a layer's options are written in to_string: as Python writes them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "weft/core/shape.h"
+#include "weft/nn/conv.h"
+
+namespace weft::nn::detail {
+
+/// "True", "False"
+const char* repr(bool value);
+/// The shortest digits that give the same number again: "0.1", "1e-05", "2.0".
+std::string repr(double value);
+/// "3", or "(3, 2)" for two different numbers.
+std::string repr(const Pair& pair);
+/// "(4, 5)", "(10,)"
+std::string repr(const Shape& shape);
+
+}  // namespace weft::nn::detail

@@ -86,6 +86,11 @@ Tensor conv_transpose2d(const Tensor& x, const Tensor& w, const Tensor& bias = {
 Tensor max_pool2d(const Tensor& x, const Pool2dParams& params);
 Tensor avg_pool2d(const Tensor& x, const AvgPool2dParams& params);
 Tensor adaptive_avg_pool2d(const Tensor& x, const std::array<std::int64_t, 2>& size);
+/// The gradient takes running statistics as constants.
+Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                  const RunningStats& running, const BatchNormParams& params = {});
+Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight = {},
+                  const Tensor& bias = {}, double eps = 1e-5);
 /// logits [N,C] or [N,C,d1,...], target i64 [N] or [N,d1,...].
 Tensor cross_entropy(const Tensor& logits, const Tensor& target,
                      const CrossEntropyParams& params = {});

@@ -8,6 +8,7 @@
 #include "weft/kernels/indexing.h"
 #include "weft/kernels/loss.h"
 #include "weft/kernels/matmul.h"
+#include "weft/kernels/norm.h"
 #include "weft/kernels/optim.h"
 #include "weft/kernels/pooling.h"
 #include "weft/kernels/random.h"
@@ -22,6 +23,7 @@ struct KernelTable {
   MatmulKernels matmul{};
   Conv2dKernels conv2d{};
   PoolingKernels pooling{};
+  NormKernels norm{};
   IndexingKernels indexing{};
   LossKernels loss{};
   RandomKernels random{};

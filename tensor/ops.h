@@ -13,9 +13,20 @@
 #include "weft/kernels/conv.h"
 #include "weft/kernels/elementwise.h"
 #include "weft/kernels/loss.h"
+#include "weft/kernels/norm.h"
 #include "weft/kernels/pooling.h"
 #include "weft/kernels/reduce.h"
 #include "weft/tensor/tensor.h"
+
+namespace weft {
+
+/// Of batch norm: mean, var [C] and num_batches (i64 []), updated in training; any may be undefined
+/// then.
+struct RunningStats {
+  Tensor mean, var, num_batches;
+};
+
+}  // namespace weft
 
 namespace weft::raw {
 
@@ -154,6 +165,33 @@ Tensor adaptive_avg_pool2d(const Tensor& x, const std::array<std::int64_t, 2>& s
 /// Of both; the layout is grad_y's.
 Tensor avg_pool2d_backward(const Tensor& grad_y, const Shape& x_shape,
                            const AvgPool2dParams& params);
+
+// --- Normalisation: kernels/norm.h has the formulas
+// ---------------------------------------------------------
+struct NormResult {
+  Tensor y, mean, invstd;
+};
+/// Which gradients a backward pass computes, and they; the others are undefined.
+struct NormWants {
+  bool x = true, weight = true, bias = true;
+};
+struct NormGradients {
+  Tensor x, weight, bias;
+};
+/// x [N,C,H,W] of any layout, y of x's; weight, bias [C] or undefined. Throws Shape in training
+/// when a channel has a single value. A batch of none leaves running.mean and running.var alone.
+NormResult batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                      const RunningStats& running, const BatchNormParams& params);
+NormGradients batch_norm_backward(const Tensor& grad_y, const Tensor& x, const Tensor& weight,
+                                  const Tensor& mean, const Tensor& invstd, bool training,
+                                  const NormWants& wants = {});
+/// x [..,normalized_shape]; weight, bias of normalized_shape or undefined; mean, invstd [..].
+NormResult layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight,
+                      const Tensor& bias, double eps);
+NormGradients layer_norm_backward(const Tensor& grad_y, const Tensor& x,
+                                  const Shape& normalized_shape, const Tensor& weight,
+                                  const Tensor& mean, const Tensor& invstd,
+                                  const NormWants& wants = {});
 
 // --- Losses
 // ---------------------------------------------------------------------------------------------------

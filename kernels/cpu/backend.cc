@@ -14,6 +14,7 @@ const Backend* cpu_backend() {
                   .matmul = cpu_matmul_kernels(),
                   .conv2d = cpu_conv2d_kernels(),
                   .pooling = cpu_pooling_kernels(),
+                  .norm = cpu_norm_kernels(),
                   .indexing = cpu_indexing_kernels(),
                   .loss = cpu_loss_kernels(),
                   .random = cpu_random_kernels(),

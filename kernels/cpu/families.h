@@ -9,6 +9,7 @@ namespace weft {
 ElementwiseKernels cpu_elementwise_kernels();
 ReduceKernels cpu_reduce_kernels();
 PoolingKernels cpu_pooling_kernels();
+NormKernels cpu_norm_kernels();
 IndexingKernels cpu_indexing_kernels();
 LossKernels cpu_loss_kernels();
 RandomKernels cpu_random_kernels();

@@ -11,14 +11,14 @@ struct Tables {
 
   Tables() {
     fill<&baseline::fill_elementwise, &baseline::fill_reduce, &baseline::fill_optim,
-         &baseline::fill_loss, &baseline::fill_copy>(level[0]);
+         &baseline::fill_loss, &baseline::fill_norm, &baseline::fill_copy>(level[0]);
     // A wider level keeps the narrower one's kernels where it has none of its own.
     level[1] = level[0];
     fill<&avx2::fill_elementwise, &avx2::fill_reduce, &avx2::fill_optim, &avx2::fill_loss,
-         &avx2::fill_copy>(level[1]);
+         &avx2::fill_norm, &avx2::fill_copy>(level[1]);
     level[2] = level[1];
     fill<&avx512::fill_elementwise, &avx512::fill_reduce, &avx512::fill_optim, &avx512::fill_loss,
-         &avx512::fill_copy>(level[2]);
+         &avx512::fill_norm, &avx512::fill_copy>(level[2]);
   }
 
  private:

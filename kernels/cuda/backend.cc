@@ -25,6 +25,7 @@ const Backend* cuda_backend() {
                         .matmul = cuda::matmul_kernels(),
                         .conv2d = cuda::conv2d_kernels(),
                         .pooling = cuda::pooling_kernels(),
+                        .norm = cuda::norm_kernels(),
                         .indexing = cuda::indexing_kernels(),
                         .loss = cuda::loss_kernels(),
                         .random = cuda::random_kernels(),

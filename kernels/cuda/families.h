@@ -32,6 +32,7 @@ void for_floating(const char* op, const Stream& stream, DType dtype, F&& f) {
 MatmulKernels matmul_kernels();
 Conv2dKernels conv2d_kernels();
 PoolingKernels pooling_kernels();
+NormKernels norm_kernels();
 IndexingKernels indexing_kernels();
 LossKernels loss_kernels();
 RandomKernels random_kernels();

@@ -21,15 +21,21 @@ struct Mlp {
   Tensor x = testing::some({8, 4, 5}, DType::f64);
   Tensor target = testing::make({0, 1, 2, 3, 0, 1, 2, 3}, {8}, DType::i64);
 
+  Tensor gain = testing::some({5}, DType::f64, 0.5, 2, 5).set_requires_grad();
+  RunningStats running{zeros({4}, DType::f64), ones({4}, DType::f64), zeros({}, DType::i64)};
+
   void step() const {
     const PathScope scope("mlp");
-    const Tensor h = relu(linear(x.flatten(1), w1, b1));
+    const Tensor image = layer_norm(x, {5}, gain).reshape({8, 4, 5, 1});
+    const Tensor pooled = avg_pool2d(image, {.kernel = {3, 1}, .padding = {1, 0}});
+    const Tensor normal = batch_norm(pooled, {}, {}, running);
+    const Tensor h = relu(linear(normal.flatten(1), w1, b1));
     const Tensor y = linear(h, w2, b2);
     const Tensor loss = cross_entropy(y, target) + mse_loss(sigmoid(y), raw::mul(y, 0)) * 0.1;
     loss.backward();
   }
   void zero_grad() const {
-    for (const Tensor& p : {w1, b1, w2, b2}) autograd::zero_grad(p);
+    for (const Tensor& p : {w1, b1, w2, b2, gain}) autograd::zero_grad(p);
   }
 };
 

@@ -62,7 +62,8 @@ std::set<std::string> declared_operations() {
   std::set<std::string> names;
   std::ifstream header("tensor/ops.h");
   const std::regex declaration(
-      "^(?:const )?(?:Tensor&?|std::vector<Tensor>|std::pair<Tensor, Tensor>|CrossEntropyResult) "
+      "^(?:const )?(?:Tensor&?|std::vector<Tensor>|std::pair<Tensor, Tensor>|"
+      "CrossEntropyResult|NormResult|NormGradients) "
       "([a-z0-9_]+)\\(.*");
   std::smatch match;
   for (std::string line; std::getline(header, line);) {

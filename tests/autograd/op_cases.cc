@@ -325,6 +325,31 @@ void add_images(List& list) {
   }
 }
 
+void add_norms(List& list) {
+  // Training keeps no statistics here: differences call the operation many times.
+  const BatchNormParams training, evaluation{.training = false};
+  for (const Shape& shape :
+       {Shape{3, 2, 2, 2}, Shape{2, 1, 3, 1}, Shape{4, 3, 1, 1}, Shape{0, 2, 3, 3}}) {
+    const Shape part{shape[1]};
+    list.add("batch_norm", "training " + to_string(shape), {shape, part, part},
+             [=](Inputs x) { return batch_norm(x[0], x[1], x[2], {}, training); });
+    list.add("batch_norm", "training, plain " + to_string(shape), {shape},
+             [=](Inputs x) { return batch_norm(x[0], {}, {}, {}, training); });
+    list.add("batch_norm", "evaluation " + to_string(shape), {shape, part, part}, [=](Inputs x) {
+      const RunningStats running{random(part, 7), some(part, DType::f64, 0.5, 2, 8), {}};
+      return batch_norm(x[0], x[1], x[2], running, evaluation);
+    });
+  }
+  for (const auto& [x, part] : std::vector<std::pair<Shape, Shape>>{
+           {{4, 5}, {5}}, {{2, 2, 3}, {2, 3}}, {{3}, {3}}, {{2, 1, 4}, {4}}, {{0, 3}, {3}}}) {
+    const std::string name = to_string(x) + to_string(part);
+    list.add("layer_norm", name, {x, part, part},
+             [part = part](Inputs t) { return layer_norm(t[0], part, t[1], t[2]); });
+    list.add("layer_norm", "plain " + name, {x},
+             [part = part](Inputs t) { return layer_norm(t[0], part); });
+  }
+}
+
 void add_losses(List& list) {
   for (const Reduction reduction : {Reduction::none, Reduction::mean, Reduction::sum}) {
     const std::string r = reduction == Reduction::none   ? "none"
@@ -361,6 +386,7 @@ std::vector<OpCase> op_cases() {
   add_reductions(list);
   add_products(list);
   add_images(list);
+  add_norms(list);
   add_losses(list);
   return std::move(list.cases);
 }
@@ -391,6 +417,8 @@ const std::set<std::string>& not_recorded() {
                                               "conv2d_backward_weights",
                                               "max_pool2d_backward",
                                               "avg_pool2d_backward",
+                                              "batch_norm_backward",
+                                              "layer_norm_backward",
                                               "cross_entropy_backward",
                                               "mse_loss_backward",  // parts of rules
                                               "unary_",

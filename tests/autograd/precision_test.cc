@@ -199,6 +199,50 @@ TEST_P(PrecisionTest, Losses) {
         [&](const Tensor& x) { return mse_loss(x, raw::to(other, x.dtype())); });
 }
 
+// Normalised values are of size 1, so an element's error is a handful of roundings of values of the
+// size of x / deviation, forward and backward; gradients of weight and bias are sums over n
+// elements in f64, of terms with that error.
+TEST_P(PrecisionTest, Norms) {
+  const Tensor image = values({4, 6, 9, 7}, 1), rows = values({12, 50}, 2);
+  const Tensor channels = values({6}, 3), features = values({50}, 4);
+  const auto check = [&](const char* name, const std::vector<Tensor>& inputs, double terms,
+                         const Op& op) {
+    const auto results = [&](DType dtype) {
+      std::vector<Tensor> typed;
+      for (const Tensor& x : inputs) {
+        typed.push_back(raw::clone(raw::to(x, dtype)).set_requires_grad());
+      }
+      const Tensor y = op(typed);
+      const Tensor gradient = testing::some(y.shape(), DType::bf16, -1, 1, 99);
+      const Tensor seed = raw::to(gradient, dtype);
+      std::vector<Tensor> all{y.detach()};
+      for (Tensor& g : autograd::grad({&y, 1}, typed, {&seed, 1})) all.push_back(std::move(g));
+      return all;
+    };
+    const std::vector<Tensor> want = results(DType::f64);
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      const std::vector<Tensor> got = results(dtype);
+      for (std::size_t k = 0; k < got.size(); ++k) {
+        const auto a = testing::values_of(got[k]), b = testing::values_of(want[k]);
+        const double stored = dtype == DType::bf16 ? kHalfUlpBf16 : 0;
+        for (std::size_t i = 0; i < a.size(); ++i) {
+          const double size = k < 2 ? 4 : terms;
+          ASSERT_NEAR(a[i], b[i], 20 * kHalfUlpF32 * size + 1.01 * stored * std::abs(b[i]))
+              << name << ", " << dtype << ", result " << k << ", element " << i;
+        }
+      }
+    }
+  };
+  check("batch_norm", {image, channels, channels}, 4 * 9 * 7,
+        [](auto t) { return batch_norm(t[0], t[1], t[2], {}); });
+  check("layer_norm", {rows, features, features}, 12,
+        [](auto t) { return layer_norm(t[0], {50}, t[1], t[2]); });
+  check("avg_pool2d", {image}, 1,
+        [](auto t) { return avg_pool2d(t[0], {.kernel = {3, 3}, .padding = {1, 1}}); });
+  check("adaptive_avg_pool2d", {image}, 1,
+        [](auto t) { return adaptive_avg_pool2d(t[0], {4, 2}); });
+}
+
 WEFT_FOR_EACH_DEVICE(PrecisionTest);
 
 }  // namespace

@@ -1,11 +1,15 @@
 // Layers against PyTorch: initial weights bit for bit, results in f64.
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "weft/autograd/autograd.h"
 #include "weft/core/error.h"
 #include "weft/nn/activation.h"
+#include "weft/nn/batch_norm.h"
 #include "weft/nn/conv.h"
 #include "weft/nn/flatten.h"
+#include "weft/nn/layer_norm.h"
 #include "weft/nn/linear.h"
 #include "weft/nn/loss.h"
 #include "weft/nn/pooling.h"
@@ -87,6 +91,148 @@ TEST(Layers, MaxPool) {
   expect_close(x.grad(), goldens::max_pool_grad0, "grad_x");
 }
 
+// A layer's result and gradient in both layouts of x.
+template <class Layer>
+void expect_pooled(Layer layer, const Shape& shape, const std::vector<double>& y,
+                   const std::vector<double>& grad) {
+  for (const MemoryFormat format : {MemoryFormat::nchw, MemoryFormat::nhwc}) {
+    const Tensor x = raw::contiguous(ramp(shape).detach(), format).set_requires_grad();
+    const Tensor got = layer(x);
+    expect_close(got, y, "y");
+    got.backward(ramp(got.shape()).detach());
+    expect_close(x.grad(), grad, "grad_x");
+  }
+}
+
+TEST(Layers, PoolingWithEveryOption) {
+  expect_pooled(
+      nn::MaxPool2d(
+          3,
+          {.stride = nn::Pair(2, 1), .padding = 1, .dilation = nn::Pair(1, 2), .ceil_mode = true}),
+      {1, 2, 6, 7}, goldens::max_pool_dilated_y, goldens::max_pool_dilated_grad0);
+  expect_pooled(nn::AvgPool2d({3, 2}, {.stride = 2, .padding = 1, .ceil_mode = true}), {1, 2, 6, 5},
+                goldens::avg_pool_y, goldens::avg_pool_grad0);
+  expect_pooled(
+      nn::AvgPool2d(3, {.stride = 2, .padding = 1, .ceil_mode = true, .count_include_pad = false}),
+      {1, 2, 6, 5}, goldens::avg_pool_inside_y, goldens::avg_pool_inside_grad0);
+  expect_pooled(nn::AvgPool2d(2, {.divisor = 3}), {1, 2, 4, 5}, goldens::avg_pool_divisor_y,
+                goldens::avg_pool_divisor_grad0);
+  expect_pooled(nn::AdaptiveAvgPool2d({3, 2}), {1, 2, 5, 7}, goldens::adaptive_avg_pool_y,
+                goldens::adaptive_avg_pool_grad0);
+}
+
+TEST(Layers, LayerNorm) {
+  nn::LayerNorm norm({3, 2});
+  EXPECT_EQ(norm.weight.to_vector<float>(), std::vector<float>(6, 1));
+  EXPECT_EQ(norm.bias.to_vector<float>(), std::vector<float>(6, 0));
+  norm.to(DType::f64);
+  raw::copy_(norm.weight, ramp({3, 2}));
+  raw::copy_(norm.bias, ramp({3, 2}, 0.5));
+  const Tensor x = ramp({4, 3, 2});
+  const Tensor y = norm(x);
+  expect_close(y, goldens::layer_norm_y, "y");
+  y.backward(ramp(y.shape()).detach());
+  expect_close(x.grad(), goldens::layer_norm_grad0, "grad_x");
+  expect_close(norm.weight.grad(), goldens::layer_norm_grad1, "grad_w");
+  expect_close(norm.bias.grad(), goldens::layer_norm_grad2, "grad_b");
+  EXPECT_TRUE(nn::LayerNorm(4, {.elementwise_affine = false}).parameters().empty());
+}
+
+struct BatchNormGoldens {
+  std::vector<double> y[2], grad_x[2], grad_w[2], grad_b[2];
+  std::vector<double> running_mean, running_var, eval_y, eval_grad_x;
+};
+#define WEFT_GOLDENS(name)                             \
+  {{goldens::name##_y0, goldens::name##_y1},           \
+   {goldens::name##_grad_x0, goldens::name##_grad_x1}, \
+   {goldens::name##_grad_w0, goldens::name##_grad_w1}, \
+   {goldens::name##_grad_b0, goldens::name##_grad_b1}, \
+   goldens::name##_running_mean,                       \
+   goldens::name##_running_var,                        \
+   goldens::name##_eval_y,                             \
+   goldens::name##_eval_grad_x}
+
+void expect_batch_norm(std::optional<double> momentum, const BatchNormGoldens& want) {
+  for (const MemoryFormat format : {MemoryFormat::nchw, MemoryFormat::nhwc}) {
+    nn::BatchNorm2d norm(3, {.momentum = momentum});
+    norm.to(DType::f64);
+    raw::copy_(norm.weight, raw::add(ramp({3}), 2.0));
+    raw::copy_(norm.bias, ramp({3}));
+    for (int step = 0; step < 2; ++step) {
+      const Tensor x =
+          raw::contiguous(ramp({2, 3, 4, 5}, step + 1).detach(), format).set_requires_grad();
+      const Tensor y = norm(x);
+      EXPECT_EQ(y.is_channels_last(), format == MemoryFormat::nhwc);
+      norm.zero_grad();
+      y.backward(ramp(y.shape()).detach());
+      expect_close(y, want.y[step], "y");
+      expect_close(x.grad(), want.grad_x[step], "grad_x");
+      expect_close(norm.weight.grad(), want.grad_w[step], "grad_w");
+      expect_close(norm.bias.grad(), want.grad_b[step], "grad_b");
+    }
+    expect_close(norm.running_mean, want.running_mean, "running_mean");
+    expect_close(norm.running_var, want.running_var, "running_var");
+    EXPECT_EQ(norm.num_batches_tracked.item<std::int64_t>(), 2);
+    norm.eval();
+    const Tensor x = ramp({1, 3, 1, 2});
+    const Tensor y = norm(x);
+    y.backward(ramp(y.shape()).detach());
+    expect_close(y, want.eval_y, "y in evaluation");
+    expect_close(x.grad(), want.eval_grad_x, "grad_x in evaluation");
+    expect_close(norm.running_mean, want.running_mean, "running_mean after evaluation");
+    EXPECT_EQ(norm.num_batches_tracked.item<std::int64_t>(), 2);
+  }
+}
+
+TEST(Layers, BatchNormTrainsAndEvaluates) { expect_batch_norm(0.1, WEFT_GOLDENS(batch_norm)); }
+
+TEST(Layers, BatchNormAveragesAllBatches) {
+  expect_batch_norm(std::nullopt, WEFT_GOLDENS(batch_norm_cumulative));
+}
+
+TEST(Layers, BatchNormsStateHasPyTorchsNames) {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : nn::BatchNorm2d(3).state_dict()) names.push_back(name);
+  EXPECT_EQ(names, (std::vector<std::string>{"weight", "bias", "running_mean", "running_var",
+                                             "num_batches_tracked"}));
+  const nn::BatchNorm2d plain(3, {.affine = false, .track_running_stats = false});
+  EXPECT_TRUE(plain.state_dict().empty());
+}
+
+// Without running statistics a batch is always normalised by its own.
+TEST(Layers, BatchNormWithoutRunningStatistics) {
+  nn::BatchNorm2d norm(3,
+                       {.momentum = std::nullopt, .affine = false, .track_running_stats = false});
+  const Tensor x = ramp({2, 3, 4, 5}).detach();
+  const std::vector<double> trained = norm(x).to_vector<double>();
+  norm.eval();
+  EXPECT_EQ(norm(x).to_vector<double>(), trained);
+}
+
+TEST(Layers, NewLayersPrintAsPyTorchs) {
+  const auto line = [](const nn::ModuleBase& m) {
+    const std::string text = m.to_string();
+    return text.substr(0, text.find(')') + 1);
+  };
+  EXPECT_EQ(line(nn::BatchNorm2d(64)),
+            "BatchNorm2d(64, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True)");
+  EXPECT_EQ(
+      line(nn::BatchNorm2d(
+          8,
+          {.eps = 1e-3, .momentum = std::nullopt, .affine = false, .track_running_stats = false})),
+      "BatchNorm2d(8, eps=0.001, momentum=None, affine=False, track_running_stats=False)");
+  EXPECT_EQ(line(nn::AvgPool2d(3, {.stride = 2, .padding = 1})),
+            "AvgPool2d(kernel_size=3, stride=2, padding=1)");
+  EXPECT_EQ(nn::AvgPool2d({3, 2}).to_string(),
+            "AvgPool2d(kernel_size=(3, 2), stride=(3, 2), padding=0)\n0 parameters");
+  EXPECT_EQ(line(nn::AdaptiveAvgPool2d(1)), "AdaptiveAvgPool2d(output_size=1)");
+  EXPECT_EQ(nn::LayerNorm(10).to_string(),
+            "LayerNorm((10,), eps=1e-05, elementwise_affine=True)  # 20 parameters\n"
+            "20 parameters");
+  EXPECT_EQ(nn::LayerNorm({4, 5}, {.eps = 1e-4, .elementwise_affine = false}).to_string(),
+            "LayerNorm((4, 5), eps=0.0001, elementwise_affine=False)\n0 parameters");
+}
+
 TEST(Layers, FlattenAndUnflattenAreInverse) {
   const Tensor x = ramp({2, 3, 4, 5});
   nn::Flatten flatten;
@@ -139,6 +285,21 @@ TEST(Layers, RefuseBadOptions) {
             std::string::npos);
   EXPECT_NE(message_of([] { nn::MaxPool2d(2, {.padding = 2}); }, ErrorCode::InvalidArgument)
                 .find("at most half the kernel"),
+            std::string::npos);
+  EXPECT_NE(message_of([] { nn::AvgPool2d(2, {.padding = 2}); }, ErrorCode::InvalidArgument)
+                .find("[AvgPool2d] padding 2x2 must be at most half the kernel 2x2"),
+            std::string::npos);
+  EXPECT_NE(message_of([] { nn::AvgPool2d(2, {.divisor = 0}); }, ErrorCode::InvalidArgument)
+                .find("divisor must not be 0"),
+            std::string::npos);
+  EXPECT_NE(message_of([] { nn::BatchNorm2d(0); }, ErrorCode::InvalidArgument)
+                .find("channels must be positive, got 0"),
+            std::string::npos);
+  EXPECT_NE(message_of([] { nn::LayerNorm(Shape{}); }, ErrorCode::InvalidArgument)
+                .find("one dimension or more"),
+            std::string::npos);
+  EXPECT_NE(message_of([] { nn::BatchNorm2d(3)(ones({1, 3, 1, 1})); }, ErrorCode::Shape)
+                .find("expected more than 1 value per channel when training, got x [1,3,1,1]"),
             std::string::npos);
 }
 

@@ -85,6 +85,42 @@ run("conv_transpose_strided",
     lambda x, w, b: F.conv_transpose2d(x, w, b, stride=(2, 3), padding=1, output_padding=(1, 2), groups=2, dilation=(2, 1)),
     ramp(1, 4, 3, 2), ramp(4, 2, 3, 3), ramp(4))
 run("max_pool", lambda x: F.max_pool2d(x, (3, 2), stride=2, padding=1, ceil_mode=True), ramp(1, 2, 6, 5))
+run("max_pool_dilated", lambda x: F.max_pool2d(x, 3, stride=(2, 1), padding=1, dilation=(1, 2), ceil_mode=True),
+    ramp(1, 2, 6, 7))
+run("avg_pool", lambda x: F.avg_pool2d(x, (3, 2), stride=2, padding=1, ceil_mode=True), ramp(1, 2, 6, 5))
+run("avg_pool_inside", lambda x: F.avg_pool2d(x, 3, stride=2, padding=1, ceil_mode=True, count_include_pad=False),
+    ramp(1, 2, 6, 5))
+run("avg_pool_divisor", lambda x: F.avg_pool2d(x, 2, divisor_override=3), ramp(1, 2, 4, 5))
+run("adaptive_avg_pool", lambda x: F.adaptive_avg_pool2d(x, (3, 2)), ramp(1, 2, 5, 7))
+run("layer_norm", lambda x, w, b: F.layer_norm(x, (3, 2), w, b), ramp(4, 3, 2), ramp(3, 2), ramp(3, 2) * 0.5)
+
+
+def run_batch_norm(name, momentum):
+    """Two training steps and an evaluation of BatchNorm2d; its state after them."""
+    bn = nn.BatchNorm2d(3, momentum=momentum).double()
+    bn.weight.data = ramp(3) + 2
+    bn.bias.data = ramp(3)
+    for step, scale in enumerate((1, 2)):
+        x = (ramp(2, 3, 4, 5) * scale).requires_grad_()
+        y = bn(x)
+        bn.zero_grad()
+        y.backward(ramp(*y.shape))
+        array(f"{name}_y{step}", y)
+        array(f"{name}_grad_x{step}", x.grad)
+        array(f"{name}_grad_w{step}", bn.weight.grad)
+        array(f"{name}_grad_b{step}", bn.bias.grad)
+    array(f"{name}_running_mean", bn.running_mean)
+    array(f"{name}_running_var", bn.running_var)
+    bn.eval()
+    x = ramp(1, 3, 1, 2).requires_grad_()
+    y = bn(x)
+    y.backward(ramp(*y.shape))
+    array(f"{name}_eval_y", y)
+    array(f"{name}_eval_grad_x", x.grad)
+
+
+run_batch_norm("batch_norm", 0.1)
+run_batch_norm("batch_norm_cumulative", None)
 target = torch.tensor([2, -100, 0, 1])
 run("cross_entropy", lambda x: F.cross_entropy(x, target, label_smoothing=0.1), ramp(4, 3) * 3)
 run("mse", lambda x, t: F.mse_loss(x, t), ramp(2, 3), ramp(3, 2).reshape(2, 3) * 0.5)

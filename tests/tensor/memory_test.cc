@@ -28,7 +28,11 @@ struct Operands {
   Tensor index = make({1, 0, 3, 3}, {4}, DType::i64);
   Tensor rows = make({1, 0, 3, 3}, {4}, DType::i64);
 
-  std::vector<Tensor> all() const { return {x, y, row, half, image, weight, gaps, index, rows}; }
+  Tensor mean = zeros({3}), var = ones({3}), batches = zeros({}, DType::i64);
+
+  std::vector<Tensor> all() const {
+    return {x, y, row, half, image, weight, gaps, index, rows, mean, var, batches};
+  }
 };
 
 struct Op {
@@ -71,6 +75,19 @@ const Op kOps[] = {
      }},
     {"max_pool2d",
      [](auto& o) { raw::max_pool2d(raw::slice(o.image, 3, 0, 5), {.kernel = {2, 2}}); }},
+    {"avg_pool2d",
+     [](auto& o) { raw::avg_pool2d(raw::slice(o.image, 3, 0, 5), {.kernel = {2, 2}}); }},
+    {"batch_norm",
+     [](auto& o) {
+       const Tensor weight = raw::slice(o.row, 0, 0, 6, 2);
+       raw::batch_norm(raw::to(raw::slice(o.image, 3, 0, 5), DType::f64), weight, {}, {}, {});
+       raw::batch_norm(o.image, {}, {}, {o.mean, o.var, o.batches}, {});
+     }},
+    {"layer_norm_backward",
+     [](auto& o) {
+       const auto r = raw::layer_norm(o.gaps, {6}, {}, {}, 1e-5);
+       raw::layer_norm_backward(o.x, o.gaps, {6}, {}, r.mean, r.invstd);
+     }},
     {"cross_entropy", [](auto& o) { raw::cross_entropy(o.gaps, o.rows, {}); }},
     {"mse_loss", [](auto& o) { raw::mse_loss(o.x, o.gaps, Reduction::mean); }},
 };

@@ -1,0 +1,478 @@
+// Batch norm and layer norm. Sums run in double, in an order fixed by the shapes: blocks add up
+// chunks of a group (the elements that share a mean), and whoever needs the totals adds up the
+// chunks.
+#include <algorithm>
+
+#include "weft/kernels/cuda/access.cuh"
+#include "weft/kernels/cuda/block_fold.cuh"
+#include "weft/kernels/cuda/families.h"
+#include "weft/kernels/cuda/launch.h"
+
+namespace weft::cuda {
+namespace {
+
+/// The n elements of each group: element p of group g is at
+/// (p / inner) outer_step + (p % inner) inner_step + g group_step.
+struct Groups {
+  std::int64_t groups, n;
+  std::int64_t inner, outer_step, inner_step, group_step;
+  std::int64_t chunks;  // that the elements of a group are cut into
+  // How a block divides its threads: neighbours read neighbouring elements.
+  int lanes, block_groups;
+  bool lanes_inner;
+
+  __device__ std::int64_t offset(std::int64_t g, std::int64_t p) const {
+    if (inner == n) return p * inner_step + g * group_step;
+    return p / inner * outer_step + p % inner * inner_step + g * group_step;
+  }
+};
+
+void divide(Groups& g, bool lanes_inner) {
+  // A few thousand elements per chunk, and no more chunks than fill a large GPU.
+  constexpr std::int64_t kPerChunk = 4096, kMaxChunks = 256;
+  g.chunks = std::clamp<std::int64_t>(g.n / kPerChunk, 1, kMaxChunks);
+  g.lanes = lanes_inner ? kBlock : 8;
+  g.block_groups = kBlock / g.lanes;
+  g.lanes_inner = lanes_inner;
+}
+
+/// Columns of a matrix whose rows are adjacent.
+Groups columns_of(std::int64_t rows, std::int64_t columns) {
+  Groups g{columns, rows, rows, 0, columns, 1};
+  divide(g, false);
+  return g;
+}
+Groups channels_of(const View& x) {
+  const std::int64_t channels = x.shape[1], area = x.shape[2] * x.shape[3];
+  const std::int64_t n = x.shape[0] * area;
+  if (channels > 1 && x.strides[1] == 1) return columns_of(n, channels);
+  Groups g{channels, n, area, channels * area, 1, area};
+  divide(g, true);
+  return g;
+}
+
+/// Two sums that travel together.
+struct Pair {
+  double a, b;
+};
+struct AddPairs {
+  __device__ static Pair fold(Pair x, Pair y) { return {x.a + y.a, x.b + y.b}; }
+};
+
+template <class T>
+__device__ double number(T value) {
+  return static_cast<double>(static_cast<accumulate_t<T>>(value));
+}
+
+/// partial[g * chunks + chunk] = the sum of terms(g, p, offset) over the chunk.
+template <class Terms>
+__global__ void __launch_bounds__(kBlock)
+    sums_kernel(const __grid_constant__ Groups args, const Terms terms, Pair* partial) {
+  __shared__ Pair shared[kBlock];
+  const Place place(args.lanes, args.block_groups, args.lanes_inner);
+  const std::int64_t strips = (args.groups + args.block_groups - 1) / args.block_groups;
+  // Equally many rounds for all threads of a block, as fold_lanes demands.
+  for (std::int64_t unit = blockIdx.x; unit < strips * args.chunks; unit += gridDim.x) {
+    const std::int64_t g = unit % strips * args.block_groups + place.group;
+    const std::int64_t chunk = unit / strips;
+    Pair sum{};
+    if (g < args.groups) {
+      const std::int64_t end = args.n * (chunk + 1) / args.chunks;
+      for (std::int64_t p = args.n * chunk / args.chunks + place.lane; p < end; p += args.lanes) {
+        sum = AddPairs::fold(sum, terms(g, p, args.offset(g, p)));
+      }
+    }
+    sum = fold_lanes<AddPairs>(sum, shared, place, args.lanes, args.block_groups);
+    if (g < args.groups && place.lane == 0) partial[g * args.chunks + chunk] = sum;
+  }
+}
+
+template <class Terms>
+void sums(const char* name, const Stream& stream, const Groups& groups, const Terms& terms,
+          Pair* partial) {
+  const std::int64_t strips = (groups.groups + groups.block_groups - 1) / groups.block_groups;
+  launch(name, stream, sums_kernel<Terms>, grid_blocks(strips * groups.chunks, 1), kBlock, groups,
+         terms, partial);
+}
+
+__device__ Pair total(const Pair* partial, std::int64_t g, std::int64_t chunks) {
+  Pair sum{};
+  for (std::int64_t k = 0; k < chunks; ++k) sum = AddPairs::fold(sum, partial[g * chunks + k]);
+  return sum;
+}
+
+/// x - shift and its square; the shift is the group's first element.
+template <class T>
+struct Moments {
+  const T* x;
+  std::int64_t group_step;
+  __device__ Pair operator()(std::int64_t g, std::int64_t, std::int64_t at) const {
+    const double d = number(x[at]) - number(x[g * group_step]);
+    return {d, d * d};
+  }
+};
+
+/// grad and grad (x - mean) of the channel.
+template <class T>
+struct ChannelProducts {
+  const T* grad;
+  const T* x;
+  const accumulate_t<T>* mean;
+  __device__ Pair operator()(std::int64_t g, std::int64_t, std::int64_t at) const {
+    const double value = number(grad[at]);
+    return {value, value * (number(x[at]) - static_cast<double>(mean[g]))};
+  }
+};
+
+/// grad and grad (x - mean) invstd of the row, for sums over columns.
+template <class T>
+struct ColumnProducts {
+  const T* grad;
+  const T* x;
+  const accumulate_t<T>* mean;
+  const accumulate_t<T>* invstd;
+  __device__ Pair operator()(std::int64_t, std::int64_t row, std::int64_t at) const {
+    const double value = number(grad[at]);
+    const double d = number(x[at]) - static_cast<double>(mean[row]);
+    return {value, value * d * static_cast<double>(invstd[row])};
+  }
+};
+
+template <class T>
+__device__ double value_or(const T* values, std::int64_t i, double otherwise) {
+  return values ? number(values[i]) : otherwise;
+}
+
+template <class T>
+__device__ T stored(double value) {
+  return static_cast<T>(static_cast<accumulate_t<T>>(value));
+}
+
+template <class T>
+struct BatchNormPointers {
+  using C = accumulate_t<T>;
+  const T* x;
+  const T* weight;
+  const T* bias;
+  T* running_mean;
+  T* running_var;
+  std::int64_t* num_batches;
+  T* y;
+  C* mean;
+  C* invstd;
+};
+
+__global__ void count_batch_kernel(std::int64_t* num_batches) { ++*num_batches; }
+
+template <class T>
+__global__ void __launch_bounds__(kBlock)
+    statistics_kernel(const __grid_constant__ Groups args, const BatchNormParams params,
+                      const BatchNormPointers<T> to, const Pair* partial) {
+  using C = accumulate_t<T>;
+  const auto n = static_cast<double>(args.n);
+  for (std::int64_t g = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; g < args.groups;
+       g += std::int64_t{gridDim.x} * kBlock) {
+    double mean, var;
+    if (params.training) {
+      const Pair sum = total(partial, g, args.chunks);
+      const double squares = fmax(sum.b - sum.a * sum.a / n, 0.0);
+      mean = number(to.x[g * args.group_step]) + sum.a / n;
+      var = squares / n;
+      const double momentum =
+          params.cumulative ? 1 / static_cast<double>(*to.num_batches) : params.momentum;
+      if (to.running_mean) {
+        T& running = to.running_mean[g];
+        running = stored<T>((1 - momentum) * number(running) + momentum * mean);
+      }
+      if (to.running_var) {
+        T& running = to.running_var[g];
+        running = stored<T>((1 - momentum) * number(running) + momentum * squares / (n - 1));
+      }
+    } else {
+      mean = value_or(to.running_mean, g, 0);
+      var = value_or(to.running_var, g, 1);
+    }
+    to.mean[g] = static_cast<C>(mean);
+    to.invstd[g] = static_cast<C>(1 / sqrt(var + params.eps));
+  }
+}
+
+/// Element i is of channel i / span % channels.
+struct Channels {
+  std::int64_t n, span, channels;
+  explicit Channels(const View& x)
+      : n(x.numel()),
+        span(x.shape[1] > 1 && x.strides[1] == 1 ? 1 : x.shape[2] * x.shape[3]),
+        channels(x.shape[1]) {}
+  __device__ std::int64_t of(std::int64_t i) const {
+    if (n <= 0x7fffffff) {
+      return static_cast<std::uint32_t>(i) / static_cast<std::uint32_t>(span) %
+             static_cast<std::uint32_t>(channels);
+    }
+    return i / span % channels;
+  }
+};
+
+template <class T>
+__global__ void __launch_bounds__(kBlock)
+    normalize_kernel(const Channels channels, const BatchNormPointers<T> at) {
+  using C = accumulate_t<T>;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < channels.n;
+       i += std::int64_t{gridDim.x} * kBlock) {
+    const std::int64_t c = channels.of(i);
+    const C weight = at.weight ? static_cast<C>(at.weight[c]) : C(1);
+    const C bias = at.bias ? static_cast<C>(at.bias[c]) : C(0);
+    const C d = static_cast<C>(at.x[i]) - at.mean[c];
+    at.y[i] = static_cast<T>(d * (at.invstd[c] * weight) + bias);
+  }
+}
+
+std::size_t batch_norm_workspace_bytes(const View& x) {
+  const Groups groups = channels_of(x);
+  return static_cast<std::size_t>(groups.groups * groups.chunks) * sizeof(Pair);
+}
+
+void batch_norm(const Stream& stream, const BatchNormParams& params, const BatchNormArgs& args,
+                void* workspace) {
+  const Groups groups = channels_of(args.x);
+  auto* const partial = static_cast<Pair*>(workspace);
+  for_floating("batch_norm", stream, args.x.dtype, [&]<class T>() {
+    using C = accumulate_t<T>;
+    const BatchNormPointers<T> pointers{
+        args.x.as<T>(),           args.weight.as<T>(),
+        args.bias.as<T>(),        args.running_mean.as<T>(),
+        args.running_var.as<T>(), args.num_batches.as<std::int64_t>(),
+        args.y.as<T>(),           args.mean.as<C>(),
+        args.invstd.as<C>()};
+    if (params.training) {
+      if (pointers.num_batches) {
+        launch("batch_norm", stream, count_batch_kernel, 1, 1, pointers.num_batches);
+      }
+      sums("batch_norm", stream, groups, Moments<T>{pointers.x, groups.group_step}, partial);
+    }
+    launch("batch_norm", stream, statistics_kernel<T>, grid_blocks(groups.groups), kBlock, groups,
+           params, pointers, partial);
+    launch("batch_norm", stream, normalize_kernel<T>, grid_blocks(args.x.numel()), kBlock,
+           Channels(args.x), pointers);
+  });
+}
+
+template <class T>
+struct BatchNormGradPointers {
+  using C = accumulate_t<T>;
+  const T* grad_y;
+  const T* x;
+  const T* weight;
+  const C* mean;
+  const C* invstd;
+  T* grad_x;
+  T* grad_weight;
+  T* grad_bias;
+};
+
+/// Leaves the totals in each channel's first chunk.
+template <class T>
+__global__ void __launch_bounds__(kBlock)
+    totals_kernel(const __grid_constant__ Groups args, const BatchNormGradPointers<T> to,
+                  Pair* partial) {
+  for (std::int64_t g = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; g < args.groups;
+       g += std::int64_t{gridDim.x} * kBlock) {
+    const Pair sum = total(partial, g, args.chunks);
+    partial[g * args.chunks] = sum;
+    if (to.grad_bias) to.grad_bias[g] = stored<T>(sum.a);
+    if (to.grad_weight) {
+      to.grad_weight[g] = stored<T>(sum.b * static_cast<double>(to.invstd[g]));
+    }
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kBlock)
+    gradient_kernel(const Channels channels, double count, std::int64_t chunks,
+                    const BatchNormGradPointers<T> at, const Pair* totals) {
+  using C = accumulate_t<T>;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < channels.n;
+       i += std::int64_t{gridDim.x} * kBlock) {
+    const std::int64_t c = channels.of(i);
+    const C invstd = at.invstd[c];
+    const C scale = invstd * (at.weight ? static_cast<C>(at.weight[c]) : C(1));
+    C value = static_cast<C>(at.grad_y[i]);
+    if (totals) {  // training
+      const Pair sum = totals[c * chunks];
+      const C d = static_cast<C>(at.x[i]) - at.mean[c];
+      value -=
+          static_cast<C>(sum.a / count) + d * (invstd * invstd * static_cast<C>(sum.b / count));
+    }
+    at.grad_x[i] = static_cast<T>(scale * value);
+  }
+}
+
+void batch_norm_backward(const Stream& stream, bool training, const BatchNormGradArgs& args,
+                         void* workspace) {
+  const Groups groups = channels_of(args.x);
+  auto* const partial = static_cast<Pair*>(workspace);
+  for_floating("batch_norm_backward", stream, args.x.dtype, [&]<class T>() {
+    using C = accumulate_t<T>;
+    const BatchNormGradPointers<T> pointers{
+        args.grad_y.as<T>(), args.x.as<T>(),      args.weight.as<T>(),      args.mean.as<C>(),
+        args.invstd.as<C>(), args.grad_x.as<T>(), args.grad_weight.as<T>(), args.grad_bias.as<T>()};
+    if (training || args.grad_weight || args.grad_bias) {
+      sums("batch_norm_backward", stream, groups,
+           ChannelProducts<T>{pointers.grad_y, pointers.x, pointers.mean}, partial);
+      launch("batch_norm_backward", stream, totals_kernel<T>, grid_blocks(groups.groups), kBlock,
+             groups, pointers, partial);
+    }
+    if (!args.grad_x) return;
+    launch("batch_norm_backward", stream, gradient_kernel<T>, grid_blocks(args.x.numel()), kBlock,
+           Channels(args.x), static_cast<double>(groups.n), groups.chunks, pointers,
+           training ? partial : nullptr);
+  });
+}
+
+// A row of up to this many elements is a warp's work, a longer one a block's.
+constexpr std::int64_t kLongRow = 1024;
+
+struct RowArgs {
+  std::int64_t rows, n;
+  int lanes, groups;
+  explicit RowArgs(const View& x)
+      : rows(x.shape[0]),
+        n(x.shape[1]),
+        lanes(n > kLongRow ? kBlock : 32),
+        groups(kBlock / lanes) {}
+};
+
+template <class T>
+__global__ void __launch_bounds__(kBlock)
+    layer_norm_kernel(const RowArgs args, double eps, const T* x, const T* weight, const T* bias,
+                      T* y, accumulate_t<T>* mean, accumulate_t<T>* invstd) {
+  using C = accumulate_t<T>;
+  __shared__ Pair shared[kBlock];
+  const Place place(args.lanes, args.groups, true);
+  const Moments<T> moments{x, args.n};
+  for (std::int64_t first = std::int64_t{blockIdx.x} * args.groups; first < args.rows;
+       first += std::int64_t{gridDim.x} * args.groups) {
+    const std::int64_t row = first + place.group;
+    const bool exists = row < args.rows;
+    Pair sum{};
+    if (exists) {
+      for (std::int64_t i = place.lane; i < args.n; i += args.lanes) {
+        sum = AddPairs::fold(sum, moments(row, i, row * args.n + i));
+      }
+    }
+    sum = fold_lanes<AddPairs>(sum, shared, place, args.lanes, args.groups);
+    if (!exists) continue;
+    const auto count = static_cast<double>(args.n);
+    const C center = static_cast<C>(number(x[row * args.n]) + sum.a / count);
+    const double var = fmax(sum.b - sum.a * sum.a / count, 0.0) / count;
+    const C scale = static_cast<C>(1 / sqrt(var + eps));
+    if (place.lane == 0) {
+      mean[row] = center;
+      invstd[row] = scale;
+    }
+    for (std::int64_t i = place.lane; i < args.n; i += args.lanes) {
+      const C normal = (static_cast<C>(x[row * args.n + i]) - center) * scale;
+      const C factor = weight ? static_cast<C>(weight[i]) : C(1);
+      y[row * args.n + i] =
+          static_cast<T>(normal * factor + (bias ? static_cast<C>(bias[i]) : C(0)));
+    }
+  }
+}
+
+void layer_norm(const Stream& stream, const LayerNormArgs& args) {
+  const RowArgs rows(args.x);
+  for_floating("layer_norm", stream, args.x.dtype, [&]<class T>() {
+    using C = accumulate_t<T>;
+    launch("layer_norm", stream, layer_norm_kernel<T>, grid_blocks(rows.rows, rows.groups), kBlock,
+           rows, args.eps, args.x.as<T>(), args.weight.as<T>(), args.bias.as<T>(), args.y.as<T>(),
+           args.mean.as<C>(), args.invstd.as<C>());
+  });
+}
+
+template <class T>
+__global__ void __launch_bounds__(kBlock)
+    layer_norm_gradient_kernel(const RowArgs args, const T* grad, const T* x, const T* weight,
+                               const accumulate_t<T>* mean, const accumulate_t<T>* invstd,
+                               T* grad_x) {
+  using C = accumulate_t<T>;
+  __shared__ Pair shared[kBlock];
+  const Place place(args.lanes, args.groups, true);
+  for (std::int64_t first = std::int64_t{blockIdx.x} * args.groups; first < args.rows;
+       first += std::int64_t{gridDim.x} * args.groups) {
+    const std::int64_t row = first + place.group;
+    const bool exists = row < args.rows;
+    const std::int64_t from = row * args.n;
+    const C center = exists ? mean[row] : C(0);
+    Pair sum{};
+    if (exists) {
+      for (std::int64_t i = place.lane; i < args.n; i += args.lanes) {
+        const double value = number(grad[from + i]) * value_or(weight, i, 1);
+        const double d = number(x[from + i]) - static_cast<double>(center);
+        sum = AddPairs::fold(sum, {value, value * d});
+      }
+    }
+    sum = fold_lanes<AddPairs>(sum, shared, place, args.lanes, args.groups);
+    if (!exists) continue;
+    const auto count = static_cast<double>(args.n);
+    const C scale = invstd[row];
+    const C average = static_cast<C>(sum.a / count);
+    const C slope = scale * scale * static_cast<C>(sum.b / count);
+    for (std::int64_t i = place.lane; i < args.n; i += args.lanes) {
+      const C factor = weight ? static_cast<C>(weight[i]) : C(1);
+      const C d = static_cast<C>(x[from + i]) - center;
+      grad_x[from + i] =
+          static_cast<T>(scale * (static_cast<C>(grad[from + i]) * factor - average - d * slope));
+    }
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kBlock)
+    column_totals_kernel(std::int64_t columns, std::int64_t chunks, const Pair* partial,
+                         T* grad_weight, T* grad_bias) {
+  for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < columns;
+       i += std::int64_t{gridDim.x} * kBlock) {
+    const Pair sum = total(partial, i, chunks);
+    if (grad_bias) grad_bias[i] = stored<T>(sum.a);
+    if (grad_weight) grad_weight[i] = stored<T>(sum.b);
+  }
+}
+
+std::size_t layer_norm_backward_workspace_bytes(const View& x) {
+  const Groups groups = columns_of(x.shape[0], x.shape[1]);
+  return static_cast<std::size_t>(groups.groups * groups.chunks) * sizeof(Pair);
+}
+
+void layer_norm_backward(const Stream& stream, const LayerNormGradArgs& args, void* workspace) {
+  const RowArgs rows(args.x);
+  auto* const partial = static_cast<Pair*>(workspace);
+  for_floating("layer_norm_backward", stream, args.x.dtype, [&]<class T>() {
+    using C = accumulate_t<T>;
+    if (args.grad_x) {
+      launch("layer_norm_backward", stream, layer_norm_gradient_kernel<T>,
+             grid_blocks(rows.rows, rows.groups), kBlock, rows, args.grad_y.as<T>(), args.x.as<T>(),
+             args.weight.as<T>(), args.mean.as<C>(), args.invstd.as<C>(), args.grad_x.as<T>());
+    }
+    if (!args.grad_weight && !args.grad_bias) return;
+    const Groups groups = columns_of(rows.rows, rows.n);
+    sums("layer_norm_backward", stream, groups,
+         ColumnProducts<T>{args.grad_y.as<T>(), args.x.as<T>(), args.mean.as<C>(),
+                           args.invstd.as<C>()},
+         partial);
+    launch("layer_norm_backward", stream, column_totals_kernel<T>, grid_blocks(rows.n), kBlock,
+           rows.n, groups.chunks, partial, args.grad_weight.as<T>(), args.grad_bias.as<T>());
+  });
+}
+
+}  // namespace
+
+NormKernels norm_kernels() {
+  return {.batch_norm_workspace_bytes = batch_norm_workspace_bytes,
+          .batch_norm = batch_norm,
+          .batch_norm_backward = batch_norm_backward,
+          .layer_norm = layer_norm,
+          .layer_norm_backward_workspace_bytes = layer_norm_backward_workspace_bytes,
+          .layer_norm_backward = layer_norm_backward};
+}
+
+}  // namespace weft::cuda

@@ -1,0 +1,36 @@
+#include "weft/nn/batch_norm.h"
+
+#include "weft/core/error.h"
+#include "weft/nn/repr.h"
+
+namespace weft::nn {
+
+BatchNorm2d::BatchNorm2d(std::int64_t channels, const BatchNormOptions& options) {
+  WEFT_CHECK(channels > 0, InvalidArgument, "BatchNorm2d", "channels must be positive, got ",
+             channels);
+  params_.eps = options.eps;
+  params_.cumulative = !options.momentum && options.track_running_stats;
+  params_.momentum = options.momentum.value_or(0);
+  if (options.affine) {
+    weight = parameter("weight", ones({channels}));
+    bias = parameter("bias", zeros({channels}));
+  }
+  if (options.track_running_stats) {
+    running_mean = buffer("running_mean", zeros({channels}));
+    running_var = buffer("running_var", ones({channels}));
+    num_batches_tracked = buffer("num_batches_tracked", zeros({}, DType::i64));
+  }
+  set_description(weft::detail::concat(
+      channels, ", eps=", detail::repr(options.eps),
+      ", momentum=", options.momentum ? detail::repr(*options.momentum) : "None",
+      ", affine=", detail::repr(options.affine),
+      ", track_running_stats=", detail::repr(options.track_running_stats)));
+}
+
+Tensor BatchNorm2d::forward(const Tensor& x) {
+  BatchNormParams params = params_;
+  params.training = is_training() || !running_mean.defined();
+  return batch_norm(x, weight, bias, {running_mean, running_var, num_batches_tracked}, params);
+}
+
+}  // namespace weft::nn

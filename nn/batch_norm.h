@@ -1,0 +1,38 @@
+// Batch normalisation.
+#pragma once
+
+#include <optional>
+
+#include "weft/nn/module.h"
+
+namespace weft::nn {
+
+/// PyTorch's defaults.
+struct BatchNormOptions {
+  double eps = 1e-5;
+  /// running = (1 - momentum) running + momentum batch; without a value the average of all batches.
+  std::optional<double> momentum = 0.1;
+  bool affine = true;  ///< with weight and bias
+  bool track_running_stats = true;
+};
+
+/// y = (x - mean) / sqrt(var + eps) * weight + bias, x [N,C,H,W] -> [N,C,H,W] in x's layout.
+/// Training: mean and (biased) variance of each channel over the batch; running_mean and
+/// running_var, with the unbiased variance, follow. Evaluation: the running ones, or the batch's
+/// when they are not tracked. weight [C] starts as 1, bias as 0, running_mean as 0, running_var
+/// as 1; num_batches_tracked is an i64 scalar.
+/// Throws Shape for another number of channels, and when the batch's statistics are wanted of a
+/// single value per channel.
+class BatchNorm2d : public Module<BatchNorm2d> {
+ public:
+  explicit BatchNorm2d(std::int64_t channels, const BatchNormOptions& options = {});
+  Tensor forward(const Tensor& x);
+
+  Parameter weight, bias;                                    ///< undefined without affine
+  Parameter running_mean, running_var, num_batches_tracked;  ///< undefined when not tracked
+
+ private:
+  BatchNormParams params_;
+};
+
+}  // namespace weft::nn

@@ -1,0 +1,32 @@
+// Layer normalisation.
+#pragma once
+
+#include "weft/nn/module.h"
+
+namespace weft::nn {
+
+/// PyTorch's defaults.
+struct LayerNormOptions {
+  double eps = 1e-5;
+  bool elementwise_affine = true;  ///< with weight and bias
+};
+
+/// y = (x - mean) / sqrt(var + eps) * weight + bias, with mean and (biased) variance over the last
+/// dimensions of x, which are normalized_shape. x [..,normalized_shape] -> the same. weight and
+/// bias have normalized_shape and start as 1 and 0; without elementwise_affine there are none.
+/// Throws Shape when x ends in other dimensions.
+class LayerNorm : public Module<LayerNorm> {
+ public:
+  explicit LayerNorm(const Shape& normalized_shape, const LayerNormOptions& options = {});
+  explicit LayerNorm(std::int64_t features, const LayerNormOptions& options = {})
+      : LayerNorm(Shape{features}, options) {}
+  Tensor forward(const Tensor& x) { return layer_norm(x, normalized_shape_, weight, bias, eps_); }
+
+  Parameter weight, bias;  ///< undefined without elementwise_affine
+
+ private:
+  Shape normalized_shape_;
+  double eps_;
+};
+
+}  // namespace weft::nn

@@ -1,0 +1,264 @@
+#include "weft/tensor/internal.h"
+#include "weft/tensor/ops.h"
+
+namespace weft::raw {
+
+using namespace internal;
+
+namespace {
+
+template <class Entry>
+Entry norm_kernel(const char* op, const Tensor& x, Entry NormKernels::* entry) {
+  return kernel(x.device(), &KernelTable::norm, entry, op, x.dtype());
+}
+
+/// What mean and invstd are computed in.
+DType compute_type(DType dtype) { return dtype == DType::bf16 ? DType::f32 : dtype; }
+
+View optional_view(const Tensor& x) { return x.defined() ? x.view_of() : View{}; }
+
+Tensor optional_contiguous(const Tensor& x) { return x.defined() ? contiguous(x) : x; }
+
+void check_part(const char* op, const char* name, const Tensor& part, const Tensor& x,
+                const Shape& expected) {
+  if (!part.defined()) return;
+  check_same_kind(op, "x", x, name, part);
+  WEFT_CHECK(part.shape() == expected, Shape, op, name, ": got ", part.shape(), ", expected ",
+             expected, " (x ", x.shape(), ")");
+}
+
+void check_gradient(const char* op, const Tensor& grad_y, const Tensor& x) {
+  check_same_kind(op, "gradient", grad_y, "x", x);
+  WEFT_CHECK(grad_y.shape() == x.shape(), Shape, op, "gradient: got ", grad_y.shape(),
+             ", the output is ", x.shape());
+}
+
+void check_statistics(const char* op, const Tensor& mean, const Tensor& invstd, const Tensor& x,
+                      const Shape& expected) {
+  check_same_kind(op, "mean", mean, "invstd", invstd);
+  check_same_device(op, "x", x, "mean", mean);
+  WEFT_CHECK(mean.dtype() == compute_type(x.dtype()) && mean.shape() == expected &&
+                 invstd.shape() == expected && mean.is_contiguous() && invstd.is_contiguous(),
+             InvalidArgument, op, "mean and invstd: got ", mean.dtype(), " ", mean.shape(), ", ",
+             invstd.shape(), ", expected what forward returned");
+}
+
+NormGradients allocate_gradients(const Tensor& x, MemoryFormat format, const Shape& part,
+                                 const NormWants& wants) {
+  NormGradients grads;
+  if (wants.x && format == MemoryFormat::nhwc) {
+    grads.x = allocate(x.shape(), format, x.dtype(), x.device());
+  } else if (wants.x) {
+    grads.x = allocate(x.shape(), x.dtype(), x.device());
+  }
+  if (wants.weight) grads.weight = allocate(part, x.dtype(), x.device());
+  if (wants.bias) grads.bias = allocate(part, x.dtype(), x.device());
+  return grads;
+}
+
+NormGradients of_nothing(NormGradients grads) {
+  for (const Tensor* grad : {&grads.x, &grads.weight, &grads.bias}) {
+    if (grad->defined()) zero_(*grad);
+  }
+  return grads;
+}
+
+Shape channels_of(const Tensor& x) {
+  WEFT_CHECK(x.dim() == 4, Shape, "batch_norm", "input: got ", x.shape(), ", expected [N,C,H,W]");
+  return {x.shape()[1]};
+}
+
+void check_running(const Tensor& running, const char* name, const Tensor& x, const Shape& part) {
+  check_part("batch_norm", name, running, x, part);
+  WEFT_CHECK(!running.defined() || running.is_contiguous(), InvalidArgument, "batch_norm", name,
+             ": strides ", running.strides(), ", expected contiguous memory");
+}
+
+}  // namespace
+
+NormResult batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                      const RunningStats& running, const BatchNormParams& params) {
+  const char* op = "batch_norm";
+  const Span span("op", op);
+  const Shape part = channels_of(x);
+  check_floating(op, "x", x);
+  check_part(op, "weight", weight, x, part);
+  check_part(op, "bias", bias, x, part);
+  check_running(running.mean, "running_mean", x, part);
+  check_running(running.var, "running_var", x, part);
+  const Tensor& batches = running.num_batches;
+  if (batches.defined()) {
+    check_same_device(op, "x", x, "num_batches", batches);
+    WEFT_CHECK(batches.dtype() == DType::i64 && batches.dim() == 0, InvalidArgument, op,
+               "num_batches: got ", batches.dtype(), " ", batches.shape(), ", expected i64 []");
+  }
+  WEFT_CHECK(params.training || (running.mean.defined() && running.var.defined()), InvalidArgument,
+             op, "evaluation needs running_mean and running_var");
+  WEFT_CHECK(!params.cumulative || batches.defined(), InvalidArgument, op,
+             "cumulative averages need num_batches");
+  WEFT_CHECK(!params.training || x.shape()[0] * x.shape()[2] * x.shape()[3] != 1, Shape, op,
+             "expected more than 1 value per channel when training, got x ", x.shape());
+
+  const Device device = x.device();
+  const auto run = norm_kernel(op, x, &NormKernels::batch_norm);
+  const auto workspace_bytes = norm_kernel(op, x, &NormKernels::batch_norm_workspace_bytes);
+  const Tensor image = in_image_format(x);
+  const MemoryFormat format = format_of(image);
+  const DType computed = compute_type(x.dtype());
+  NormResult result{allocate(x.shape(), format, x.dtype(), device),
+                    allocate(part, computed, device), allocate(part, computed, device)};
+  if (x.numel() == 0) {  // an average over no pixel would spoil the running statistics
+    if (params.training && batches.defined()) add_(batches, 1);
+    zero_(result.mean);
+    zero_(result.invstd);
+    return result;
+  }
+  const Tensor factors = optional_contiguous(weight), offsets = optional_contiguous(bias);
+  BatchNormArgs args;
+  args.x = formatted_view(image, format);
+  args.weight = optional_view(factors);
+  args.bias = optional_view(offsets);
+  args.running_mean = optional_view(running.mean);
+  args.running_var = optional_view(running.var);
+  args.num_batches = optional_view(batches);
+  args.y = result.y.view_of();
+  args.mean = result.mean.view_of();
+  args.invstd = result.invstd.view_of();
+  const Workspace workspace(device, workspace_bytes(args.x));
+  if (params.training) {
+    for (const Tensor* written : {&running.mean, &running.var, &batches}) {
+      if (written->defined()) written->storage()->bump_version();
+    }
+  }
+  run(current_stream(device), params, args, workspace.data());
+  return result;
+}
+
+NormGradients batch_norm_backward(const Tensor& grad_y, const Tensor& x, const Tensor& weight,
+                                  const Tensor& mean, const Tensor& invstd, bool training,
+                                  const NormWants& wants) {
+  const char* op = "batch_norm";
+  const Span span("op", op);
+  const Shape part = channels_of(x);
+  check_floating(op, "x", x);
+  check_gradient(op, grad_y, x);
+  check_part(op, "weight", weight, x, part);
+  check_statistics(op, mean, invstd, x, part);
+  const Device device = x.device();
+  const auto run = norm_kernel(op, x, &NormKernels::batch_norm_backward);
+  const auto workspace_bytes = norm_kernel(op, x, &NormKernels::batch_norm_workspace_bytes);
+  const Tensor image = in_image_format(x);
+  const MemoryFormat format = format_of(image);
+  NormGradients grads = allocate_gradients(x, format, part, wants);
+  if (x.numel() == 0) return of_nothing(std::move(grads));
+  const Tensor gradient = contiguous(grad_y, format), factors = optional_contiguous(weight);
+  BatchNormGradArgs args;
+  args.grad_y = formatted_view(gradient, format);
+  args.x = formatted_view(image, format);
+  args.weight = optional_view(factors);
+  args.mean = mean.view_of();
+  args.invstd = invstd.view_of();
+  args.grad_x = optional_view(grads.x);
+  args.grad_weight = optional_view(grads.weight);
+  args.grad_bias = optional_view(grads.bias);
+  const Workspace workspace(device, workspace_bytes(args.x));
+  run(current_stream(device), training, args, workspace.data());
+  return grads;
+}
+
+namespace {
+
+// x's shape as [rows, n]: the leading dimensions, and the last ones, which are normalized_shape.
+struct Rows {
+  Rows(const Tensor& x, const Shape& normalized) {
+    const int first = x.dim() - normalized.size();
+    bool fits = !normalized.empty() && first >= 0;
+    for (int i = 0; fits && i < normalized.size(); ++i) {
+      fits = x.shape()[first + i] == normalized[i];
+    }
+    WEFT_CHECK(fits, Shape, "layer_norm", "input: got ", x.shape(),
+               ", its last dimensions must be normalized_shape ", normalized);
+    for (int i = 0; i < first; ++i) leading.push_back(x.shape()[i]);
+    rows = numel(leading);
+    n = numel(normalized);
+  }
+  View view(const Tensor& x) const {
+    return {x.raw_data(), x.dtype(), {rows, n}, contiguous_strides({rows, n})};
+  }
+  View optional(const Tensor& x) const { return x.defined() ? view(x) : View{}; }
+
+  Shape leading;
+  std::int64_t rows, n;
+};
+
+View flat_optional(const Tensor& x) { return x.defined() ? flat_view(x, x.numel()) : View{}; }
+
+}  // namespace
+
+NormResult layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight,
+                      const Tensor& bias, double eps) {
+  const char* op = "layer_norm";
+  const Span span("op", op);
+  const Rows rows(x, normalized_shape);
+  check_floating(op, "x", x);
+  check_part(op, "weight", weight, x, normalized_shape);
+  check_part(op, "bias", bias, x, normalized_shape);
+  const Device device = x.device();
+  const auto run = norm_kernel(op, x, &NormKernels::layer_norm);
+  const DType computed = compute_type(x.dtype());
+  NormResult result{allocate(x.shape(), x.dtype(), device),
+                    allocate(rows.leading, computed, device),
+                    allocate(rows.leading, computed, device)};
+  if (x.numel() == 0) {
+    zero_(result.mean);
+    zero_(result.invstd);
+    return result;
+  }
+  const Tensor dense = contiguous(x);
+  const Tensor factors = optional_contiguous(weight), offsets = optional_contiguous(bias);
+  LayerNormArgs args;
+  args.eps = eps;
+  args.x = rows.view(dense);
+  args.weight = flat_optional(factors);
+  args.bias = flat_optional(offsets);
+  args.y = rows.view(result.y);
+  args.mean = flat_optional(result.mean);
+  args.invstd = flat_optional(result.invstd);
+  run(current_stream(device), args);
+  return result;
+}
+
+NormGradients layer_norm_backward(const Tensor& grad_y, const Tensor& x,
+                                  const Shape& normalized_shape, const Tensor& weight,
+                                  const Tensor& mean, const Tensor& invstd,
+                                  const NormWants& wants) {
+  const char* op = "layer_norm";
+  const Span span("op", op);
+  const Rows rows(x, normalized_shape);
+  check_floating(op, "x", x);
+  check_gradient(op, grad_y, x);
+  check_part(op, "weight", weight, x, normalized_shape);
+  check_statistics(op, mean, invstd, x, rows.leading);
+  const Device device = x.device();
+  const auto run = norm_kernel(op, x, &NormKernels::layer_norm_backward);
+  const auto workspace_bytes =
+      norm_kernel(op, x, &NormKernels::layer_norm_backward_workspace_bytes);
+  NormGradients grads = allocate_gradients(x, MemoryFormat::nchw, normalized_shape, wants);
+  if (x.numel() == 0) return of_nothing(std::move(grads));
+  const Tensor dense = contiguous(x), gradient = contiguous(grad_y);
+  const Tensor factors = optional_contiguous(weight);
+  LayerNormGradArgs args;
+  args.grad_y = rows.view(gradient);
+  args.x = rows.view(dense);
+  args.weight = flat_optional(factors);
+  args.mean = flat_optional(mean);
+  args.invstd = flat_optional(invstd);
+  args.grad_x = rows.optional(grads.x);
+  args.grad_weight = flat_optional(grads.weight);
+  args.grad_bias = flat_optional(grads.bias);
+  const Workspace workspace(device, workspace_bytes(args.x));
+  run(current_stream(device), args, workspace.data());
+  return grads;
+}
+
+}  // namespace weft::raw

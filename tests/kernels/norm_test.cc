@@ -1,0 +1,360 @@
+// Batch norm and layer norm in both layouts against their definitions in f64.
+#include "weft/tests/kernels/targets.h"
+
+namespace weft::testing {
+namespace {
+
+/// The elements that share a mean, by their positions in row-major order, and which weight each
+/// has.
+struct Groups {
+  std::vector<std::vector<std::size_t>> members;
+  std::vector<std::size_t> weight_of;
+  std::size_t weights = 0;
+};
+
+Groups channels_of(const Shape& shape) {
+  Groups g;
+  const std::int64_t area = shape[2] * shape[3];
+  g.weights = static_cast<std::size_t>(shape[1]);
+  g.members.resize(g.weights);
+  for (std::int64_t i = 0; i < numel(shape); ++i) {
+    const auto c = static_cast<std::size_t>(i / area % shape[1]);
+    g.members[c].push_back(static_cast<std::size_t>(i));
+    g.weight_of.push_back(c);
+  }
+  return g;
+}
+
+Groups rows_of(const Shape& shape) {
+  Groups g;
+  g.weights = static_cast<std::size_t>(shape[1]);
+  g.members.resize(static_cast<std::size_t>(shape[0]));
+  for (std::int64_t i = 0; i < numel(shape); ++i) {
+    g.members[static_cast<std::size_t>(i / shape[1])].push_back(static_cast<std::size_t>(i));
+    g.weight_of.push_back(static_cast<std::size_t>(i % shape[1]));
+  }
+  return g;
+}
+
+struct Values {
+  std::vector<double> x, weight, bias, grad_y;
+};
+
+struct Expected {
+  std::vector<double> mean, var, invstd, y, grad_x, grad_weight, grad_bias;
+  // How large the terms are that each of these is a sum of, for the bounds.
+  std::vector<double> y_size, grad_x_size, grad_weight_size, grad_bias_size;
+};
+
+/// With given statistics (evaluation) or, if `fixed` is null, with the groups' own.
+Expected reference(const Groups& g, const Values& v, double eps,
+                   const std::pair<std::vector<double>, std::vector<double>>* fixed = nullptr) {
+  Expected e;
+  const std::size_t n = v.x.size();
+  e.y.resize(n), e.y_size.resize(n), e.grad_x.resize(n), e.grad_x_size.resize(n);
+  for (auto* sums : {&e.grad_weight, &e.grad_bias, &e.grad_weight_size, &e.grad_bias_size}) {
+    sums->resize(g.weights);
+  }
+  for (std::size_t k = 0; k < g.members.size(); ++k) {
+    const auto count = static_cast<long double>(g.members[k].size());
+    long double sum = 0, squares = 0;
+    for (const std::size_t i : g.members[k]) sum += v.x[i];
+    long double mean = sum / count;
+    for (const std::size_t i : g.members[k]) squares += (v.x[i] - mean) * (v.x[i] - mean);
+    long double var = squares / count;
+    if (fixed) mean = fixed->first[k], var = fixed->second[k];
+    const double m = static_cast<double>(mean);
+    const double invstd = static_cast<double>(1 / std::sqrt(var + eps));
+    e.mean.push_back(m);
+    e.var.push_back(static_cast<double>(var));
+    e.invstd.push_back(invstd);
+    long double sum_g = 0, sum_gd = 0, size_g = 0, size_gd = 0;
+    for (const std::size_t i : g.members[k]) {
+      const std::size_t w = g.weight_of[i];
+      const double d = v.x[i] - m, size_d = std::abs(v.x[i]) + std::abs(m);
+      e.y[i] = d * invstd * v.weight[w] + v.bias[w];
+      e.y_size[i] = size_d * invstd * std::abs(v.weight[w]) + std::abs(v.bias[w]);
+      e.grad_weight[w] += v.grad_y[i] * d * invstd;
+      e.grad_weight_size[w] += std::abs(v.grad_y[i]) * size_d * invstd;
+      e.grad_bias[w] += v.grad_y[i];
+      e.grad_bias_size[w] += std::abs(v.grad_y[i]);
+      sum_g += v.grad_y[i] * v.weight[w];
+      sum_gd += v.grad_y[i] * v.weight[w] * d;
+      size_g += std::abs(v.grad_y[i] * v.weight[w]);
+      size_gd += std::abs(v.grad_y[i] * v.weight[w]) * size_d;
+    }
+    if (fixed) sum_g = sum_gd = size_g = size_gd = 0;
+    for (const std::size_t i : g.members[k]) {
+      const double d = v.x[i] - m, size_d = std::abs(v.x[i]) + std::abs(m);
+      const long double factor = v.grad_y[i] * v.weight[g.weight_of[i]];
+      e.grad_x[i] = static_cast<double>(
+          invstd * (factor - sum_g / count - d * invstd * invstd * sum_gd / count));
+      e.grad_x_size[i] = static_cast<double>(invstd * (std::abs(factor) + size_g / count +
+                                                       size_d * invstd * invstd * size_gd / count));
+    }
+  }
+  return e;
+}
+
+/// Bound: `terms` roundings of the type that is computed in, of values as large as size[i], and one
+/// of the type that is stored. The sums run in f64, whose own roundings count only for f64.
+void expect_within(const char* what, DType dtype, const std::vector<double>& got,
+                   const std::vector<double>& want, const std::vector<double>& size, double terms) {
+  SCOPED_TRACE(what);
+  ASSERT_EQ(got.size(), want.size());
+  const double u = compute_roundoff(dtype), stored = unit_roundoff(dtype);
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const double bound = terms * u * size[i] + 1.01 * stored * std::abs(want[i]);
+    if (std::abs(got[i] - want[i]) <= bound) continue;
+    ADD_FAILURE() << "element " << i << ": got " << got[i] << ", expected " << want[i] << " within "
+                  << bound;
+    return;
+  }
+}
+
+std::vector<double> absolute(std::vector<double> v) {
+  for (double& x : v) x = std::abs(x);
+  return v;
+}
+
+class Norm : public TargetTest {
+ protected:
+  static Strides strides_of(const Shape& shape, MemoryFormat format) {
+    return format == MemoryFormat::nhwc ? channels_last_strides(shape) : contiguous_strides(shape);
+  }
+  static DType computed(DType dtype) { return dtype == DType::bf16 ? DType::f32 : dtype; }
+
+  static Values some(DType dtype, std::int64_t n, std::int64_t weights, double low, double high) {
+    return {values_for(dtype, n, low, high, 1), values_for(dtype, weights, -2, 2, 2),
+            values_for(dtype, weights, -1, 1, 3), values_for(dtype, n, -1, 1, 4)};
+  }
+
+  // Sums in f64 of n terms, in lanes and chunks, cost an f64 result at most n roundings; an f32 or
+  // bf16 one nothing. 16: the operations that are left, with statistics that are rounded once.
+  static double terms(DType dtype, std::size_t n) {
+    return 16 + (dtype == DType::f64 ? static_cast<double>(n) : 0);
+  }
+
+  void check_batch_norm(const Shape& shape, DType dtype, MemoryFormat format, bool training,
+                        double low, double high) {
+    SCOPED_TRACE(weft::to_string(shape) + (format == MemoryFormat::nhwc ? " nhwc " : " nchw ") +
+                 std::string(to_string(dtype)) + (training ? " training" : " evaluation"));
+    const Groups groups = channels_of(shape);
+    const Shape part{shape[1]};
+    const std::size_t n = groups.members[0].size();
+    const Values v = some(dtype, numel(shape), shape[1], low, high);
+    const std::pair fixed(values_for(dtype, shape[1], -1, 1, 5),
+                          values_for(dtype, shape[1], 0.5, 2, 6));
+    const double eps = 1e-5;
+    const Expected want = reference(groups, v, eps, training ? nullptr : &fixed);
+
+    const Strides strides = strides_of(shape, format);
+    const Buffer x(device(), dtype, shape, strides, v.x), weight(device(), dtype, part, v.weight),
+        bias(device(), dtype, part, v.bias), grad_y(device(), dtype, shape, strides, v.grad_y);
+    Buffer running_mean(device(), dtype, part, fixed.first),
+        running_var(device(), dtype, part, fixed.second);
+    Buffer batches(device(), DType::i64, {}, std::vector<double>{3});
+    Buffer y(device(), dtype, shape, strides), mean(device(), computed(dtype), part),
+        invstd(device(), computed(dtype), part);
+    const DeviceBytes workspace(device(), kernels().norm.batch_norm_workspace_bytes(x.view()));
+    kernels().norm.batch_norm(
+        stream, {.eps = eps, .training = training, .momentum = 0.25},
+        {x.view(), weight.view(), bias.view(), running_mean.view(), running_var.view(),
+         batches.view(), y.view(), mean.view(), invstd.view()},
+        workspace.data());
+    const DType c = computed(dtype);
+    std::vector<double> mean_size;
+    for (const auto& members : groups.members) {
+      double largest = 0;
+      for (const std::size_t i : members) largest = std::max(largest, std::abs(v.x[i]));
+      mean_size.push_back(std::max(largest, 1.0));
+    }
+    const double count = terms(dtype, n);
+    expect_within("mean", c, mean.values(), want.mean, mean_size, count);
+    expect_within("invstd", c, invstd.values(), want.invstd, want.invstd, count);
+    expect_within("y", dtype, y.values(), want.y, want.y_size, count);
+    std::vector<double> running[] = {fixed.first, fixed.second};
+    if (training) {
+      for (std::size_t k = 0; k < want.mean.size(); ++k) {
+        const double unbiased = want.var[k] * static_cast<double>(n) / static_cast<double>(n - 1);
+        running[0][k] = 0.75 * running[0][k] + 0.25 * want.mean[k];
+        running[1][k] = 0.75 * running[1][k] + 0.25 * unbiased;
+      }
+    }
+    expect_within("running_mean", dtype, running_mean.values(), running[0], mean_size, count);
+    expect_within("running_var", dtype, running_var.values(), running[1], absolute(running[1]),
+                  count);
+    expect_equal(batches.values(), {training ? 4.0 : 3.0});
+
+    Buffer grad_x(device(), dtype, shape, strides), grad_weight(device(), dtype, part),
+        grad_bias(device(), dtype, part);
+    kernels().norm.batch_norm_backward(
+        stream, training,
+        {grad_y.view(), x.view(), weight.view(), mean.view(), invstd.view(), grad_x.view(),
+         grad_weight.view(), grad_bias.view()},
+        workspace.data());
+    // Products with d and invstd twice: three times forward's roundings.
+    expect_within("grad_x", dtype, grad_x.values(), want.grad_x, want.grad_x_size, 3 * count);
+    expect_within("grad_weight", dtype, grad_weight.values(), want.grad_weight,
+                  want.grad_weight_size, 3 * count);
+    expect_within("grad_bias", dtype, grad_bias.values(), want.grad_bias, want.grad_bias_size,
+                  count);
+  }
+
+  void check_layer_norm(const Shape& shape, DType dtype, double low, double high) {
+    SCOPED_TRACE(weft::to_string(shape) + " " + std::string(to_string(dtype)));
+    const Groups groups = rows_of(shape);
+    const Shape part{shape[1]}, leading{shape[0]};
+    const Values v = some(dtype, numel(shape), shape[1], low, high);
+    const double eps = 1e-5;
+    const Expected want = reference(groups, v, eps);
+    const Buffer x(device(), dtype, shape, v.x), weight(device(), dtype, part, v.weight),
+        bias(device(), dtype, part, v.bias), grad_y(device(), dtype, shape, v.grad_y);
+    Buffer y(device(), dtype, shape), mean(device(), computed(dtype), leading),
+        invstd(device(), computed(dtype), leading);
+    kernels().norm.layer_norm(
+        stream, {eps, x.view(), weight.view(), bias.view(), y.view(), mean.view(), invstd.view()});
+    const double count = terms(dtype, static_cast<std::size_t>(shape[1]));
+    expect_within("invstd", computed(dtype), invstd.values(), want.invstd, want.invstd, count);
+    expect_within("y", dtype, y.values(), want.y, want.y_size, count);
+    Buffer grad_x(device(), dtype, shape), grad_weight(device(), dtype, part),
+        grad_bias(device(), dtype, part);
+    const DeviceBytes workspace(device(),
+                                kernels().norm.layer_norm_backward_workspace_bytes(x.view()));
+    kernels().norm.layer_norm_backward(
+        stream,
+        {grad_y.view(), x.view(), weight.view(), mean.view(), invstd.view(), grad_x.view(),
+         grad_weight.view(), grad_bias.view()},
+        workspace.data());
+    expect_within("grad_x", dtype, grad_x.values(), want.grad_x, want.grad_x_size, 3 * count);
+    const double rows = terms(dtype, static_cast<std::size_t>(shape[0]));
+    expect_within("grad_weight", dtype, grad_weight.values(), want.grad_weight,
+                  want.grad_weight_size, 3 * (count + rows));
+    expect_within("grad_bias", dtype, grad_bias.values(), want.grad_bias, want.grad_bias_size,
+                  rows);
+  }
+};
+WEFT_ON_EVERY_TARGET(Norm);
+
+const std::vector<Shape>& image_shapes() {
+  static const std::vector<Shape> all{{2, 1, 1, 1},   {1, 1, 1, 2},   {4, 3, 1, 1},
+                                      {3, 5, 4, 6},   {2, 17, 7, 9},  {5, 300, 2, 3},
+                                      {1, 2, 40, 41}, {9, 8, 60, 61}, {70, 33, 8, 8}};
+  return all;
+}
+
+TEST_P(Norm, BatchNorm) {
+  for (const Shape& shape : image_shapes()) {
+    for (const DType dtype : kFloating) {
+      for (const MemoryFormat format : {MemoryFormat::nchw, MemoryFormat::nhwc}) {
+        check_batch_norm(shape, dtype, format, true, -3, 3);
+        check_batch_norm(shape, dtype, format, false, -3, 3);
+      }
+    }
+  }
+}
+
+// A mean 10^4 times the deviation: E[x^2] - mean^2 in f32 would have no correct digit.
+TEST_P(Norm, AMeanFarFromZero) {
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    for (const MemoryFormat format : {MemoryFormat::nchw, MemoryFormat::nhwc}) {
+      check_batch_norm({4, 3, 20, 20}, dtype, format, true, 9999, 10001);
+    }
+    check_layer_norm({5, 400}, dtype, 9999, 10001);
+  }
+}
+
+TEST_P(Norm, LayerNorm) {
+  for (const Shape& shape : {Shape{1, 1}, Shape{3, 1}, Shape{1, 7}, Shape{5, 16}, Shape{33, 67},
+                             Shape{4, 3000}, Shape{900, 130}}) {
+    for (const DType dtype : kFloating) check_layer_norm(shape, dtype, -3, 3);
+  }
+}
+
+// Without weight, bias, running statistics and wanted gradients: only what is asked for is touched.
+TEST_P(Norm, WhatIsMissing) {
+  for (const MemoryFormat format : {MemoryFormat::nchw, MemoryFormat::nhwc}) {
+    const Shape shape{3, 5, 4, 2}, part{5};
+    const Strides strides = strides_of(shape, format);
+    const DType dtype = DType::f64;
+    Values v = some(dtype, numel(shape), 5, -3, 3);
+    const Buffer x(device(), dtype, shape, strides, v.x),
+        grad_y(device(), dtype, shape, strides, v.grad_y);
+    std::fill(v.weight.begin(), v.weight.end(), 1);
+    std::fill(v.bias.begin(), v.bias.end(), 0);
+    const Expected want = reference(channels_of(shape), v, 1e-5);
+    Buffer y(device(), dtype, shape, strides), mean(device(), dtype, part),
+        invstd(device(), dtype, part), grad_x(device(), dtype, shape, strides),
+        grad_bias(device(), dtype, part);
+    const DeviceBytes workspace(device(), kernels().norm.batch_norm_workspace_bytes(x.view()));
+    const View none;
+    kernels().norm.batch_norm(
+        stream, {}, {x.view(), none, none, none, none, none, y.view(), mean.view(), invstd.view()},
+        workspace.data());
+    expect_within("y", dtype, y.values(), want.y, want.y_size, 40);
+    const auto backward = [&](const View& gx, const View& gb) {
+      kernels().norm.batch_norm_backward(
+          stream, true, {grad_y.view(), x.view(), none, mean.view(), invstd.view(), gx, none, gb},
+          workspace.data());
+    };
+    backward(grad_x.view(), none);
+    expect_within("grad_x", dtype, grad_x.values(), want.grad_x, want.grad_x_size, 120);
+    backward(none, grad_bias.view());
+    expect_within("grad_bias", dtype, grad_bias.values(), want.grad_bias, want.grad_bias_size, 40);
+  }
+}
+
+TEST_P(Norm, CumulativeAverages) {
+  const Shape shape{2, 1, 1, 1}, part{1};
+  Buffer running_mean(device(), DType::f64, part, std::vector<double>{0}),
+      running_var(device(), DType::f64, part, std::vector<double>{1});
+  Buffer batches(device(), DType::i64, {}, std::vector<double>{0});
+  Buffer y(device(), DType::f64, shape), mean(device(), DType::f64, part),
+      invstd(device(), DType::f64, part);
+  for (const double v : {1.0, 3.0, 8.0}) {
+    const Buffer x(device(), DType::f64, shape, std::vector<double>{v - 1, v + 1});
+    const DeviceBytes workspace(device(), kernels().norm.batch_norm_workspace_bytes(x.view()));
+    kernels().norm.batch_norm(stream, {.cumulative = true},
+                              {x.view(),
+                               {},
+                               {},
+                               running_mean.view(),
+                               running_var.view(),
+                               batches.view(),
+                               y.view(),
+                               mean.view(),
+                               invstd.view()},
+                              workspace.data());
+  }
+  expect_close(running_mean.values(), {4}, [](double) { return 1e-15; });
+  expect_close(running_var.values(), {2}, [](double) { return 1e-15; });
+  expect_equal(batches.values(), {3});
+}
+
+TEST_P(Norm, TheTeamsSizeChangesNoBit) {
+  if (!device().is_cpu()) GTEST_SKIP() << "no team";
+  for (const MemoryFormat format : {MemoryFormat::nchw, MemoryFormat::nhwc}) {
+    const Shape shape{9, 8, 60, 61}, part{8};
+    const Strides strides = strides_of(shape, format);
+    const Buffer x(device(), DType::f32, shape, strides, random_values(numel(shape), -3, 3));
+    const Buffer g(device(), DType::f32, shape, strides, random_values(numel(shape), -3, 3, 2));
+    std::vector<std::vector<double>> results[2];
+    for (const int threads : {1, 3}) {
+      const Scoped team(&ThreadState::num_threads, threads);
+      Buffer y(device(), DType::f32, shape, strides), grad_x(device(), DType::f32, shape, strides);
+      Buffer mean(device(), DType::f32, part), invstd(device(), DType::f32, part);
+      const DeviceBytes workspace(device(), kernels().norm.batch_norm_workspace_bytes(x.view()));
+      kernels().norm.batch_norm(
+          stream, {}, {x.view(), {}, {}, {}, {}, {}, y.view(), mean.view(), invstd.view()},
+          workspace.data());
+      kernels().norm.batch_norm_backward(
+          stream, true, {g.view(), x.view(), {}, mean.view(), invstd.view(), grad_x.view(), {}, {}},
+          workspace.data());
+      results[threads == 3] = {y.values(), mean.values(), invstd.values(), grad_x.values()};
+    }
+    EXPECT_EQ(results[0], results[1]);
+  }
+}
+
+}  // namespace
+}  // namespace weft::testing

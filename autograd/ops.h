@@ -18,6 +18,10 @@ WEFT_UNARY_OPS(X)
 /// In place when nobody else holds x and the tape does not need it: relu(conv(x)) needs no new
 /// memory.
 Tensor relu(Tensor&& x);
+/// As raw::leaky_relu; in place as relu does.
+Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);
+Tensor leaky_relu(Tensor&& x, double negative_slope = 0.01);
+Tensor smooth_l1(const Tensor& x, double beta = 1);
 
 #define X(value, name, ...)                      \
   Tensor name(const Tensor& a, const Tensor& b); \
@@ -73,6 +77,8 @@ Tensor max(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor min(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor var(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
 Tensor norm(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+Tensor softmax(const Tensor& x, int dim);
+Tensor log_softmax(const Tensor& x, int dim);
 Tensor index_select(const Tensor& x, int dim, const Tensor& index);
 Tensor gather(const Tensor& x, int dim, const Tensor& index);
 

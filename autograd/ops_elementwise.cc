@@ -174,21 +174,49 @@ Tensor clamp(const Tensor& x, double low, double high) {
   return record_unary("clamp", UnaryOp::clamp, x, raw::clamp(x, low, high), {.a = low, .b = high});
 }
 
-Tensor relu(Tensor&& x) {
+Tensor leaky_relu(const Tensor& x, double negative_slope) {
+  return record_unary("leaky_relu", UnaryOp::leaky_relu, x, raw::leaky_relu(x, negative_slope),
+                      {.a = negative_slope});
+}
+
+Tensor smooth_l1(const Tensor& x, double beta) {
+  return record_unary("smooth_l1", UnaryOp::smooth_l1, x, raw::smooth_l1(x, beta), {.a = beta});
+}
+
+namespace {
+
+// Whether x can become the result of an operation on it: nobody else holds it, and what the tape
+// still needs of it does not share its storage (a saved tensor, or the base of a view would).
+bool reusable(const Tensor& x) {
   const autograd::Meta* meta = autograd::meta_of(x);
-  // What the tape still needs of x shares its storage: a saved tensor, or the base of a view.
-  const bool unused_elsewhere =
-      x.defined() && x.impl()->use_count() == 1 && x.storage()->use_count() == 1 &&
-      x.storage()->owned() && is_floating(x.dtype()) && x.is_dense() &&
-      !(x.requires_grad() && x.is_leaf()) && !(meta && (meta->leaf || meta->base));
-  if (!unused_elsewhere) return relu(static_cast<const Tensor&>(x));
-  raw::unary_(UnaryOp::relu, x);
+  return x.defined() && x.impl()->use_count() == 1 && x.storage()->use_count() == 1 &&
+         x.storage()->owned() && is_floating(x.dtype()) && x.is_dense() &&
+         !(x.requires_grad() && x.is_leaf()) && !(meta && (meta->leaf || meta->base));
+}
+
+// For operations whose rule looks at the result alone.
+Tensor into_operand(const char* name, UnaryOp op, Tensor&& x, UnaryParams params = {}) {
+  raw::unary_(op, x, params);
   if (recording(x)) {
-    record<UnaryNode>(x, "relu", UnaryOp::relu, UnaryParams(), x, x);
+    record<UnaryNode>(x, name, op, params, x, x);
   } else {
     x.impl()->autograd.reset();  // under NoGrad the result has no history
   }
   return std::move(x);
+}
+
+}  // namespace
+
+Tensor relu(Tensor&& x) {
+  if (!reusable(x)) return relu(static_cast<const Tensor&>(x));
+  return into_operand("relu", UnaryOp::relu, std::move(x));
+}
+
+Tensor leaky_relu(Tensor&& x, double negative_slope) {
+  if (!reusable(x) || !(negative_slope >= 0)) {
+    return leaky_relu(static_cast<const Tensor&>(x), negative_slope);
+  }
+  return into_operand("leaky_relu", UnaryOp::leaky_relu, std::move(x), {.a = negative_slope});
 }
 
 namespace {

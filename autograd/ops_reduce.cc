@@ -1,4 +1,4 @@
-// Reductions and indexing.
+// Reductions, softmax and indexing.
 #include "weft/autograd/graph.h"
 #include "weft/autograd/ops.h"
 
@@ -148,6 +148,25 @@ class NormNode final : public ReducedNode {
   SavedTensor x_, y_;
 };
 
+class SoftmaxNode final : public Node {
+ public:
+  SoftmaxNode(const char* name, SoftmaxOp op, const Tensor& x, int dim, const Tensor& y)
+      : Node(name), op_(op), dim_(dim) {
+    add_input(x);
+    y_ = save(y);
+  }
+  void apply(Gradients& grads) override {
+    if (!grads.wants(0)) return;
+    grads.set(0, raw::softmax_backward(op_, grads.y(), y_.get(*this), dim_));
+  }
+
+ private:
+  void release_saved() override { y_.reset(); }
+  SoftmaxOp op_;
+  int dim_;
+  SavedTensor y_;
+};
+
 // index_select and gather: what was read is added back where it came from.
 class PickNode final : public Node {
  public:
@@ -201,6 +220,16 @@ Tensor var(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
 Tensor norm(const Tensor& x, const Dims& dims, bool keepdim) {
   Tensor y = raw::norm(x, dims, keepdim);
   return recording(x) ? record<NormNode>(y, x, dims, y) : y;
+}
+
+Tensor softmax(const Tensor& x, int dim) {
+  Tensor y = raw::softmax(x, dim);
+  return recording(x) ? record<SoftmaxNode>(y, "softmax", SoftmaxOp::softmax, x, dim, y) : y;
+}
+Tensor log_softmax(const Tensor& x, int dim) {
+  Tensor y = raw::log_softmax(x, dim);
+  return recording(x) ? record<SoftmaxNode>(y, "log_softmax", SoftmaxOp::log_softmax, x, dim, y)
+                      : y;
 }
 
 Tensor index_select(const Tensor& x, int dim, const Tensor& index) {

@@ -13,6 +13,7 @@
 #include "weft/kernels/pooling.h"
 #include "weft/kernels/random.h"
 #include "weft/kernels/reduce.h"
+#include "weft/kernels/softmax.h"
 
 namespace weft {
 
@@ -25,6 +26,7 @@ struct KernelTable {
   PoolingKernels pooling{};
   NormKernels norm{};
   IndexingKernels indexing{};
+  SoftmaxKernels softmax{};
   LossKernels loss{};
   RandomKernels random{};
   OptimKernels optim{};

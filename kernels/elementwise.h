@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <numbers>
 
 #include "weft/core/runtime.h"
 #include "weft/kernels/view.h"
@@ -21,6 +22,31 @@ enum class Saves : std::uint8_t { nothing, x, y };
 
 // clang-format off: the lists read as tables
 namespace functor {
+
+/// P(N(0, 1) <= x).
+template <class T>
+WEFT_HD T normal_cdf(T x) {
+  return T(0.5) * (T(1) + std::erf(x * T(std::numbers::sqrt2 / 2)));
+}
+/// Its derivative.
+template <class T>
+WEFT_HD T normal_density(T x) {
+  return T(std::numbers::inv_sqrtpi * std::numbers::sqrt2 / 2) * std::exp(T(-0.5) * x * x);
+}
+
+// GELU's approximation: 0.5 x (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3).
+inline constexpr double kGeluScale = std::numbers::sqrt2 * std::numbers::inv_sqrtpi;
+inline constexpr double kGeluCubic = 0.044715;
+template <class T>
+WEFT_HD T gelu_inner(T x) {
+  return T(kGeluScale) * (x + T(kGeluCubic) * x * x * x);
+}
+/// dy/dx at x, given t = tanh(u).
+template <class T>
+WEFT_HD T gelu_tanh_slope(T x, T t) {
+  return T(0.5) * (T(1) + t) +
+         T(0.5) * x * (T(1) - t * t) * T(kGeluScale) * (T(1) + T(3 * kGeluCubic) * x * x);
+}
 
 // T is the type the operation computes in: float for f32 and bf16, double for f64, std::int64_t for
 // the integer types. bwd(g, s) returns dL/dx from g = dL/dy and the saved value s (x or y).
@@ -55,6 +81,12 @@ WEFT_UNARY_FUNCTOR(Cos, x, std::cos(x), -g * std::sin(s))
 WEFT_UNARY_FUNCTOR(Tanh, y, std::tanh(x), g * (T(1) - s * s))
 WEFT_UNARY_FUNCTOR(Sigmoid, y, T(1) / (T(1) + std::exp(-x)), g * s * (T(1) - s))
 WEFT_UNARY_FUNCTOR(Relu, y, x > T(0) || x != x ? x : T(0), s > T(0) ? g : T(0))
+WEFT_UNARY_FUNCTOR(Gelu, x, x * normal_cdf(x), g * (normal_cdf(s) + s * normal_density(s)))
+WEFT_UNARY_FUNCTOR(GeluTanh, x, T(0.5) * x * (T(1) + std::tanh(gelu_inner(x))),
+                   g * gelu_tanh_slope(s, std::tanh(gelu_inner(s))))
+// log(sigmoid(x)) without overflow, and small results to the last place.
+WEFT_UNARY_FUNCTOR(LogSigmoid, x, (x < T(0) ? x : T(0)) - std::log1p(std::exp(x < T(0) ? x : -x)),
+                   g / (T(1) + std::exp(s)))
 WEFT_UNARY_FUNCTOR(Floor, nothing, std::floor(x), g * T(0))
 WEFT_UNARY_FUNCTOR(Ceil, nothing, std::ceil(x), g * T(0))
 // Half to even, as PyTorch and numpy.
@@ -64,6 +96,12 @@ WEFT_UNARY_FUNCTOR(MulScalar, nothing, x * a, g * a)
 WEFT_UNARY_FUNCTOR(RsubScalar, nothing, a - x, -g)
 WEFT_UNARY_FUNCTOR(RdivScalar, x, a / x, -g * a / (s * s))
 WEFT_UNARY_FUNCTOR(PowScalar, x, std::pow(x, a), a == T(0) ? T(0) : g * a * std::pow(s, a - T(1)))
+// a >= 0, so that y has x's sign.
+WEFT_UNARY_FUNCTOR(LeakyRelu, y, x > T(0) ? x : x * a, s > T(0) ? g : g * a)
+// x^2 / 2a up to |x| = a, |x| - a/2 beyond; a = 0: |x|.
+WEFT_UNARY_FUNCTOR(SmoothL1, x,
+                   (x < T(0) ? -x : x) < a ? T(0.5) * x * x / a : (x < T(0) ? -x : x) - T(0.5) * a,
+                   (s < T(0) ? -s : s) < a ? g * s / a : (s > T(0) ? g : (s < T(0) ? -g : T(0))))
 // A NaN passes through; the gradient is g where the bounds do not bite.
 WEFT_UNARY_FUNCTOR(Clamp, x, x < a ? a : (x > b ? b : x), s >= a && s <= b ? g : T(0))
 
@@ -121,6 +159,9 @@ WEFT_BINARY_FUNCTOR(Minimum, false, a != a ? a : (b != b ? b : (a < b ? a : b)),
   X(tanh, tanh, Tanh, false, -3, 3)                           \
   X(sigmoid, sigmoid, Sigmoid, false, -3, 3)                  \
   X(relu, relu, Relu, true, 0.1, 3)                           \
+  X(gelu, gelu, Gelu, false, -3, 3)                           \
+  X(gelu_tanh, gelu_tanh, GeluTanh, false, -3, 3)             \
+  X(log_sigmoid, log_sigmoid, LogSigmoid, false, -3, 3)       \
   X(floor, floor, Floor, false, 0.1, 0.9)                     \
   X(ceil, ceil, Ceil, false, 0.1, 0.9)                        \
   X(round, round, Round, false, 0.6, 0.9)
@@ -132,6 +173,8 @@ WEFT_BINARY_FUNCTOR(Minimum, false, a != a ? a : (b != b ? b : (a < b ? a : b)),
   X(rsub_scalar, RsubScalar, true)       \
   X(rdiv_scalar, RdivScalar, false)      \
   X(pow_scalar, PowScalar, false)        \
+  X(leaky_relu, LeakyRelu, false)        \
+  X(smooth_l1, SmoothL1, false)          \
   X(clamp, Clamp, true)
 
 // X(enum value, function name, functor, integer types too?, test domain of a and b)

@@ -287,6 +287,17 @@ WEFT_COMPARE_OPS(X)
 
 Tensor logical_not(const Tensor& x) { return eq(x, 0); }
 
+Tensor leaky_relu(const Tensor& x, double negative_slope) {
+  WEFT_CHECK(negative_slope >= 0, InvalidArgument, "leaky_relu", "negative_slope: got ",
+             negative_slope, ", expected 0 or more");
+  return unary(UnaryOp::leaky_relu, x, {.a = negative_slope});
+}
+
+Tensor smooth_l1(const Tensor& x, double beta) {
+  WEFT_CHECK(beta >= 0, InvalidArgument, "smooth_l1", "beta: got ", beta, ", expected 0 or more");
+  return unary(UnaryOp::smooth_l1, x, {.a = beta});
+}
+
 Tensor clamp(const Tensor& x, double low, double high) {
   WEFT_CHECK(!(low > high), InvalidArgument, "clamp", "low ", low, " is above high ", high);
   if (is_floating(x.dtype()) || (is_int64(low) && is_int64(high))) {

@@ -16,6 +16,7 @@
 #include "weft/kernels/norm.h"
 #include "weft/kernels/pooling.h"
 #include "weft/kernels/reduce.h"
+#include "weft/kernels/softmax.h"
 #include "weft/tensor/tensor.h"
 
 namespace weft {
@@ -60,6 +61,11 @@ WEFT_COMPARE_OPS(X)
 #undef X
 Tensor logical_not(const Tensor& x);
 Tensor clamp(const Tensor& x, double low, double high);
+/// x where x > 0, negative_slope x elsewhere. Throws InvalidArgument for a slope below 0, where the
+/// result would no longer tell the sign of x, which is all that backward keeps.
+Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);
+/// x^2 / (2 beta) where |x| < beta, |x| - beta / 2 elsewhere. Throws InvalidArgument for beta < 0.
+Tensor smooth_l1(const Tensor& x, double beta = 1);
 /// condition ? a : b, broadcast; condition is boolean.
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 
@@ -128,6 +134,15 @@ Tensor argmax(const Tensor& x, int dim, bool keepdim = false);
 Tensor argmin(const Tensor& x, int dim, bool keepdim = false);
 /// Sums x over the dimensions that broadcasting added, back to `shape`.
 Tensor sum_to(const Tensor& x, const Shape& shape);
+
+// --- Softmax over one dimension: floating; y lies in memory with that dimension innermost
+// -----------
+/// exp(x) / sum over dim of exp(x), computed with the largest x taken off first.
+Tensor softmax(const Tensor& x, int dim);
+/// x - log(sum over dim of exp(x)), likewise.
+Tensor log_softmax(const Tensor& x, int dim);
+/// dL/dx from dL/dy and y.
+Tensor softmax_backward(SoftmaxOp op, const Tensor& grad_y, const Tensor& y, int dim);
 
 // --- Indexing: index is i64; out of range is InvalidArgument, naming the index
 // ---------------------------

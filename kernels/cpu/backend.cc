@@ -16,6 +16,7 @@ const Backend* cpu_backend() {
                   .pooling = cpu_pooling_kernels(),
                   .norm = cpu_norm_kernels(),
                   .indexing = cpu_indexing_kernels(),
+                  .softmax = cpu_softmax_kernels(),
                   .loss = cpu_loss_kernels(),
                   .random = cpu_random_kernels(),
                   .optim = cpu_optim_kernels()},

@@ -42,6 +42,9 @@ std::int64_t grain_of(UnaryOp op) {
     case UnaryOp::cos:
     case UnaryOp::tanh:
     case UnaryOp::sigmoid:
+    case UnaryOp::gelu:
+    case UnaryOp::gelu_tanh:
+    case UnaryOp::log_sigmoid:
     case UnaryOp::pow_scalar: return kCostlyGrain;
     default: return kCheapGrain;
   }

@@ -13,6 +13,12 @@ struct Forward {
   static C call(const F& f, C x) { return f.fwd(x); }
 };
 
+/// The same for its rule.
+template <class F, class C>
+struct Backward {
+  static C call(const F& f, C g, C saved) { return f.bwd(g, saved); }
+};
+
 template <class T, class F>
 void unary_row(std::int64_t n, char* const* data, const void* params) {
   const F f{*static_cast<const UnaryParams*>(params)};
@@ -32,7 +38,7 @@ void unary_backward_row(std::int64_t n, char* const* data, const void* params) {
   const T* saved = reinterpret_cast<const T*>(data[2]);
   WEFT_VECTOR_LOOP
   for (std::int64_t i = 0; i < n; ++i) {
-    grad_x[i] = store<T>(f.bwd(load(grad_y[i]), load(saved[i])));
+    grad_x[i] = store<T>(Backward<F, accumulate_t<T>>::call(f, load(grad_y[i]), load(saved[i])));
   }
 }
 

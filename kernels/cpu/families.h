@@ -11,6 +11,7 @@ ReduceKernels cpu_reduce_kernels();
 PoolingKernels cpu_pooling_kernels();
 NormKernels cpu_norm_kernels();
 IndexingKernels cpu_indexing_kernels();
+SoftmaxKernels cpu_softmax_kernels();
 LossKernels cpu_loss_kernels();
 RandomKernels cpu_random_kernels();
 OptimKernels cpu_optim_kernels();

@@ -36,7 +36,7 @@ template <class T>
 void cross_entropy_as(const CrossEntropyParams& p, const View& logits, const View& target,
                       const View& log_probs, const View& loss, const View& count) {
   const std::int64_t rows = logits.shape[0], classes = logits.shape[1];
-  const auto log_softmax = simd().of(logits.dtype).loss.log_softmax;
+  const auto log_softmax = simd().of(logits.dtype).softmax.log_softmax;
   const auto target_of = [&](std::int64_t r) {
     return target.as<std::int64_t>()[r * target.strides[0]];
   };

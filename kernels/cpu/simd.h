@@ -58,10 +58,17 @@ struct OptimRows {
   void (*scale)(std::int64_t n, void* x, double factor);
 };
 
+/// Rows of length n, as kernels/softmax.h has them.
+struct SoftmaxRows {
+  void (*log_softmax)(std::int64_t rows, std::int64_t n, const void* x, void* y) = nullptr;
+  void (*softmax)(std::int64_t rows, std::int64_t n, const void* x, void* y) = nullptr;
+  void (*log_softmax_grad)(std::int64_t rows, std::int64_t n, const void* grad_y, const void* y,
+                           void* grad_x) = nullptr;
+  void (*softmax_grad)(std::int64_t rows, std::int64_t n, const void* grad_y, const void* y,
+                       void* grad_x) = nullptr;
+};
+
 struct LossRows {
-  /// log_probs = log_softmax(logits) for rows of length classes.
-  void (*log_softmax)(std::int64_t rows, std::int64_t classes, const void* logits,
-                      void* log_probs) = nullptr;
   /// grad = scale * exp(log_probs) + shift over one row: the part that no target touches.
   void (*softmax_grad)(std::int64_t classes, const void* log_probs, double scale, double shift,
                        void* grad) = nullptr;
@@ -119,6 +126,7 @@ struct FloatKernels {
   ElementwiseRows elementwise;
   ReduceRows reduce;
   OptimRows optim{};
+  SoftmaxRows softmax;
   LossRows loss;
   PoolStep pool_step = nullptr;
   AddScaledStep add_scaled_step = nullptr;  // of average pooling

@@ -25,6 +25,41 @@ template <>
 struct Forward<functor::Tanh, float> {
   static float call(const functor::Tanh&, float x) { return WEFT_SIMD::tanh_f32(x); }
 };
+template <>
+struct Forward<functor::Gelu, float> {
+  static float call(const functor::Gelu&, float x) { return x * WEFT_SIMD::normal_cdf_f32(x); }
+};
+template <>
+struct Backward<functor::Gelu, float> {
+  static float call(const functor::Gelu&, float g, float x) {
+    constexpr auto kDensity =
+        static_cast<float>(std::numbers::inv_sqrtpi * std::numbers::sqrt2 / 2);
+    const float density = kDensity * WEFT_SIMD::exp_f32(-0.5f * x * x);
+    return g * (WEFT_SIMD::normal_cdf_f32(x) + x * density);
+  }
+};
+template <>
+struct Forward<functor::GeluTanh, float> {
+  static float call(const functor::GeluTanh&, float x) {
+    return 0.5f * x * (1.0f + WEFT_SIMD::tanh_f32(functor::gelu_inner(x)));
+  }
+};
+template <>
+struct Backward<functor::GeluTanh, float> {
+  static float call(const functor::GeluTanh&, float g, float x) {
+    return g * functor::gelu_tanh_slope(x, WEFT_SIMD::tanh_f32(functor::gelu_inner(x)));
+  }
+};
+template <>
+struct Forward<functor::LogSigmoid, float> {
+  static float call(const functor::LogSigmoid&, float x) { return WEFT_SIMD::log_sigmoid_f32(x); }
+};
+template <>
+struct Backward<functor::LogSigmoid, float> {
+  static float call(const functor::LogSigmoid&, float g, float x) {
+    return g * WEFT_SIMD::sigmoid_f32(-x);
+  }
+};
 
 template <class F, class... Fs>
 constexpr bool is_any_of = (std::is_same_v<F, Fs> || ...);
@@ -36,8 +71,8 @@ constexpr bool kBaseline = std::string_view(WEFT_TEXT_OF(WEFT_SIMD)) == "baselin
 template <class T, class F>
 constexpr bool wanted =
     kBaseline || std::is_same_v<T, float> ||
-    is_any_of<F, functor::Add, functor::Sub, functor::Mul, functor::Relu, functor::AddScalar,
-              functor::MulScalar, functor::Square, functor::Sigmoid>;
+    is_any_of<F, functor::Add, functor::Sub, functor::Mul, functor::Relu, functor::LeakyRelu,
+              functor::AddScalar, functor::MulScalar, functor::Square, functor::Sigmoid>;
 
 template <class T, class F>
 void set_unary(ElementwiseRows& rows, UnaryOp op) {

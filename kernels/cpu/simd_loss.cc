@@ -1,4 +1,4 @@
-// The inner loops of the losses, and of pooling.
+// The inner loops of softmax and the losses, and of pooling.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -21,19 +21,19 @@ inline double logarithm(double x) { return std::log(x); }
 /// exponentials run over one long vector.
 constexpr std::int64_t kBuffer = 1024;
 
-template <class T>
-void log_softmax_rows(std::int64_t rows, std::int64_t classes, const void* in, void* out) {
+template <class T, bool log>
+void softmax_rows(std::int64_t rows, std::int64_t classes, const void* in, void* out) {
   using C = accumulate_t<T>;
   const T* logits = static_cast<const T*>(in);
-  T* log_probs = static_cast<T*>(out);
+  T* result = static_cast<T*>(out);
   alignas(64) C shifted[kBuffer];  // x - max, of as many whole rows as fit
   alignas(64) C power[kBuffer];
-  C log_sum[kBuffer];
+  C of_sum[kBuffer];  // the sum's logarithm, or its inverse
   const std::int64_t group = std::clamp<std::int64_t>(kBuffer / classes, 1, rows);
   for (std::int64_t r = 0; r < rows; r += group) {
     const std::int64_t here = std::min(group, rows - r);
     const T* x = logits + r * classes;
-    T* y = log_probs + r * classes;
+    T* y = result + r * classes;
     if (classes <= kBuffer) {
       const std::int64_t n = here * classes;
       for (std::int64_t i = 0; i < here; ++i) {
@@ -49,13 +49,16 @@ void log_softmax_rows(std::int64_t rows, std::int64_t classes, const void* in, v
       for (std::int64_t i = 0; i < here; ++i) {
         double sum = 0;
         for (std::int64_t c = 0; c < classes; ++c) sum += power[i * classes + c];
-        log_sum[i] = static_cast<C>(sum);
+        of_sum[i] = log ? static_cast<C>(sum) : static_cast<C>(1 / sum);
       }
-      WEFT_VECTOR_LOOP
-      for (std::int64_t i = 0; i < here; ++i) log_sum[i] = logarithm(log_sum[i]);
+      if constexpr (log) {
+        WEFT_VECTOR_LOOP
+        for (std::int64_t i = 0; i < here; ++i) of_sum[i] = logarithm(of_sum[i]);
+      }
       for (std::int64_t i = 0; i < here; ++i) {
         for (std::int64_t c = 0; c < classes; ++c) {
-          y[i * classes + c] = store<T>(shifted[i * classes + c] - log_sum[i]);
+          const std::int64_t at = i * classes + c;
+          y[at] = store<T>(log ? shifted[at] - of_sum[i] : power[at] * of_sum[i]);
         }
       }
       continue;
@@ -70,10 +73,44 @@ void log_softmax_rows(std::int64_t rows, std::int64_t classes, const void* in, v
       for (std::int64_t i = 0; i < n; ++i) power[i] = exponential(load(x[c + i]) - largest);
       for (std::int64_t i = 0; i < n; ++i) sum += power[i];
     }
-    const C log_of_sum = static_cast<C>(std::log(sum));
+    const C shift = static_cast<C>(std::log(sum)), factor = static_cast<C>(1 / sum);
     WEFT_VECTOR_LOOP
     for (std::int64_t c = 0; c < classes; ++c) {
-      y[c] = store<T>(load(x[c]) - largest - log_of_sum);
+      const C v = load(x[c]) - largest;
+      y[c] = store<T>(log ? v - shift : exponential(v) * factor);
+    }
+  }
+}
+
+/// The sum of term(0), ..., term(n - 1), in an order that the compiler can vectorise.
+template <class Term>
+double row_sum(std::int64_t n, const Term& term) {
+  constexpr int kLanes = 8;
+  double part[kLanes] = {};
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int k = 0; k < kLanes; ++k) part[k] += static_cast<double>(term(i + k));
+  }
+  double total = 0;
+  for (int k = 0; k < kLanes; ++k) total += part[k];
+  for (; i < n; ++i) total += static_cast<double>(term(i));
+  return total;
+}
+
+template <class T, bool log>
+void softmax_grad_rows(std::int64_t rows, std::int64_t n, const void* grad_out, const void* out,
+                       void* grad_in) {
+  using C = accumulate_t<T>;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const T* g = static_cast<const T*>(grad_out) + r * n;
+    const T* y = static_cast<const T*>(out) + r * n;
+    T* grad = static_cast<T*>(grad_in) + r * n;
+    const auto sum = static_cast<C>(
+        row_sum(n, [&](std::int64_t i) { return log ? load(g[i]) : load(g[i]) * load(y[i]); }));
+    WEFT_VECTOR_LOOP
+    for (std::int64_t i = 0; i < n; ++i) {
+      grad[i] = store<T>(log ? load(g[i]) - exponential(load(y[i])) * sum
+                             : load(y[i]) * (load(g[i]) - sum));
     }
   }
 }
@@ -182,7 +219,8 @@ void add_scaled_step(std::int64_t n, const void* in, std::int64_t step, double s
 
 template <class T>
 void fill(FloatKernels& kernels) {
-  kernels.loss.log_softmax = log_softmax_rows<T>;
+  kernels.softmax = {softmax_rows<T, true>, softmax_rows<T, false>, softmax_grad_rows<T, true>,
+                     softmax_grad_rows<T, false>};
   kernels.loss.softmax_grad = softmax_grad_row<T>;
   kernels.loss.squared_error = squared_error_run<T>;
   kernels.loss.squared_error_grad = squared_error_grad_row<T>;

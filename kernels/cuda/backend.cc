@@ -27,6 +27,7 @@ const Backend* cuda_backend() {
                         .pooling = cuda::pooling_kernels(),
                         .norm = cuda::norm_kernels(),
                         .indexing = cuda::indexing_kernels(),
+                        .softmax = cuda::softmax_kernels(),
                         .loss = cuda::loss_kernels(),
                         .random = cuda::random_kernels(),
                         .optim = cuda::optim_kernels()};

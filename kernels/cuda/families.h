@@ -18,6 +18,8 @@ void copy(const Stream&, const View& x, const View& y);
 void fill(const Stream&, double value, const View& y);
 void arange(const Stream&, double start, double step, const View& y);
 
+void softmax(const Stream&, SoftmaxOp, const View& x, const View& y);
+
 std::size_t reduce_workspace_bytes(ReduceOp, const View& x, const View& y);
 void reduce(const Stream&, ReduceOp, const View& x, const View& y, void* workspace);
 void arg_reduce(const Stream&, ArgReduceOp, const View& x, int dim, const View& y);
@@ -34,6 +36,7 @@ Conv2dKernels conv2d_kernels();
 PoolingKernels pooling_kernels();
 NormKernels norm_kernels();
 IndexingKernels indexing_kernels();
+SoftmaxKernels softmax_kernels();
 LossKernels loss_kernels();
 RandomKernels random_kernels();
 OptimKernels optim_kernels();

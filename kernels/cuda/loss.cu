@@ -10,18 +10,6 @@
 namespace weft::cuda {
 namespace {
 
-// A row of up to this many classes is a warp's work, a longer one a block's.
-constexpr std::int64_t kLongRow = 1024;
-
-int lanes_for(std::int64_t classes) { return classes > kLongRow ? kBlock : 32; }
-
-struct Largest {
-  template <class A>
-  __device__ static A fold(A a, A b) {
-    return functor::Maximum{}.fwd(a, b);  // a NaN wins
-  }
-};
-
 struct RowArgs {
   std::int64_t rows, classes;
   int lanes, groups;
@@ -30,46 +18,9 @@ struct RowArgs {
 };
 
 RowArgs row_args(const CrossEntropyParams& params, const View& logits) {
-  const int lanes = lanes_for(logits.shape[1]);
+  const int lanes = lanes_of_row(logits.shape[1]);
   return {logits.shape[0], logits.shape[1],     lanes,
           kBlock / lanes,  params.ignore_index, params.label_smoothing};
-}
-
-/// log_probs = logits - log sum exp(logits), row by row.
-template <class T>
-__global__ void __launch_bounds__(kBlock)
-    log_softmax_kernel(RowArgs args, const T* logits, T* log_probs) {
-  using C = accumulate_t<T>;
-  __shared__ C largest[kBlock];
-  __shared__ double sums[kBlock];
-  const Place place(args.lanes, args.groups, true);
-  // Equally many rounds for all threads of a block, as fold_lanes demands.
-  for (std::int64_t first = std::int64_t{blockIdx.x} * args.groups; first < args.rows;
-       first += std::int64_t{gridDim.x} * args.groups) {
-    const std::int64_t row = first + place.group;
-    const bool exists = row < args.rows;
-    const T* const x = logits + row * args.classes;
-    C most = -static_cast<C>(INFINITY);
-    if (exists) {
-      for (std::int64_t c = place.lane; c < args.classes; c += args.lanes) {
-        most = Largest::fold(most, static_cast<C>(x[c]));
-      }
-    }
-    most = fold_lanes<Largest>(most, largest, place, args.lanes, args.groups);
-    double sum = 0;
-    if (exists) {
-      for (std::int64_t c = place.lane; c < args.classes; c += args.lanes) {
-        sum += std::exp(static_cast<C>(x[c]) - most);
-      }
-    }
-    sum = fold_lanes<Sum>(sum, sums, place, args.lanes, args.groups);
-    if (exists) {
-      const C shift = most + static_cast<C>(std::log(sum));
-      for (std::int64_t c = place.lane; c < args.classes; c += args.lanes) {
-        log_probs[row * args.classes + c] = static_cast<T>(static_cast<C>(x[c]) - shift);
-      }
-    }
-  }
 }
 
 /// Whether `target` is a class. Nobody has looked: that would have stopped the queue.
@@ -166,8 +117,7 @@ void cross_entropy(const Stream& stream, const CrossEntropyParams& params, const
   const bool per_row = params.reduction == Reduction::none;
   for_floating("cross_entropy", stream, logits.dtype, [&]<class T>() {
     if (args.rows > 0 && args.classes > 0) {
-      launch("log_softmax", stream, log_softmax_kernel<T>, grid_blocks(args.rows, args.groups),
-             kBlock, args, logits.as<T>(), log_probs.as<T>());
+      softmax(stream, SoftmaxOp::log_softmax, logits, log_probs);
     }
     RowArgs loss_args = args;
     if (args.smoothing == 0) {  // then a row is one load: a thread for each

@@ -104,6 +104,17 @@ void add_elementwise(List& list) {
   list.add("sub", "number first", {{2, 3}}, [](Inputs x) { return sub(1.5, x[0]); });
   list.add("div", "number first", {{2, 3}}, [](Inputs x) { return div(1.5, x[0]); }, {0.5, 3});
   list.add("div", "by a power of two", {{2, 3}}, [](Inputs x) { return div(x[0], 4.0); });
+  for (const double slope : {0.0, 0.2, 1.5}) {
+    const std::string variant = "slope " + std::to_string(slope);
+    list.add("leaky_relu", variant, {{2, 3}}, [=](Inputs x) { return leaky_relu(x[0], slope); });
+    list.add("leaky_relu", variant + " of a temporary", {{2, 3}},
+             [=](Inputs x) { return leaky_relu(x[0] * 1.0, slope); });
+  }
+  list.add("leaky_relu", "empty", {{0, 3}}, [](Inputs x) { return leaky_relu(x[0]); });
+  list.add("smooth_l1", "inside", {{2, 3}}, [](Inputs x) { return smooth_l1(x[0], 3.5); });
+  list.add("smooth_l1", "outside", {{2, 3}}, [](Inputs x) { return smooth_l1(x[0], 0.5); }, {1, 3});
+  list.add("smooth_l1", "negative", {{}}, [](Inputs x) { return smooth_l1(x[0]); }, {-3, -1.5});
+  list.add("smooth_l1", "beta 0", {{2, 3}}, [](Inputs x) { return smooth_l1(x[0], 0); }, {1, 3});
   list.add("clamp", "inside", {{2, 3}}, [](Inputs x) { return clamp(x[0], -4, 4); });
   list.add("clamp", "outside", {{2, 3}}, [](Inputs x) { return clamp(x[0], -0.5, 0.5); }, {1, 3});
   list.add("clamp", "empty", {{0}}, [](Inputs x) { return clamp(x[0], -0.5, 0.5); });
@@ -219,6 +230,19 @@ void add_reductions(List& list) {
   }
   list.add("var", "size 1", {{1, 2}}, [](Inputs x) { return var(x[0], {0}, 0); });
 
+  for (const auto& [shape, dim] : std::vector<std::pair<Shape, int>>{{{3, 4}, 1},
+                                                                     {{3, 4}, 0},
+                                                                     {{2, 3, 4}, -2},
+                                                                     {{2, 3, 2, 2}, 1},
+                                                                     {{5}, 0},
+                                                                     {{}, -1},
+                                                                     {{3, 1}, 1},
+                                                                     {{0, 3}, 1},
+                                                                     {{3, 0}, 1}}) {
+    const std::string variant = to_string(shape) + " dim " + std::to_string(dim);
+    list.add("softmax", variant, {shape}, [d = dim](Inputs x) { return softmax(x[0], d); });
+    list.add("log_softmax", variant, {shape}, [d = dim](Inputs x) { return log_softmax(x[0], d); });
+  }
   list.add("index_select", "repeated", {{3, 2}},
            [](Inputs x) { return index_select(x[0], 0, indices({2, 0, 2, 2}, {4})); });
   list.add("index_select", "columns", {{2, 3}},
@@ -420,6 +444,7 @@ const std::set<std::string>& not_recorded() {
                                               "batch_norm_backward",
                                               "layer_norm_backward",
                                               "cross_entropy_backward",
+                                              "softmax_backward",
                                               "mse_loss_backward",  // parts of rules
                                               "unary_",
                                               "binary_",

@@ -197,6 +197,15 @@ TEST_P(PrecisionTest, Losses) {
   const Tensor other = values({64, 10}, 5);
   check("mse_loss", 1.0 / 64,
         [&](const Tensor& x) { return mse_loss(x, raw::to(other, x.dtype())); });
+  // Weighted sums: gradients of size 1 and logits of size 8.
+  const auto weighted = [&](auto f) {
+    return [&, f](const Tensor& x) { return sum(f(x) * raw::to(other, x.dtype())); };
+  };
+  check("softmax", 8, weighted([](const Tensor& x) { return softmax(x, 1); }));
+  check("log_softmax", 8, weighted([](const Tensor& x) { return log_softmax(x, 0); }));
+  check("gelu", 8, weighted([](const Tensor& x) { return gelu(x); }));
+  check("gelu_tanh", 8, weighted([](const Tensor& x) { return gelu_tanh(x); }));
+  check("log_sigmoid", 8, weighted([](const Tensor& x) { return log_sigmoid(x); }));
 }
 
 // Normalised values are of size 1, so an element's error is a handful of roundings of values of the

@@ -1,4 +1,4 @@
-// exp, log, sigmoid and tanh of f32 against f64, over floats of every exponent.
+// exp, log, sigmoid, tanh and log_sigmoid of f32 against f64, over floats of every exponent.
 #include <bit>
 
 #include "weft/tests/kernels/targets.h"
@@ -54,6 +54,11 @@ TEST_P(VectorMath, Tanh) {
   check(UnaryOp::tanh, [](double x) { return std::tanh(x); });
 }
 TEST_P(VectorMath, Sigmoid) { check(UnaryOp::sigmoid, sigmoid); }
+
+TEST_P(VectorMath, LogSigmoid) {
+  check(UnaryOp::log_sigmoid,
+        [](double x) { return std::min(x, 0.0) - std::log1p(std::exp(-std::abs(x))); });
+}
 
 TEST_P(VectorMath, TanhKeepsTheSignOfZero) {
   const Buffer in(device(), DType::f32, {2}, std::vector<double>{-0.0, 0.0});

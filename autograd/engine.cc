@@ -255,7 +255,8 @@ void Run::run_task(std::int32_t index) {
                                  [](const Tensor& g) { return g.defined(); });
     if (any) {
       Gradients gradients(of_outputs, results.span(),
-                          {found.links.data() + task.first_link, results.span().size()});
+                          {found.links.data() + task.first_link, results.span().size()},
+                          !capturing_);
       node.apply(gradients);
     }
     if (!retain_) node.free_saved();

@@ -100,14 +100,17 @@ struct Link {
 /// What a rule is given and what it fills in.
 class Gradients {
  public:
-  Gradients(std::span<Tensor> of_outputs, std::span<Tensor> of_inputs, std::span<const Link> links)
-      : of_outputs_(of_outputs), of_inputs_(of_inputs), links_(links) {}
+  Gradients(std::span<Tensor> of_outputs, std::span<Tensor> of_inputs, std::span<const Link> links,
+            bool accumulates)
+      : of_outputs_(of_outputs), of_inputs_(of_inputs), links_(links), accumulates_(accumulates) {}
 
   /// dL/d(output); undefined, meaning zero, only in nodes of several outputs.
   const Tensor& y(int output = 0) const { return of_outputs_[output]; }
   int outputs() const { return static_cast<int>(of_outputs_.size()); }
   int inputs() const { return static_cast<int>(of_inputs_.size()); }
   bool wants(int input) const { return links_[input].task >= 0; }
+  /// Whether leaves get their gradients (backward), and not only the inputs of a grad().
+  bool accumulates() const { return accumulates_; }
   /// dL/d(input); what is left undefined counts as zero.
   void set(int input, Tensor grad) { of_inputs_[input] = std::move(grad); }
 
@@ -115,6 +118,7 @@ class Gradients {
   std::span<Tensor> of_outputs_;
   std::span<Tensor> of_inputs_;
   std::span<const Link> links_;
+  bool accumulates_;
 };
 
 /// A tensor a rule needs. Holds the memory, not the tensor: no history, so no cycle through the

@@ -31,6 +31,8 @@ struct PathNode {
 
 struct ThreadState {
   bool grad_enabled = true;
+  /// autograd::checkpoint runs a forward again for its backward: statistics have been counted.
+  bool recomputing = false;
   /// Fixed kernel choice, no timing, no algorithm whose result depends on scheduling.
   bool deterministic = false;
   /// TF32 as PyTorch's defaults: convolutions yes, matmuls no. Only CUDA looks at it.

@@ -1,0 +1,148 @@
+// Recomputation: the same gradients as without, in less memory.
+#include "weft/autograd/checkpoint.h"
+
+#include <gtest/gtest.h>
+
+#include "weft/autograd/autograd.h"
+#include "weft/autograd/ops.h"
+#include "weft/core/allocator.h"
+#include "weft/core/rng.h"
+#include "weft/tests/core/expect_error.h"
+#include "weft/tests/tensor/tensor_util.h"
+
+namespace weft {
+namespace {
+
+using autograd::checkpoint;
+using testing::some;
+using testing::values_of;
+
+// A layer that keeps much: three results, a random mask among them.
+struct Layer {
+  Tensor weight;
+  int runs = 0, recomputations = 0;
+  std::vector<std::vector<double>> masks;
+
+  explicit Layer(std::uint64_t seed)
+      : weight(some({16, 16}, DType::f32, -0.5, 0.5, seed).set_requires_grad()) {}
+
+  Tensor operator()(const Tensor& x) {
+    ++runs;
+    recomputations += autograd::recomputing();
+    const Tensor mask = bernoulli(x.shape(), 0.5);
+    masks.push_back(values_of(mask));
+    return tanh(matmul(x, weight)) * mask + exp(x * 0.1);
+  }
+};
+
+std::vector<std::vector<double>> gradients(bool recompute, std::vector<Layer>& layers,
+                                           bool input_requires = true) {
+  manual_seed(3);
+  const Tensor x = some({8, 16}, DType::f32, -1, 1, 99);
+  if (input_requires) x.set_requires_grad();
+  Tensor y = x;
+  for (Layer& layer : layers) {
+    y = recompute ? checkpoint([&layer](const Tensor& in) { return layer(in); }, y) : layer(y);
+  }
+  square(y).sum().backward();
+  std::vector<std::vector<double>> result{values_of(y)};
+  if (input_requires) result.push_back(values_of(x.grad()));
+  for (const Layer& layer : layers) result.push_back(values_of(layer.weight.grad()));
+  return result;
+}
+
+TEST(CheckpointTest, GivesTheSameGradientsBitForBit) {
+  for (const bool input_requires : {true, false}) {
+    std::vector<Layer> plain{Layer(1), Layer(2), Layer(3)}, checked{Layer(1), Layer(2), Layer(3)};
+    EXPECT_EQ(gradients(true, checked, input_requires), gradients(false, plain, input_requires));
+    for (std::size_t i = 0; i < plain.size(); ++i) {
+      EXPECT_EQ(checked[i].runs, 2);
+      EXPECT_EQ(checked[i].recomputations, 1);
+      EXPECT_EQ(checked[i].masks[0], checked[i].masks[1]);
+      EXPECT_EQ(checked[i].masks[0], plain[i].masks[0]);
+    }
+  }
+}
+
+TEST(CheckpointTest, LeavesTheGeneratorWhereTheForwardDid) {
+  std::vector<Layer> layers{Layer(1), Layer(2)};
+  gradients(false, layers);
+  const std::uint32_t next = default_generator().random32();
+  gradients(true, layers);
+  EXPECT_EQ(default_generator().random32(), next);
+}
+
+TEST(CheckpointTest, KeepsOnlyTheInputs) {
+  const auto live_after_forward = [](bool recompute) {
+    const Tensor x = some({256, 256}).set_requires_grad();
+    const auto f = [](const Tensor& in) { return tanh(exp(sigmoid(exp(in * 0.1)))); };
+    const std::int64_t before = memory_stats(Device()).in_use_bytes;
+    const Tensor y = recompute ? checkpoint(f, x) : f(x);
+    const std::int64_t after = memory_stats(Device()).in_use_bytes;
+    y.sum().backward();
+    return (after - before) / static_cast<std::int64_t>(256 * 256 * sizeof(float));
+  };
+  EXPECT_EQ(live_after_forward(false), 4);  // all but in * 0.1, whose rule needs nothing
+  EXPECT_EQ(live_after_forward(true), 1);
+}
+
+TEST(CheckpointTest, SeveralInputsAndResults) {
+  const Tensor a = testing::make({1, 2}, {2}, DType::f64).set_requires_grad();
+  const Tensor b = testing::make({3, 4}, {2}, DType::f64);
+  const Tensor c = testing::make({5, 6}, {2}, DType::f64).set_requires_grad();
+  const auto f = [](const Tensor& x, const Tensor& y, const Tensor& z, const Tensor& none) {
+    EXPECT_FALSE(none.defined());
+    return std::vector<Tensor>{x * y, y * 2.0, x * z};
+  };
+  const std::vector<Tensor> y = checkpoint(f, a, b, c, Tensor());
+  (y[0] + y[2]).sum().backward();
+  EXPECT_TENSOR(a.grad(), ({2}), {8, 10});
+  EXPECT_TENSOR(c.grad(), ({2}), {1, 2});
+  EXPECT_FALSE(b.grad().defined());
+}
+
+TEST(CheckpointTest, NestsAndRunsAgainWithARetainedGraph) {
+  const Tensor x = testing::make({0.5}, {1}, DType::f64).set_requires_grad();
+  const auto inner = [](const Tensor& in) { return exp(in); };
+  const auto outer = [&](const Tensor& in) { return checkpoint(inner, in * 2.0) * in; };
+  const Tensor y = checkpoint(outer, x);
+  const double once = std::exp(1.0) * 2;  // (2x + 1) e^2x
+  y.backward({}, true);
+  EXPECT_NEAR(x.grad().item<double>(), once, 1e-14);
+  y.backward();
+  EXPECT_NEAR(x.grad().item<double>(), 2 * once, 1e-14);
+  EXPECT_WEFT_ERROR(y.backward(), InvalidArgument, "[checkpoint] an earlier backward freed");
+}
+
+TEST(CheckpointTest, GradLeavesParametersAlone) {
+  const Tensor x = testing::make({0.5}, {1}, DType::f64).set_requires_grad();
+  const Tensor w = testing::make({3}, {1}, DType::f64).set_requires_grad();
+  const Tensor y = checkpoint([&](const Tensor& in) { return in * w; }, x * 2.0);
+  EXPECT_TENSOR(autograd::grad({&y, 1}, {&x, 1})[0], ({1}), {6});
+  EXPECT_FALSE(w.grad().defined());
+}
+
+TEST(CheckpointTest, AResultMayBeTheInput) {
+  const Tensor x = testing::make({2}, {1}, DType::f64).set_requires_grad();
+  const Tensor y = checkpoint([](const Tensor& in) { return in; }, x);
+  EXPECT_TRUE(x.is_leaf());
+  (y * 3.0).backward();
+  EXPECT_TENSOR(x.grad(), ({1}), {3});
+}
+
+TEST(CheckpointTest, WithoutGradientsItIsTheFunction) {
+  const NoGrad no_grad;
+  const Tensor x = testing::make({2}, {1}).set_requires_grad();
+  EXPECT_FALSE(checkpoint([](const Tensor& in) { return in * 2.0; }, x).requires_grad());
+}
+
+TEST(CheckpointTest, WatchesItsInputs) {
+  const Tensor x = testing::make({2}, {1}).set_requires_grad();
+  const Tensor before = x * 2.0;
+  const Tensor y = checkpoint([](const Tensor& in) { return in * in; }, before);
+  before.mul_(2);
+  EXPECT_WEFT_ERROR(y.backward(), InvalidArgument, "was changed in place");
+}
+
+}  // namespace
+}  // namespace weft

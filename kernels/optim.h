@@ -14,8 +14,9 @@ namespace weft {
 struct OptimSlot {
   void* param = nullptr;
   const void* grad = nullptr;
-  void* state1 = nullptr;  ///< SGD: momentum buffer. Adam: m
-  void* state2 = nullptr;  ///< Adam: v
+  void* state1 = nullptr;  ///< SGD: momentum buffer. Adam: m. RMSprop: mean of g^2
+  void* state2 = nullptr;  ///< Adam: v. RMSprop: momentum buffer
+  void* state3 = nullptr;  ///< RMSprop: mean of g
   std::int64_t n = 0;
 };
 
@@ -40,9 +41,22 @@ struct AdamParams {
   bool decoupled = false;  ///< AdamW: p *= 1 - lr * weight_decay first; else g += weight_decay * p
 };
 
+/// torch/optim/rmsprop.py: sq = alpha sq + (1-alpha) g^2; centered: mean = alpha mean + (1-alpha) g
+/// and sq - mean^2, which rounding must not make negative, in place of sq under the root;
+/// u = g / (sqrt(sq) + eps); momentum: buf = momentum buf + u, and buf in place of u; p -= lr u.
+struct RmspropParams {
+  const double* lr = nullptr;
+  double alpha = 0.99;
+  double eps = 1e-8;
+  double weight_decay = 0;  ///< added to the gradient
+  double momentum = 0;
+  bool centered = false;
+};
+
 struct OptimKernels {
   void (*sgd)(const Stream&, DType, const SgdParams&, std::span<const OptimSlot>);
   void (*adam)(const Stream&, DType, const AdamParams&, std::span<const OptimSlot>);
+  void (*rmsprop)(const Stream&, DType, const RmspropParams&, std::span<const OptimSlot>);
   /// *out (f64) = sum over all slots of grad^2, in f64.
   void (*sum_of_squares)(const Stream&, DType, std::span<const OptimSlot>, double* out);
   /// grad *= *factor, for all slots (grad is written here).

@@ -59,7 +59,10 @@ void Optimizer::step() {
                  slot.param.device(), ", its gradient on ", grad.device());
       const Tensor aligned = aligned_grad(slot.param, grad);
       if (!aligned.same(grad)) regrouped_.push_back(aligned);
-      while (slot.buffers.size() < buffers) slot.buffers.push_back(zeros_like(slot.param));
+      while (slot.buffers.size() < buffers) {
+        const bool used = !buffer_names_[slot.buffers.size()].empty();
+        slot.buffers.push_back(used ? zeros_like(slot.param) : Tensor());
+      }
       ++slot.step;
       const Device device = slot.param.device();
       const DType dtype = slot.param.dtype();
@@ -76,10 +79,11 @@ void Optimizer::step() {
         batch = batches_.end() - 1;
       }
       batch->step = slot.step;
-      batch->slots.push_back({slot.param.raw_data(), aligned.raw_data(),
-                              buffers > 0 ? slot.buffers[0].raw_data() : nullptr,
-                              buffers > 1 ? slot.buffers[1].raw_data() : nullptr,
-                              slot.param.numel()});
+      const auto state = [&](std::size_t i) {
+        return i < buffers && slot.buffers[i].defined() ? slot.buffers[i].raw_data() : nullptr;
+      };
+      batch->slots.push_back({slot.param.raw_data(), aligned.raw_data(), state(0), state(1),
+                              state(2), slot.param.numel()});
       slot.param.storage()->bump_version();
     }
     for (const Batch& b : batches_) {
@@ -102,6 +106,18 @@ void Optimizer::set_lr(double lr) {
   for (Group& g : groups_) g.lr = lr;
 }
 
+double Optimizer::initial_lr(std::size_t group) const {
+  WEFT_CHECK(has_initial_lr(group), InvalidArgument, "optimizer", "group ", group,
+             " has no scheduler");
+  return *groups_[group].initial_lr;
+}
+
+double Optimizer::momentum(std::size_t) const {
+  WEFT_THROW(InvalidArgument, "optimizer", "this optimiser has no momentum");
+}
+
+void Optimizer::set_momentum(std::size_t group, double) { momentum(group); }
+
 std::vector<Tensor> Optimizer::parameters() const {
   std::vector<Tensor> result;
   for (const Group& g : groups_)
@@ -120,8 +136,10 @@ NamedTensors Optimizer::state_dict() const {
       if (slot.step == 0) continue;
       state.emplace_back(prefix + "step",
                          scalar(static_cast<double>(slot.step), {DType::i64, Device()}));
-      for (std::size_t b = 0; b < slot.buffers.size(); ++b)
-        state.emplace_back(prefix + buffer_names_[b], raw::clone(slot.buffers[b]));
+      for (std::size_t b = 0; b < slot.buffers.size(); ++b) {
+        if (slot.buffers[b].defined())
+          state.emplace_back(prefix + buffer_names_[b], raw::clone(slot.buffers[b]));
+      }
     }
   }
   return state;
@@ -155,8 +173,9 @@ void Optimizer::load_state_dict(const NamedTensors& state) {
       values.emplace_back();
       if (!by_name.count(prefix + "step")) continue;
       values.back().push_back(take(prefix + "step", {}));
-      for (const std::string& name : buffer_names_)
-        values.back().push_back(take(prefix + name, slot.param.shape()));
+      for (const std::string& name : buffer_names_) {
+        values.back().push_back(name.empty() ? Tensor() : take(prefix + name, slot.param.shape()));
+      }
     }
   }
   for (const auto& [name, tensor] : by_name) problems += "\n  unexpected " + name;
@@ -170,8 +189,9 @@ void Optimizer::load_state_dict(const NamedTensors& state) {
       slot.step = value->empty() ? 0 : (*value)[0].item<std::int64_t>();
       slot.buffers.clear();
       for (std::size_t b = 0; b + 1 < value->size(); ++b) {
-        slot.buffers.push_back(empty_like(slot.param));
-        raw::copy_(slot.buffers.back(), (*value)[b + 1]);
+        const Tensor& stored = (*value)[b + 1];
+        slot.buffers.push_back(stored.defined() ? empty_like(slot.param) : Tensor());
+        if (stored.defined()) raw::copy_(slot.buffers.back(), stored);
       }
       ++value;
     }
@@ -197,7 +217,7 @@ Tensor clip_grad_norm(std::span<const Tensor> params, double max_norm) {
     auto list = std::find_if(lists.begin(), lists.end(),
                              [&](const auto& l) { return l.first == grad.dtype(); });
     if (list == lists.end()) list = lists.insert(lists.end(), {grad.dtype(), {}});
-    list->second.push_back({nullptr, grad.raw_data(), nullptr, nullptr, grad.numel()});
+    list->second.push_back({.grad = grad.raw_data(), .n = grad.numel()});
     grad.storage()->bump_version();
   }
   const Tensor total = zeros({}, {DType::f64, device});

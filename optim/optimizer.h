@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -40,6 +41,14 @@ class Optimizer {
   double lr(std::size_t group = 0) const { return groups_[group].lr; }
   void set_lr(double lr);  ///< of all groups
   void set_lr(std::size_t group, double lr) { groups_[group].lr = lr; }
+  /// The rate the group had when its first scheduler started; what schedulers are based on.
+  double initial_lr(std::size_t group) const;
+  void set_initial_lr(std::size_t group, double lr) { groups_[group].initial_lr = lr; }
+  bool has_initial_lr(std::size_t group) const { return groups_[group].initial_lr.has_value(); }
+  /// What OneCycleLR cycles: SGD's and RMSprop's momentum, Adam's beta1. Setting throws
+  /// InvalidArgument where there is none, or where the optimiser was made without.
+  virtual double momentum(std::size_t group) const;
+  virtual void set_momentum(std::size_t group, double momentum);
   std::vector<Tensor> parameters() const;
 
   /// Copies: "group.0.lr" (f64), and per parameter, in order over all groups, "state.7.step" (i64)
@@ -53,16 +62,22 @@ class Optimizer {
   struct Slot {
     Tensor param;
     std::int64_t step = 0;        // updates so far
-    std::vector<Tensor> buffers;  // in the order of buffer_names_; made at the first step
+    std::vector<Tensor> buffers;  // as buffer_names_; made at the first step
   };
   struct Group {
     std::vector<Slot> slots;
     double lr = 0;
+    std::optional<double> initial_lr;
   };
 
-  /// State per parameter besides its step count, by PyTorch's names: "exp_avg".
+  /// State per parameter besides its step count, by PyTorch's names ("exp_avg"), in the order of
+  /// OptimSlot's; an empty name stands for one that this optimiser does without.
   explicit Optimizer(std::vector<std::string> buffer_names = {})
       : buffer_names_(std::move(buffer_names)) {}
+  /// Whether the optimiser was made with that buffer.
+  bool keeps(std::size_t buffer) const {
+    return buffer < buffer_names_.size() && !buffer_names_[buffer].empty();
+  }
   /// Throws InvalidArgument for an empty group, a parameter given twice, one that is no leaf or not
   /// floating, or a learning rate below 0.
   void add_group(std::span<const Tensor> params, double lr);

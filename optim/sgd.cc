@@ -37,6 +37,12 @@ void SGD::add(std::span<const Tensor> params, const SGDOptions& o) {
   options_.push_back(o);
 }
 
+void SGD::set_momentum(std::size_t group, double momentum) {
+  WEFT_CHECK(keeps(0), InvalidArgument, "SGD", "made without momentum, which ", momentum,
+             " would need");
+  options_[group].momentum = momentum;
+}
+
 void SGD::update(const Stream& stream, DType dtype, std::size_t group, const double* lr,
                  const std::int64_t* step, std::span<const OptimSlot> slots) {
   const SGDOptions& o = options_[group];

@@ -21,6 +21,9 @@ class SGD : public Optimizer {
   explicit SGD(std::vector<Tensor> params, const SGDOptions& options = {});
   explicit SGD(std::vector<ParamGroup<SGDOptions>> groups);
 
+  double momentum(std::size_t group) const override { return options_[group].momentum; }
+  void set_momentum(std::size_t group, double momentum) override;
+
  protected:
   void update(const Stream& stream, DType dtype, std::size_t group, const double* lr,
               const std::int64_t* step, std::span<const OptimSlot> slots) override;

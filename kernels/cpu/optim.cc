@@ -32,7 +32,8 @@ void for_each_part(DType dtype, std::span<const OptimSlot> slots, std::int64_t b
     if (from < to) {
       f(OptimSlot{advance(slot.param, from, size),
                   advance(const_cast<void*>(slot.grad), from, size),
-                  advance(slot.state1, from, size), advance(slot.state2, from, size), to - from});
+                  advance(slot.state1, from, size), advance(slot.state2, from, size),
+                  advance(slot.state3, from, size), to - from});
     }
     begin -= slot.n;
     end -= slot.n;
@@ -80,6 +81,21 @@ void adam(const Stream& stream, DType dtype, const AdamParams& p,
           [&](const OptimSlot& s) { f(s.n, s.param, s.grad, s.state1, s.state2, scalars); });
 }
 
+void rmsprop(const Stream& stream, DType dtype, const RmspropParams& p,
+             std::span<const OptimSlot> slots) {
+  require_floating("rmsprop", stream, dtype);
+  const RmspropScalars scalars{.lr = *p.lr,
+                               .alpha = p.alpha,
+                               .eps = p.eps,
+                               .weight_decay = p.weight_decay,
+                               .momentum = p.momentum,
+                               .centered = p.centered};
+  const auto f = simd().of(dtype).optim.rmsprop;
+  for_all(dtype, slots, [&](const OptimSlot& s) {
+    f(s.n, s.param, s.grad, s.state1, s.state2, s.state3, scalars);
+  });
+}
+
 void sum_of_squares(const Stream& stream, DType dtype, std::span<const OptimSlot> slots,
                     double* out) {
   require_floating("sum_of_squares", stream, dtype);
@@ -116,6 +132,7 @@ namespace weft {
 OptimKernels cpu_optim_kernels() {
   return {.sgd = cpu::sgd,
           .adam = cpu::adam,
+          .rmsprop = cpu::rmsprop,
           .sum_of_squares = cpu::sum_of_squares,
           .scale_grads = cpu::scale_grads};
 }

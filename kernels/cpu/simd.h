@@ -52,9 +52,15 @@ struct SgdScalars {
   bool nesterov;
   bool first;  // the momentum buffer takes the gradient as it is
 };
+struct RmspropScalars {
+  double lr, alpha, eps, weight_decay, momentum;
+  bool centered;
+};
 struct OptimRows {
   void (*adam)(std::int64_t n, void* p, const void* g, void* m, void* v, const AdamScalars&);
   void (*sgd)(std::int64_t n, void* p, const void* g, void* buffer, const SgdScalars&);
+  void (*rmsprop)(std::int64_t n, void* p, const void* g, void* square, void* buffer, void* mean,
+                  const RmspropScalars&);
   void (*scale)(std::int64_t n, void* x, double factor);
 };
 

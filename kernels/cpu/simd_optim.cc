@@ -64,6 +64,45 @@ void sgd_run(std::int64_t n, void* p, const void* g, void* buffer, const SgdScal
     sgd_loop<T, false>(n, param, grad, nullptr, s);
 }
 
+template <class T, bool momentum, bool centered>
+void rmsprop_loop(std::int64_t n, T* p, const T* g, T* square, T* buffer, T* mean,
+                  const RmspropScalars& s) {
+  using C = accumulate_t<T>;
+  const C step = C(-s.lr), keep = C(s.alpha), take = C(1 - s.alpha), eps = C(s.eps);
+  const C weight_decay = C(s.weight_decay);
+  WEFT_VECTOR_LOOP
+  for (std::int64_t i = 0; i < n; ++i) {
+    const C pi = load(p[i]);
+    const C gi = s.weight_decay != 0 ? load(g[i]) + weight_decay * pi : load(g[i]);
+    const C si = load(square[i]) * keep + take * gi * gi;
+    square[i] = store<T>(si);
+    C spread = si;
+    if constexpr (centered) {
+      const C before = load(mean[i]);
+      const C mi = before + take * (gi - before);
+      mean[i] = store<T>(mi);
+      spread -= mi * mi;
+      spread = spread < C(0) ? C(0) : spread;
+    }
+    C update = gi / (std::sqrt(spread) + eps);
+    if constexpr (momentum) {
+      update = load(buffer[i]) * C(s.momentum) + update;
+      buffer[i] = store<T>(update);
+    }
+    p[i] = store<T>(pi + step * update);
+  }
+}
+
+template <class T>
+void rmsprop_run(std::int64_t n, void* p, const void* g, void* square, void* buffer, void* mean,
+                 const RmspropScalars& s) {
+  const auto f = s.momentum != 0
+                     ? (s.centered ? rmsprop_loop<T, true, true> : rmsprop_loop<T, true, false>)
+                     : (s.centered ? rmsprop_loop<T, false, true> : rmsprop_loop<T, false, false>);
+  f(n, static_cast<T*>(p), static_cast<const T*>(g), static_cast<T*>(square),
+    static_cast<T*>(buffer), static_cast<T*>(mean), s);
+}
+
 template <class T>
 void scale_run(std::int64_t n, void* data, double factor) {
   T* x = static_cast<T*>(data);
@@ -74,7 +113,7 @@ void scale_run(std::int64_t n, void* data, double factor) {
 
 template <class T>
 void fill(OptimRows& rows) {
-  rows = {adam_run<T>, sgd_run<T>, scale_run<T>};
+  rows = {adam_run<T>, sgd_run<T>, rmsprop_run<T>, scale_run<T>};
 }
 
 }  // namespace

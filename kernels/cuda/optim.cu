@@ -14,19 +14,19 @@ namespace {
 
 static_assert(sizeof(SlotTable) + 128 <= 4096, "kernel parameters");
 
-// Elements a thread has in flight: with up to four streams of 16 bytes each.
+// Elements a thread has in flight: with up to five streams of 16 bytes each.
 template <class T>
 constexpr int kWidth = 16 / static_cast<int>(sizeof(T));
 
 /// One element's values while they are worked on. C is float for f32 and bf16, double for f64.
 template <class C>
 struct Element {
-  C param, grad, state1, state2;
+  C param, grad, state1, state2, state3;
 };
 
-/// Which of the four arrays an update reads and writes.
+/// Which of the five arrays an update reads and writes.
 struct Uses {
-  bool param, state1, state2, writes_grad;
+  bool param, state1, state2, state3, writes_grad;
 };
 
 template <class T>
@@ -73,27 +73,31 @@ __device__ void update_slots(const SlotTable& table, Uses uses, const Update& up
     const std::int64_t begin = (c - table.first_chunk[s]) * kChunk;
     const std::int64_t end = min(begin + kChunk, slot.n);
     const bool slot_aligned = aligned<T>(slot.param) && aligned<T>(slot.grad) &&
-                              aligned<T>(slot.state1) && aligned<T>(slot.state2);
+                              aligned<T>(slot.state1) && aligned<T>(slot.state2) &&
+                              aligned<T>(slot.state3);
     for (std::int64_t i = begin + static_cast<std::int64_t>(threadIdx.x) * W; i < end;
          i += kBlock * W) {
       const bool packed = slot_aligned && i + W <= end;
-      Pack<T, C, W> param{}, grad, state1{}, state2{};
+      Pack<T, C, W> param{}, grad, state1{}, state2{}, state3{};
       load<T>(slot.grad, i, end, packed, grad);
       if (uses.param) load<T>(slot.param, i, end, packed, param);
       if (uses.state1) load<T>(slot.state1, i, end, packed, state1);
       if (uses.state2) load<T>(slot.state2, i, end, packed, state2);
+      if (uses.state3) load<T>(slot.state3, i, end, packed, state3);
 #pragma unroll
       for (int k = 0; k < W; ++k) {
-        Element<C> e{param.get(k), grad.get(k), state1.get(k), state2.get(k)};
+        Element<C> e{param.get(k), grad.get(k), state1.get(k), state2.get(k), state3.get(k)};
         update(e);
         param.set(k, e.param);
         grad.set(k, e.grad);
         state1.set(k, e.state1);
         state2.set(k, e.state2);
+        state3.set(k, e.state3);
       }
       if (uses.param) store<T>(slot.param, i, end, packed, param);
       if (uses.state1) store<T>(slot.state1, i, end, packed, state1);
       if (uses.state2) store<T>(slot.state2, i, end, packed, state2);
+      if (uses.state3) store<T>(slot.state3, i, end, packed, state3);
       // scale_grads' slots: their gradient is writable, see kernels/optim.h.
       if (uses.writes_grad) store<T>(const_cast<void*>(slot.grad), i, end, packed, grad);
     }
@@ -109,7 +113,7 @@ __global__ void __launch_bounds__(kBlock)
   const C fresh = static_cast<C>(1 - p.dampening);
   const bool first = *p.step == 1;
   const bool has_momentum = p.momentum != 0;
-  update_slots<T>(table, {true, has_momentum, false, false}, [=](Element<C>& e) {
+  update_slots<T>(table, {true, has_momentum, false, false, false}, [=](Element<C>& e) {
     C g = e.grad + weight_decay * e.param;
     if (has_momentum) {
       e.state1 = first ? g : momentum * e.state1 + fresh * g;
@@ -137,7 +141,7 @@ __global__ void __launch_bounds__(kBlock)
   const C eps = static_cast<C>(p.eps);
   const C decay = static_cast<C>(p.decoupled ? 0 : p.weight_decay);
   const C keep = static_cast<C>(p.decoupled ? 1 - *p.lr * p.weight_decay : 1);
-  update_slots<T>(table, {true, true, true, false}, [=](Element<C>& e) {
+  update_slots<T>(table, {true, true, true, false, false}, [=](Element<C>& e) {
     const C g = e.grad + decay * e.param;
     e.state1 = beta1 * e.state1 + fresh1 * g;
     e.state2 = beta2 * e.state2 + fresh2 * g * g;
@@ -147,10 +151,33 @@ __global__ void __launch_bounds__(kBlock)
 
 template <class T>
 __global__ void __launch_bounds__(kBlock)
+    rmsprop_kernel(const __grid_constant__ SlotTable table, const RmspropParams p) {
+  using C = accumulate_t<T>;
+  const C lr = static_cast<C>(*p.lr), eps = static_cast<C>(p.eps);
+  const C alpha = static_cast<C>(p.alpha), fresh = static_cast<C>(1 - p.alpha);
+  const C weight_decay = static_cast<C>(p.weight_decay), momentum = static_cast<C>(p.momentum);
+  const bool has_momentum = p.momentum != 0, centered = p.centered;
+  update_slots<T>(table, {true, true, has_momentum, centered, false}, [=](Element<C>& e) {
+    const C g = e.grad + weight_decay * e.param;
+    e.state1 = alpha * e.state1 + fresh * g * g;
+    C spread = e.state1;
+    if (centered) {
+      e.state3 = e.state3 + fresh * (g - e.state3);
+      spread -= e.state3 * e.state3;
+      spread = spread < C(0) ? C(0) : spread;
+    }
+    C update = g / (std::sqrt(spread) + eps);
+    if (has_momentum) update = e.state2 = momentum * e.state2 + update;
+    e.param -= lr * update;
+  });
+}
+
+template <class T>
+__global__ void __launch_bounds__(kBlock)
     scale_grads_kernel(const __grid_constant__ SlotTable table, const double* factor) {
   using C = accumulate_t<T>;
   const C f = static_cast<C>(*factor);
-  update_slots<T>(table, {false, false, false, true}, [=](Element<C>& e) { e.grad *= f; });
+  update_slots<T>(table, {false, false, false, false, true}, [=](Element<C>& e) { e.grad *= f; });
 }
 
 // Fixed, so that the order of the sum depends on the slots alone; some four blocks per SM of the
@@ -215,6 +242,16 @@ void adam(const Stream& stream, DType dtype, const AdamParams& params,
   });
 }
 
+void rmsprop(const Stream& stream, DType dtype, const RmspropParams& params,
+             std::span<const OptimSlot> slots) {
+  for_floating("rmsprop", stream, dtype, [&]<class T>() {
+    for_each_table(slots, [&](const SlotTable& table) {
+      launch("rmsprop", stream, rmsprop_kernel<T>, grid_blocks(table.chunks(), 1), kBlock, table,
+             params);
+    });
+  });
+}
+
 void scale_grads(const Stream& stream, DType dtype, const double* factor,
                  std::span<const OptimSlot> slots) {
   for_floating("scale_grads", stream, dtype, [&]<class T>() {
@@ -244,7 +281,11 @@ void sum_of_squares(const Stream& stream, DType dtype, std::span<const OptimSlot
 }  // namespace
 
 OptimKernels optim_kernels() {
-  return {.sgd = sgd, .adam = adam, .sum_of_squares = sum_of_squares, .scale_grads = scale_grads};
+  return {.sgd = sgd,
+          .adam = adam,
+          .rmsprop = rmsprop,
+          .sum_of_squares = sum_of_squares,
+          .scale_grads = scale_grads};
 }
 
 }  // namespace weft::cuda

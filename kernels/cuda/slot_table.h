@@ -10,7 +10,7 @@
 
 namespace weft::cuda {
 
-// 64 slots of 40 bytes, and what else an update needs, stay below the 4 KiB of kernel parameters
+// 64 slots of 48 bytes, and what else an update needs, stay below the 4 KiB of kernel parameters
 // that every GPU and driver takes.
 inline constexpr int kMaxSlots = 64;
 

@@ -42,7 +42,7 @@ struct Parameters {
         one->state2.set(one->v);
       }
       slots.push_back({one->param.view().data, one->grad.view().data, one->state1.view().data,
-                       one->state2.view().data, n});
+                       one->state2.view().data, nullptr, n});
       all.push_back(std::move(one));
     }
   }
@@ -137,6 +137,54 @@ class Optim : public TargetTest {
       }
     }
   }
+
+  void check_rmsprop(DType dtype, RmspropParams p) {
+    Parameters params(device(), dtype, true);
+    std::vector<std::unique_ptr<Buffer>> buffers;  // state2: the momentum, of one each
+    std::vector<std::vector<double>> means;
+    for (std::size_t k = 0; k < params.all.size(); ++k) {
+      const std::int64_t n = params.slots[k].n;
+      means.emplace_back(static_cast<std::size_t>(n), 0.0);
+      buffers.push_back(std::make_unique<Buffer>(device(), dtype, Shape{n}, means.back()));
+      params.slots[k].state3 = p.centered ? buffers.back()->view().data : nullptr;
+      if (p.momentum == 0) params.slots[k].state2 = nullptr;
+    }
+    const double rate = 0.01;
+    const OnDevice<double> lr(device(), rate);
+    p.lr = lr.get();
+    for (int t = 1; t <= 3; ++t) {
+      kernels().optim.rmsprop(stream, dtype, p, params.slots);
+      synchronize();
+      for (std::size_t k = 0; k < params.all.size(); ++k) {
+        auto& one = *params.all[k];
+        for (std::size_t i = 0; i < one.p.size(); ++i) {
+          const double g = one.g[i] + p.weight_decay * one.p[i];
+          one.m[i] = p.alpha * one.m[i] + (1 - p.alpha) * g * g;
+          double spread = one.m[i];
+          if (p.centered) {
+            means[k][i] = p.alpha * means[k][i] + (1 - p.alpha) * g;
+            spread = std::max(spread - means[k][i] * means[k][i], 0.0);
+          }
+          double update = g / (std::sqrt(spread) + p.eps);
+          if (p.momentum != 0) update = one.v[i] = p.momentum * one.v[i] + update;
+          one.p[i] -= rate * update;
+        }
+        // Updates reach 1 / sqrt(1 - alpha), and the buffer several of them.
+        const auto near = [&](double) { return bound(dtype, t); };
+        const auto near_buffer = [&](double v) { return bound(dtype, t) * (4 + std::abs(v)); };
+        expect_close(one.param.values(), one.p, near);
+        expect_close(one.state1.values(), one.m, near);
+        if (p.momentum != 0) expect_close(one.state2.values(), one.v, near_buffer);
+        if (p.centered) expect_close(buffers[k]->values(), means[k], near);
+        if (dtype == DType::bf16) {
+          one.p = one.param.values();
+          one.m = one.state1.values();
+          if (p.momentum != 0) one.v = one.state2.values();
+          if (p.centered) means[k] = buffers[k]->values();
+        }
+      }
+    }
+  }
 };
 WEFT_ON_EVERY_TARGET(Optim);
 
@@ -148,6 +196,17 @@ TEST_P(Optim, Sgd) {
     check_sgd(dtype, {.momentum = 0.9});
     check_sgd(dtype, {.momentum = 0.9, .dampening = 0.3, .weight_decay = 0.1});
     check_sgd(dtype, {.momentum = 0.9, .weight_decay = 0.1, .nesterov = true});
+  }
+}
+
+TEST_P(Optim, Rmsprop) {
+  for (const DType dtype : kFloating) {
+    SCOPED_TRACE(to_string(dtype));
+    // eps keeps the quotients of small gradients from magnifying their rounding.
+    check_rmsprop(dtype, {.alpha = 0.9, .eps = 1e-2});
+    check_rmsprop(dtype, {.alpha = 0.9, .eps = 1e-2, .weight_decay = 0.1, .momentum = 0.9});
+    check_rmsprop(dtype, {.alpha = 0.9, .eps = 1e-1, .centered = true});
+    check_rmsprop(dtype, {.alpha = 0.9, .eps = 1e-1, .momentum = 0.5, .centered = true});
   }
 }
 
@@ -169,7 +228,8 @@ TEST_P(Optim, AdamsFirstStepIsTheLearningRate) {
   Buffer v(device(), DType::f32, {4}, std::vector<double>{0, 0, 0, 0});
   const OnDevice<double> lr(device(), 0.5);
   const OnDevice<std::int64_t> step(device(), 1);
-  const OptimSlot slot{param.view().data, grad.view().data, m.view().data, v.view().data, 4};
+  const OptimSlot slot{param.view().data, grad.view().data, m.view().data,
+                       v.view().data,     nullptr,          4};
   AdamParams p;
   p.lr = lr.get();
   p.step = step.get();
@@ -205,7 +265,7 @@ TEST_P(Optim, ThreadsOnOneStreamKeepTheirSumsApart) {
     const std::int64_t n = 5000 * (id + 1);
     const Buffer grad(device(), DType::f32, {n},
                       std::vector<double>(static_cast<std::size_t>(n), id + 1));
-    const OptimSlot slot{nullptr, grad.view().data, nullptr, nullptr, n};
+    const OptimSlot slot{.grad = grad.view().data, .n = n};
     const OnDevice<double> out(device(), -1);
     const double want = static_cast<double>(n) * (id + 1) * (id + 1);  // exact
     for (int i = 0; i < kRounds; ++i) {

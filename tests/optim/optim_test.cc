@@ -1,12 +1,14 @@
 // Optimisers against PyTorch in f64, and the bookkeeping around them.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/ops.h"
 #include "weft/core/error.h"
 #include "weft/optim/adam.h"
+#include "weft/optim/rmsprop.h"
 #include "weft/optim/sgd.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
@@ -58,6 +60,17 @@ TEST(Optim, FollowsPyTorch) {
       optim::AdamOptions{.lr = 0.05, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-6, .weight_decay = 0.1},
       goldens::adam_decay);
   expect_golden<optim::AdamW>(optim::AdamWOptions{.lr = 0.05}, goldens::adamw);
+  expect_golden<optim::RMSprop>(optim::RMSpropOptions{}, goldens::rmsprop);
+  expect_golden<optim::RMSprop>(
+      optim::RMSpropOptions{
+          .lr = 0.02, .alpha = 0.9, .eps = 1e-6, .weight_decay = 0.1, .momentum = 0.8},
+      goldens::rmsprop_momentum);
+  expect_golden<optim::RMSprop>(optim::RMSpropOptions{.lr = 0.02, .alpha = 0.9, .centered = true},
+                                goldens::rmsprop_centered);
+  expect_golden<optim::RMSprop>(
+      optim::RMSpropOptions{
+          .lr = 0.02, .alpha = 0.9, .weight_decay = 0.1, .momentum = 0.8, .centered = true},
+      goldens::rmsprop_all);
 }
 
 TEST(Optim, ResumesFromItsState) {
@@ -76,6 +89,37 @@ TEST(Optim, ResumesFromItsState) {
   EXPECT_EQ(second.lr(), 1e-3);
   run(second, resumed, 2, 5);
   EXPECT_EQ(resumed.values(), straight.values());
+}
+
+// Its buffers depend on the options: those it does without have no name in the state.
+TEST(Optim, RMSpropResumesFromItsState) {
+  for (const double momentum : {0.0, 0.8}) {
+    for (const bool centered : {false, true}) {
+      const optim::RMSpropOptions options{.momentum = momentum, .centered = centered};
+      Pair straight, resumed;
+      optim::RMSprop one(straight.params(), options);
+      run(one, straight, 0, 5);
+      optim::RMSprop first(resumed.params(), options);
+      run(first, resumed, 0, 2);
+      const auto state = first.state_dict();
+      EXPECT_EQ(state.size(), 1u + 2 * (2 + (momentum != 0) + centered));
+      optim::RMSprop second(resumed.params(), options);
+      second.load_state_dict(state);
+      run(second, resumed, 2, 5);
+      EXPECT_EQ(resumed.values(), straight.values());
+    }
+  }
+}
+
+// The mean of g^2 and the square of its mean, both rounded, may cross.
+TEST(Optim, CenteredRMSpropNeverTakesTheRootOfANegative) {
+  const Tensor p = full({64}, 1).set_requires_grad();
+  optim::RMSprop rmsprop({p}, {.alpha = 0, .centered = true});
+  for (int t = 0; t < 20; ++t) {
+    p.set_grad(full({64}, 0.1 + 0.01 * t));
+    rmsprop.step();
+  }
+  for (const float v : p.to_vector<float>()) EXPECT_TRUE(std::isfinite(v));
 }
 
 TEST(Optim, PassesOverParametersWithoutGradient) {
@@ -173,6 +217,8 @@ TEST(Optim, RefusesBadArguments) {
   EXPECT_NE(
       message_of([&] { optim::Adam({pair.a}, {.beta1 = 1}); }).find("betas must be in [0, 1)"),
       std::string::npos);
+  EXPECT_NE(message_of([&] { optim::RMSprop({pair.a}, {.alpha = -1}); }).find("got -1"),
+            std::string::npos);
   EXPECT_NE(message_of([&] { optim::SGD({pair.a * 2.0}); }).find("not a floating leaf"),
             std::string::npos);
 

@@ -30,4 +30,40 @@ run("sgd_nesterov", lambda p: o.SGD(p, lr=0.1, momentum=0.9, nesterov=True))
 run("adam", lambda p: o.Adam(p))
 run("adam_decay", lambda p: o.Adam(p, lr=0.05, betas=(0.8, 0.95), eps=1e-6, weight_decay=0.1))
 run("adamw", lambda p: o.AdamW(p, lr=0.05))
+run("rmsprop", lambda p: o.RMSprop(p))
+run("rmsprop_momentum", lambda p: o.RMSprop(p, lr=0.02, alpha=0.9, eps=1e-6, weight_decay=0.1, momentum=0.8))
+run("rmsprop_centered", lambda p: o.RMSprop(p, lr=0.02, alpha=0.9, centered=True))
+run("rmsprop_all", lambda p: o.RMSprop(p, lr=0.02, alpha=0.9, weight_decay=0.1, momentum=0.8, centered=True))
+
+
+def schedule(name, make, optimizer=lambda groups: o.SGD(groups, momentum=0.9)):
+    """The rates of two groups, and their momenta, before and after each of 50 steps."""
+    groups = [{"params": [torch.zeros(1, requires_grad=True)], "lr": lr} for lr in (0.1, 0.03)]
+    optimizer = optimizer(groups)
+    schedulers = make(optimizer)
+    values = []
+    for t in range(51):
+        for g in optimizer.param_groups:
+            values += [g["lr"], g["betas"][0] if "betas" in g else g["momentum"]]
+        if t == 50:
+            break
+        optimizer.step()
+        for s in schedulers:
+            s.step()
+    print(f"inline const std::vector<double> {name} = {{{', '.join(float(v).hex() for v in values)}}};")
+
+
+s = o.lr_scheduler
+schedule("step_lr", lambda p: [s.StepLR(p, 7, gamma=0.5)])
+schedule("multi_step_lr", lambda p: [s.MultiStepLR(p, [3, 20, 20, 41], gamma=0.3)])
+schedule("cosine_lr", lambda p: [s.CosineAnnealingLR(p, 50)])
+schedule("cosine_restarts_lr", lambda p: [s.CosineAnnealingLR(p, 8, eta_min=0.001)])
+schedule("linear_lr", lambda p: [s.LinearLR(p)])
+schedule("linear_down_lr", lambda p: [s.LinearLR(p, 1.0, 0.1, 30)])
+schedule("one_cycle_lr", lambda p: [s.OneCycleLR(p, 0.5, total_steps=50)])
+schedule("one_cycle_adam_lr",
+         lambda p: [s.OneCycleLR(p, [0.5, 0.2], total_steps=60, pct_start=0.4, base_momentum=0.8, max_momentum=0.9,
+                                 div_factor=10.0, final_div_factor=100.0)],
+         lambda groups: o.Adam(groups))
+schedule("chained_lr", lambda p: [s.LinearLR(p, 0.1, total_iters=4), s.StepLR(p, 9), s.CosineAnnealingLR(p, 20)])
 print("\n}  // namespace weft::goldens")

@@ -17,4 +17,52 @@ class Sigmoid : public Module<Sigmoid> {
   Tensor forward(const Tensor& x) { return sigmoid(x); }
 };
 
+/// x where x > 0, negative_slope x elsewhere, any shape. Throws InvalidArgument for a slope below
+/// 0.
+class LeakyReLU : public Module<LeakyReLU> {
+ public:
+  explicit LeakyReLU(double negative_slope = 0.01);
+  Tensor forward(Tensor x) { return leaky_relu(std::move(x), negative_slope_); }
+
+ private:
+  double negative_slope_;
+};
+
+/// Any shape.
+class Tanh : public Module<Tanh> {
+ public:
+  Tensor forward(const Tensor& x) { return tanh(x); }
+};
+
+/// x P(N(0,1) <= x) = x/2 (1 + erf(x / sqrt 2)), any shape; with approximate "tanh"
+/// x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). Throws InvalidArgument for another word.
+class GELU : public Module<GELU> {
+ public:
+  explicit GELU(const std::string& approximate = "none");
+  Tensor forward(const Tensor& x) { return tanh_ ? gelu_tanh(x) : gelu(x); }
+
+ private:
+  bool tanh_;
+};
+
+/// exp(x) / sum exp(x) over dimension `dim`, negative from the end.
+class Softmax : public Module<Softmax> {
+ public:
+  explicit Softmax(int dim);
+  Tensor forward(const Tensor& x) { return softmax(x, dim_); }
+
+ private:
+  int dim_;
+};
+
+/// log(softmax(x)) over dimension `dim`, negative from the end.
+class LogSoftmax : public Module<LogSoftmax> {
+ public:
+  explicit LogSoftmax(int dim);
+  Tensor forward(const Tensor& x) { return log_softmax(x, dim_); }
+
+ private:
+  int dim_;
+};
+
 }  // namespace weft::nn

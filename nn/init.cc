@@ -1,37 +1,145 @@
 #include "weft/nn/init.h"
 
+#include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "weft/core/error.h"
+#include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 
 namespace weft::nn::init {
 
 namespace {
 
-double fan_in(const Tensor& w) {
+struct Fans {
+  double in, out;
+};
+
+Fans fans_of(const Tensor& w) {
   WEFT_CHECK(w.dim() >= 2, Shape, "init", "fan_in needs at least 2 dimensions, got ", w.shape());
-  std::int64_t fan = w.shape(1);
-  for (int d = 2; d < w.dim(); ++d) fan *= w.shape(d);
-  return static_cast<double>(fan);
+  std::int64_t area = 1;
+  for (int d = 2; d < w.dim(); ++d) area *= w.shape(d);
+  return {static_cast<double>(w.shape(1) * area), static_cast<double>(w.shape(0) * area)};
+}
+
+double kaiming_std(const Tensor& w, double a, FanMode mode, Nonlinearity nonlinearity) {
+  const Fans fans = fans_of(w);
+  return calculate_gain(nonlinearity, a) / std::sqrt(mode == FanMode::fan_in ? fans.in : fans.out);
+}
+
+double xavier_std(const Tensor& w, double gain) {
+  const Fans fans = fans_of(w);
+  return gain * std::sqrt(2 / (fans.in + fans.out));
+}
+
+double normal_cdf(double x) { return (1 + std::erf(x / std::numbers::sqrt2)) / 2; }
+
+// The x with erf(x) = y: M. Giles' approximation, then Newton's steps.
+double inverse_erf(double y) {
+  if (std::abs(y) >= 1) return std::copysign(HUGE_VAL, y);
+  const double w = -std::log((1 - y) * (1 + y));
+  double x = 0;
+  if (w < 5) {
+    const double v = w - 2.5;
+    x = 2.81022636e-08;
+    for (const double c : {3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
+                           -0.00125372503, -0.00417768164, 0.246640727, 1.50140941}) {
+      x = c + x * v;
+    }
+  } else {
+    const double v = std::sqrt(w) - 3;
+    x = -0.000200214257;
+    for (const double c : {0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773,
+                           -0.0076224613, 0.00943887047, 1.00167406, 2.83297682}) {
+      x = c + x * v;
+    }
+  }
+  x *= y;
+  for (int i = 0; i < 2; ++i) {
+    x -= (std::erf(x) - y) / (2 * std::numbers::inv_sqrtpi * std::exp(-x * x));
+  }
+  return x;
 }
 
 }  // namespace
 
-void uniform(const Tensor& x, double from, double to) { raw::uniform_(x, from, to); }
+double calculate_gain(Nonlinearity nonlinearity, double slope) {
+  switch (nonlinearity) {
+    case Nonlinearity::linear:
+    case Nonlinearity::sigmoid: return 1;
+    case Nonlinearity::tanh: return 5.0 / 3;
+    case Nonlinearity::relu: return std::sqrt(2.0);
+    case Nonlinearity::leaky_relu: return std::sqrt(2.0 / (1 + slope * slope));
+    case Nonlinearity::selu: break;
+  }
+  return 0.75;
+}
 
-void kaiming_uniform(const Tensor& w, double a) {
-  const double gain = std::sqrt(2.0 / (1 + a * a));
-  const double std = gain / std::sqrt(fan_in(w));
-  const double bound = std::sqrt(3.0) * std;
-  uniform(w, -bound, bound);
+void uniform_(const Tensor& x, double from, double to) { raw::uniform_(x, from, to); }
+
+void normal_(const Tensor& x, double mean, double std) { raw::normal_(x, mean, std); }
+
+void trunc_normal_(const Tensor& x, double mean, double std, double low, double high) {
+  WEFT_CHECK(std > 0 && low < high, InvalidArgument, "trunc_normal_", "needs std > 0 and low < ",
+             "high, got ", std, ", ", low, " and ", high);
+  raw::uniform_(x, 2 * normal_cdf((low - mean) / std) - 1, 2 * normal_cdf((high - mean) / std) - 1);
+  // Once per parameter, so there is no kernel for it.
+  std::vector<double> values = x.to_vector<double>();
+  for (double& v : values) {
+    v = std::clamp(inverse_erf(v) * (std * std::numbers::sqrt2) + mean, low, high);
+  }
+  raw::copy_(x, from_vector(values, x.shape(), Device()));
+}
+
+void constant_(const Tensor& x, double value) { raw::fill_(x, value); }
+void zeros_(const Tensor& x) { raw::zero_(x); }
+void ones_(const Tensor& x) { raw::fill_(x, 1); }
+
+void eye_(const Tensor& x) {
+  WEFT_CHECK(x.dim() == 2, Shape, "eye_", "needs 2 dimensions, got ", x.shape());
+  raw::zero_(x);
+  for (std::int64_t i = 0; i < std::min(x.shape(0), x.shape(1)); ++i) {
+    raw::fill_(raw::select(raw::select(x, 0, i), 0, i), 1);
+  }
+}
+
+void dirac_(const Tensor& x, std::int64_t groups) {
+  WEFT_CHECK(x.dim() >= 3 && x.dim() <= 5 && groups > 0 && x.shape(0) % groups == 0, Shape,
+             "dirac_", "needs 3 to 5 dimensions, the first divisible by groups ", groups, ", got ",
+             x.shape());
+  raw::zero_(x);
+  const std::int64_t out = x.shape(0) / groups;
+  for (std::int64_t g = 0; g < groups; ++g) {
+    for (std::int64_t c = 0; c < std::min(out, x.shape(1)); ++c) {
+      Tensor at = raw::select(raw::select(x, 0, g * out + c), 0, c);
+      while (at.dim() > 0) at = raw::select(at, 0, at.shape(0) / 2);
+      raw::fill_(at, 1);
+    }
+  }
+}
+
+void xavier_uniform_(const Tensor& w, double gain) {
+  const double bound = std::sqrt(3.0) * xavier_std(w, gain);
+  uniform_(w, -bound, bound);
+}
+
+void xavier_normal_(const Tensor& w, double gain) { normal_(w, 0, xavier_std(w, gain)); }
+
+void kaiming_uniform_(const Tensor& w, double a, FanMode mode, Nonlinearity nonlinearity) {
+  const double bound = std::sqrt(3.0) * kaiming_std(w, a, mode, nonlinearity);
+  uniform_(w, -bound, bound);
+}
+
+void kaiming_normal_(const Tensor& w, double a, FanMode mode, Nonlinearity nonlinearity) {
+  normal_(w, 0, kaiming_std(w, a, mode, nonlinearity));
 }
 
 void default_weight_and_bias(const Tensor& w, const Tensor& bias) {
-  kaiming_uniform(w, std::sqrt(5.0));
+  kaiming_uniform_(w, std::sqrt(5.0));
   if (!bias.defined()) return;
-  const double bound = 1 / std::sqrt(fan_in(w));
-  uniform(bias, -bound, bound);
+  const double bound = 1 / std::sqrt(fans_of(w).in);
+  uniform_(bias, -bound, bound);
 }
 
 }  // namespace weft::nn::init

@@ -7,16 +7,7 @@ Weights come out bit for bit the same on CPUs with FMA; see Generator in core/rn
 import torch
 from torch import nn
 
-
-def array(name, t):
-    t = t.detach().flatten()
-    if t.dtype == torch.float32:
-        body = ", ".join(float(v).hex() + "f" for v in t.tolist())
-        kind = "float"
-    else:
-        body = ", ".join(float(v).hex() for v in t.tolist())
-        kind = "double"
-    print(f"inline const std::vector<{kind}> {name} = {{{body}}};")
+from golden_arrays import array, footer, header, ramp, run
 
 
 def checksum(module):
@@ -47,8 +38,7 @@ class Autoencoder(nn.Module):
         self.decoder = Decoder()
 
 
-print("// Written by write_goldens.py with PyTorch", torch.__version__.split("+")[0] + ". Do not edit.")
-print("#pragma once\n\n#include <vector>\n\nnamespace weft::goldens {\n")
+header("write_goldens.py")
 for seed in (0, 7):
     torch.manual_seed(seed)
     for name, layer in (
@@ -62,22 +52,6 @@ for seed in (0, 7):
     print(f"inline const double autoencoder_sum_{seed} = {checksum(Autoencoder()).hex()};")
 
 # Results in f64 of layers whose parameters and input are a formula both sides compute.
-def ramp(*shape):
-    n = 1
-    for s in shape:
-        n *= s
-    return ((torch.arange(n, dtype=torch.float64) * 7919 % 1009) / 504.5 - 1).reshape(shape)
-
-
-def run(name, f, *inputs):
-    inputs = [i.clone().requires_grad_() for i in inputs]
-    y = f(*inputs)
-    array(f"{name}_y", y)
-    y.backward(ramp(*y.shape) if y.dim() else None)
-    for i, x in enumerate(inputs):
-        array(f"{name}_grad{i}", x.grad)
-
-
 F = nn.functional
 run("conv_strided", lambda x, w, b: F.conv2d(x, w, b, stride=(2, 1), padding=(1, 2), dilation=(1, 2), groups=2),
     ramp(1, 4, 5, 6), ramp(2, 2, 3, 2), ramp(2))
@@ -124,4 +98,4 @@ run_batch_norm("batch_norm_cumulative", None)
 target = torch.tensor([2, -100, 0, 1])
 run("cross_entropy", lambda x: F.cross_entropy(x, target, label_smoothing=0.1), ramp(4, 3) * 3)
 run("mse", lambda x, t: F.mse_loss(x, t), ramp(2, 3), ramp(3, 2).reshape(2, 3) * 0.5)
-print("\n}  // namespace weft::goldens")
+footer()

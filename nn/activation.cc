@@ -1,0 +1,23 @@
+#include "weft/nn/activation.h"
+
+#include "weft/core/error.h"
+
+namespace weft::nn {
+
+LeakyReLU::LeakyReLU(double negative_slope) : negative_slope_(negative_slope) {
+  WEFT_CHECK(negative_slope >= 0, InvalidArgument, "LeakyReLU", "negative_slope: got ",
+             negative_slope, ", expected 0 or more");
+  set_description(weft::detail::concat("negative_slope=", negative_slope));
+}
+
+GELU::GELU(const std::string& approximate) : tanh_(approximate == "tanh") {
+  WEFT_CHECK(tanh_ || approximate == "none", InvalidArgument, "GELU", "approximate: got '",
+             approximate, "', expected 'none' or 'tanh'");
+  set_description("approximate='" + approximate + "'");
+}
+
+Softmax::Softmax(int dim) : dim_(dim) { set_description(weft::detail::concat("dim=", dim)); }
+
+LogSoftmax::LogSoftmax(int dim) : dim_(dim) { set_description(weft::detail::concat("dim=", dim)); }
+
+}  // namespace weft::nn

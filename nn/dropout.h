@@ -1,0 +1,21 @@
+// Dropout.
+#pragma once
+
+#include "weft/nn/module.h"
+
+namespace weft::nn {
+
+/// In training each element is 0 with probability p, else divided by 1 - p; in eval mode x itself.
+/// The mask takes one number per element, in row-major order, from the thread's generator: other
+/// masks than PyTorch's for the same seed, whose CPU build draws them with MKL's generator. With
+/// p = 0 nothing is drawn. Any shape; throws InvalidArgument for p outside [0, 1].
+class Dropout : public Module<Dropout> {
+ public:
+  explicit Dropout(double p = 0.5);
+  Tensor forward(Tensor x);
+
+ private:
+  double p_;
+};
+
+}  // namespace weft::nn

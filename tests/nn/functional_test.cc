@@ -1,0 +1,260 @@
+// Activations, losses and initialisation against PyTorch in f64; dropout.
+#include "weft/tests/nn/functional_goldens.h"
+
+#include <gtest/gtest.h>
+
+#include "weft/autograd/autograd.h"
+#include "weft/core/rng.h"
+#include "weft/nn/activation.h"
+#include "weft/nn/dropout.h"
+#include "weft/nn/init.h"
+#include "weft/nn/loss.h"
+#include "weft/tests/core/expect_error.h"
+#include "weft/tests/tensor/tensor_util.h"
+
+namespace weft {
+namespace {
+
+using testing::values_of;
+
+// The formula of golden_arrays.py.
+Tensor ramp(const Shape& shape, double scale = 1) {
+  std::vector<double> values;
+  for (std::int64_t i = 0; i < numel(shape); ++i)
+    values.push_back((static_cast<double>(i * 7919 % 1009) / 504.5 - 1) * scale);
+  return from_vector(values, shape);
+}
+
+// f64, and functions that PyTorch computes by the same formulas up to the order of a few steps.
+void expect_close(const Tensor& got, const std::vector<double>& expected, const char* what) {
+  EXPECT_TRUE(testing::near_values(got, expected, 1e-13)) << what;
+}
+
+using Goldens = std::vector<const std::vector<double>*>;
+
+// f's value and gradients; goldens: those, in that order.
+void check(const char* name, const std::function<Tensor(std::span<const Tensor>)>& f,
+           std::vector<Tensor> inputs, const Goldens& goldens) {
+  for (const Tensor& x : inputs) x.set_requires_grad();
+  const Tensor y = f(inputs);
+  expect_close(y, *goldens[0], name);
+  y.backward(y.dim() > 0 ? ramp(y.shape()) : Tensor());
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    expect_close(inputs[i].grad(), *goldens[i + 1], name);
+}
+
+#define ONE(name) {&goldens::name##_y, &goldens::name##_grad0}
+#define TWO(name) {&goldens::name##_y, &goldens::name##_grad0, &goldens::name##_grad1}
+
+TEST(Activations, FollowPyTorch) {
+  const auto layer = [](auto module) {
+    return [module](std::span<const Tensor> x) mutable { return module(x[0]); };
+  };
+  check("leaky_relu", layer(nn::LeakyReLU(0.2)), {ramp({3, 7}, 4)}, ONE(leaky_relu));
+  check("gelu", layer(nn::GELU()), {ramp({3, 7}, 4)}, ONE(gelu));
+  check("gelu_tanh", layer(nn::GELU("tanh")), {ramp({3, 7}, 4)}, ONE(gelu_tanh));
+  check(
+      "log_sigmoid", [](auto x) { return log_sigmoid(x[0]); }, {ramp({3, 7}, 4)}, ONE(log_sigmoid));
+  check("softmax", layer(nn::Softmax(1)), {ramp({2, 5, 3}, 4)}, ONE(softmax));
+  check("log_softmax", layer(nn::LogSoftmax(-2)), {ramp({2, 5, 3}, 4)}, ONE(log_softmax));
+  EXPECT_EQ(values_of(nn::Tanh()(ramp({3}))), values_of(tanh(ramp({3}))));
+}
+
+TEST(Activations, LeakyReluWorksInPlaceOnATemporary) {
+  const Tensor x = ramp({4}).set_requires_grad();
+  Tensor y = x * 2.0;
+  const void* memory = y.raw_data();
+  const Tensor z = leaky_relu(std::move(y), 0.1);
+  EXPECT_EQ(z.raw_data(), memory);
+  const Tensor kept = x * 2.0;
+  EXPECT_NE(nn::LeakyReLU(0.1)(kept).raw_data(), kept.raw_data());
+  EXPECT_EQ(values_of(nn::LeakyReLU(0.1)(kept)), values_of(z));
+}
+
+TEST(Activations, SayWhatTheyAre) {
+  EXPECT_EQ(nn::LeakyReLU(0.25).to_string(), "LeakyReLU(negative_slope=0.25)\n0 parameters");
+  EXPECT_EQ(nn::GELU().to_string(), "GELU(approximate='none')\n0 parameters");
+  EXPECT_EQ(nn::Softmax(-1).to_string(), "Softmax(dim=-1)\n0 parameters");
+  EXPECT_WEFT_ERROR(nn::GELU("fast"), InvalidArgument, "[GELU] approximate: got 'fast'");
+  EXPECT_WEFT_ERROR(nn::LeakyReLU(-1), InvalidArgument, "[LeakyReLU] negative_slope: got -1");
+}
+
+constexpr Reduction kNone = Reduction::none, kMean = Reduction::mean, kSum = Reduction::sum;
+
+TEST(Losses, NllFollowsPyTorch) {
+  const Tensor target = from_vector(std::vector<std::int64_t>{2, -100, 0, 1}, {4});
+  const Tensor image = from_vector(std::vector<std::int64_t>{0, 2, 1, 2, -100, 1}, {2, 3});
+  const auto run = [&](const char* name, Reduction r, const Goldens& rows, const Goldens& images) {
+    check(name, [&](auto x) { return nn::nll_loss(x[0], target, -100, r); }, {ramp({4, 3})}, rows);
+    check(
+        name, [&](auto x) { return nn::nll_loss(x[0], image, -100, r); }, {ramp({2, 4, 3})},
+        images);
+  };
+  run("none", kNone, ONE(nll_none), ONE(nll_image_none));
+  run("mean", kMean, ONE(nll_mean), ONE(nll_image_mean));
+  run("sum", kSum, ONE(nll_sum), ONE(nll_image_sum));
+}
+
+TEST(Losses, NllOfLogSoftmaxIsCrossEntropy) {
+  const Tensor x = ramp({4, 3}, 3);
+  const Tensor target = from_vector(std::vector<std::int64_t>{2, 1, 0, 1}, {4});
+  EXPECT_NEAR(nn::nll_loss(log_softmax(x, 1), target, 1).item<double>(),
+              nn::cross_entropy(x, target, {.ignore_index = 1}).item<double>(), 1e-15);
+  const Tensor ignored = from_vector(std::vector<std::int64_t>(4, -100), {4});
+  EXPECT_TRUE(std::isnan(nn::nll_loss(x, ignored).item<double>()));
+}
+
+TEST(Losses, NllRefusesWhatDoesNotFit) {
+  const Tensor x = ramp({4, 3});
+  EXPECT_WEFT_ERROR(nn::nll_loss(x, zeros({3}, DType::i64)), Shape,
+                    "[nll_loss] target: got [3], log_probs [4,3] need [4]");
+  EXPECT_WEFT_ERROR(nn::nll_loss(x, zeros({4})), Dtype, "[nll_loss] target: got f32");
+  EXPECT_WEFT_ERROR(nn::nll_loss(ramp({3}), zeros({}, DType::i64)), Shape, "expected [N,C]");
+  EXPECT_WEFT_ERROR(nn::nll_loss(x, full({4}, 3, DType::i64)), InvalidArgument, "3");
+}
+
+TEST(Losses, BceWithLogitsFollowsPyTorch) {
+  const auto inputs = [] {
+    return std::vector<Tensor>{ramp({3, 4}, 20), raw::abs(raw::reshape(ramp({4, 3}), {3, 4}))};
+  };
+  const Tensor weight = raw::add(ramp({4}), 2);
+  const auto run = [&](const char* name, Reduction r, const Goldens& plain,
+                       const Goldens& weighted) {
+    check(name, [&](auto x) { return nn::bce_with_logits(x[0], x[1], r); }, inputs(), plain);
+    check(
+        name, [&](auto x) { return nn::bce_with_logits(x[0], x[1], r, weight); }, inputs(),
+        weighted);
+  };
+  run("none", kNone, TWO(bce_none), TWO(bce_weight_none));
+  run("mean", kMean, TWO(bce_mean), TWO(bce_weight_mean));
+  run("sum", kSum, TWO(bce_sum), TWO(bce_weight_sum));
+}
+
+TEST(Losses, BceWithLogitsIsStable) {
+  const Tensor x = tensor({200, -200, 200, -200}), t = tensor({1, 0, 0, 1});
+  EXPECT_TENSOR(nn::bce_with_logits(x, t, kNone), ({4}), {0, 0, 200, 200});
+  EXPECT_WEFT_ERROR(nn::bce_with_logits(x, tensor({1, 2})), Shape,
+                    "[bce_with_logits] target: got [2], x is [4]");
+  EXPECT_WEFT_ERROR(nn::bce_with_logits(x, t, kMean, ones({2, 4})), Shape,
+                    "[bce_with_logits] pos_weight: got [2,4], which does not broadcast to x [4]");
+}
+
+TEST(Losses, L1AndSmoothL1FollowPyTorch) {
+  const auto run = [](const char* name, Reduction r, const Goldens& l1, const Goldens& smooth) {
+    check(
+        name, [&](auto x) { return nn::l1_loss(x[0], x[1], r); }, {ramp({2, 3}), ramp({2, 3}, 0.5)},
+        l1);
+    check(
+        name, [&](auto x) { return nn::smooth_l1_loss(x[0], x[1], r, 0.4); },
+        {ramp({2, 3}, 2), ramp({2, 3})}, smooth);
+  };
+  run("none", kNone, TWO(l1_none), TWO(smooth_l1_none));
+  run("mean", kMean, TWO(l1_mean), TWO(smooth_l1_mean));
+  run("sum", kSum, TWO(l1_sum), TWO(smooth_l1_sum));
+  check(
+      "beta 0", [](auto x) { return nn::smooth_l1_loss(x[0], x[1], kMean, 0); },
+      {ramp({2, 3}, 2), ramp({2, 3})}, TWO(smooth_l1_zero));
+  EXPECT_WEFT_ERROR(nn::l1_loss(ramp({2}), ramp({1, 2})), Shape,
+                    "[l1_loss] target: got [1,2], x is [2]");
+  EXPECT_WEFT_ERROR(nn::smooth_l1_loss(ramp({2}), ones({2})), Dtype,
+                    "[smooth_l1_loss] target: got f32, x is f64");
+}
+
+TEST(Dropout, ScalesWhatItKeeps) {
+  manual_seed(1);
+  nn::Dropout dropout(0.25);
+  const Tensor x = ones({100, 100}).set_requires_grad();
+  const Tensor y = dropout(x);
+  double kept = 0;
+  for (const double v : values_of(y)) {
+    EXPECT_TRUE(v == 0 || v == static_cast<float>(1 / 0.75)) << v;
+    kept += v != 0;
+  }
+  // 10000 draws of probability 0.75: a standard deviation of 43, and five of them.
+  EXPECT_NEAR(kept, 7500, 217);
+  y.sum().backward();
+  EXPECT_EQ(values_of(x.grad()), values_of(y));
+  EXPECT_NE(values_of(dropout(x)), values_of(y));
+  manual_seed(1);
+  EXPECT_EQ(values_of(dropout(x)), values_of(y));
+}
+
+TEST(Dropout, PassesOnInEval) {
+  nn::Dropout dropout(0.5);
+  dropout.eval();
+  const Tensor x = ones({10});
+  EXPECT_TRUE(dropout(x).same(x));
+  EXPECT_TRUE(nn::Dropout(0)(x).same(x));
+  EXPECT_EQ(values_of(nn::Dropout(1)(x)), std::vector<double>(10, 0));
+  EXPECT_EQ(values_of(nn::Dropout(0.5)(zeros({3}, DType::bf16))), std::vector<double>(3, 0));
+  EXPECT_WEFT_ERROR(nn::Dropout(1.5), InvalidArgument, "[Dropout] p: got 1.5, expected 0 to 1");
+}
+
+void expect_init(const std::function<void(const Tensor&)>& f, const Shape& shape,
+                 const std::vector<float>& seed0, const std::vector<float>& seed7, double bound) {
+  for (const auto& [seed, expected] : {std::pair(0, &seed0), std::pair(7, &seed7)}) {
+    const Tensor w = empty(shape).set_requires_grad();
+    manual_seed(static_cast<std::uint64_t>(seed));
+    f(w);
+    EXPECT_TRUE(w.is_leaf());
+    const std::vector<float> values = w.to_vector<float>();
+    ASSERT_EQ(values.size(), expected->size());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      EXPECT_NEAR(values[i], (*expected)[i], bound) << "seed " << seed << ", element " << i;
+    }
+  }
+}
+
+#define SEEDS(name) goldens::init_##name##_0, goldens::init_##name##_7
+
+TEST(Init, FollowsPyTorch) {
+  using namespace nn::init;
+  const auto out = FanMode::fan_out;
+  const Shape square{5, 7}, kernel{3, 4, 2, 3}, matrix{6, 5};
+  expect_init([](auto& w) { uniform_(w, -0.3, 1.2); }, square, SEEDS(uniform), 0);
+  expect_init([](auto& w) { xavier_uniform_(w, 1.5); }, kernel, SEEDS(xavier_uniform), 0);
+  expect_init([](auto& w) { kaiming_uniform_(w); }, matrix, SEEDS(kaiming_uniform), 0);
+  expect_init([&](auto& w) { kaiming_uniform_(w, 0, out, Nonlinearity::relu); }, kernel,
+              SEEDS(kaiming_uniform_out), 0);
+  // PyTorch's own CPU levels differ by up to 1.8e-6 of the standard deviation.
+  expect_init([](auto& w) { normal_(w, 0.5, 2); }, square, SEEDS(normal), 4e-6);
+  expect_init([](auto& w) { xavier_normal_(w); }, kernel, SEEDS(xavier_normal), 2e-6);
+  expect_init([](auto& w) { kaiming_normal_(w, 0.2); }, matrix, SEEDS(kaiming_normal), 2e-6);
+  expect_init([&](auto& w) { kaiming_normal_(w, 0, out, Nonlinearity::tanh); }, kernel,
+              SEEDS(kaiming_normal_tanh), 2e-6);
+  // The same draws through an inverse that PyTorch computes in f32.
+  expect_init([](auto& w) { trunc_normal_(w); }, square, SEEDS(trunc_normal), 2e-6);
+  expect_init([](auto& w) { trunc_normal_(w, 0.1, 0.02, 0.08, 0.3); }, {40},
+              SEEDS(trunc_normal_narrow), 2e-6);
+}
+
+TEST(Init, FixedValues) {
+  using namespace nn::init;
+  const Tensor x = empty({2, 3});
+  eye_(x);
+  EXPECT_EQ(x.to_vector<float>(), goldens::init_eye);
+  constant_(x, 2.5);
+  EXPECT_EQ(values_of(x), std::vector<double>(6, 2.5));
+  zeros_(x);
+  EXPECT_EQ(values_of(x), std::vector<double>(6, 0));
+  ones_(x);
+  EXPECT_EQ(values_of(x), std::vector<double>(6, 1));
+  const Tensor kernel = empty({4, 3, 3, 2}), volume = empty({2, 1, 2, 3, 4});
+  dirac_(kernel, 2);
+  EXPECT_EQ(kernel.to_vector<float>(), goldens::init_dirac);
+  dirac_(volume);
+  EXPECT_EQ(volume.to_vector<float>(), goldens::init_dirac_volume);
+  EXPECT_EQ(calculate_gain(Nonlinearity::tanh), 5.0 / 3);
+  EXPECT_EQ(calculate_gain(Nonlinearity::selu), 0.75);
+}
+
+TEST(Init, RefusesWhatDoesNotFit) {
+  using namespace nn::init;
+  EXPECT_WEFT_ERROR(eye_(empty({2})), Shape, "[eye_] needs 2 dimensions, got [2]");
+  EXPECT_WEFT_ERROR(dirac_(empty({3, 2, 1}), 2), Shape, "divisible by groups 2, got [3,2,1]");
+  EXPECT_WEFT_ERROR(xavier_normal_(empty({3})), Shape, "at least 2 dimensions, got [3]");
+  EXPECT_WEFT_ERROR(trunc_normal_(empty({3}), 0, 1, 2, 1), InvalidArgument, "low < high");
+}
+
+}  // namespace
+}  // namespace weft

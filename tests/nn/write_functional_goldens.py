@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""Writes functional_goldens.h: activations, losses and initialisation of PyTorch 2.11, CPU.
+
+usage: python3 write_functional_goldens.py > functional_goldens.h   (needs torch)
+"""
+import torch
+from torch import nn
+
+from golden_arrays import array, footer, header, ramp, run
+
+F = nn.functional
+header("write_functional_goldens.py")
+
+x = ramp(3, 7) * 4
+run("leaky_relu", lambda x: F.leaky_relu(x, 0.2), x)
+run("gelu", F.gelu, x)
+run("gelu_tanh", lambda x: F.gelu(x, approximate="tanh"), x)
+run("log_sigmoid", F.logsigmoid, x)
+run("softmax", lambda x: F.softmax(x, 1), ramp(2, 5, 3) * 4)
+run("log_softmax", lambda x: F.log_softmax(x, 1), ramp(2, 5, 3) * 4)
+
+target = torch.tensor([2, -100, 0, 1])
+image = torch.tensor([[0, 2, 1], [2, -100, 1]])
+for r in ("none", "mean", "sum"):
+    run(f"nll_{r}", lambda x: F.nll_loss(x, target, reduction=r), ramp(4, 3))
+    run(f"nll_image_{r}", lambda x: F.nll_loss(x, image, reduction=r), ramp(2, 4, 3))
+    bce = F.binary_cross_entropy_with_logits
+    run(f"bce_{r}", lambda x, t: bce(x, t, reduction=r), ramp(3, 4) * 20, ramp(4, 3).reshape(3, 4).abs())
+    run(f"bce_weight_{r}", lambda x, t: bce(x, t, reduction=r, pos_weight=ramp(4) + 2),
+        ramp(3, 4) * 20, ramp(4, 3).reshape(3, 4).abs())
+    run(f"l1_{r}", lambda x, t: F.l1_loss(x, t, reduction=r), ramp(2, 3), ramp(2, 3) * 0.5)
+    run(f"smooth_l1_{r}", lambda x, t: F.smooth_l1_loss(x, t, reduction=r, beta=0.4), ramp(2, 3) * 2, ramp(2, 3))
+run("smooth_l1_zero", lambda x, t: F.smooth_l1_loss(x, t, beta=0.0), ramp(2, 3) * 2, ramp(2, 3))
+
+init = nn.init
+for seed in (0, 7):
+    for name, shape, f in (
+        ("uniform", (5, 7), lambda w: init.uniform_(w, -0.3, 1.2)),
+        ("normal", (5, 7), lambda w: init.normal_(w, 0.5, 2)),
+        ("trunc_normal", (5, 7), lambda w: init.trunc_normal_(w)),
+        ("trunc_normal_narrow", (40,), lambda w: init.trunc_normal_(w, 0.1, 0.02, 0.08, 0.3)),
+        ("xavier_uniform", (3, 4, 2, 3), lambda w: init.xavier_uniform_(w, 1.5)),
+        ("xavier_normal", (3, 4, 2, 3), init.xavier_normal_),
+        ("kaiming_uniform", (6, 5), init.kaiming_uniform_),
+        ("kaiming_uniform_out", (3, 4, 2, 3),
+         lambda w: init.kaiming_uniform_(w, mode="fan_out", nonlinearity="relu")),
+        ("kaiming_normal", (6, 5), lambda w: init.kaiming_normal_(w, a=0.2)),
+        ("kaiming_normal_tanh", (3, 4, 2, 3),
+         lambda w: init.kaiming_normal_(w, mode="fan_out", nonlinearity="tanh")),
+    ):
+        w = torch.empty(shape)
+        torch.manual_seed(seed)
+        array(f"init_{name}_{seed}", f(w))
+array("init_eye", init.eye_(torch.empty(2, 3)))
+array("init_dirac", init.dirac_(torch.empty(4, 3, 3, 2), 2))
+array("init_dirac_volume", init.dirac_(torch.empty(2, 1, 2, 3, 4)))
+footer()

@@ -19,10 +19,14 @@ class AnyModule {
     requires std::is_base_of_v<ModuleBase, M>
   AnyModule(M module) : impl_(std::make_shared<Impl<M>>(std::move(module))) {}
 
+  /// Inside nn::clone the module itself is copied.
+  AnyModule(const AnyModule& other) : impl_(cloning() ? other.impl_->copy() : other.impl_) {}
+  AnyModule(AnyModule&&) = default;
+  AnyModule& operator=(const AnyModule& other) { return *this = AnyModule(other); }
+  AnyModule& operator=(AnyModule&&) = default;
+
   Tensor operator()(Tensor x) const { return impl_->call(std::move(x)); }
   ModuleBase& base() const { return impl_->base(); }
-  /// Copies the module itself, for nn::clone.
-  AnyModule copy() const { return AnyModule(impl_->copy()); }
 
  private:
   struct Interface {
@@ -39,8 +43,6 @@ class AnyModule {
     std::shared_ptr<Interface> copy() const override { return std::make_shared<Impl>(module); }
     M module;
   };
-  explicit AnyModule(std::shared_ptr<Interface> impl) : impl_(std::move(impl)) {}
-
   std::shared_ptr<Interface> impl_;
 };
 
@@ -57,13 +59,6 @@ class Sequential : public Module<Sequential> {
     for (const detail::AnyModule& m : modules) append(m);
   }
   Sequential() = default;
-  Sequential(const Sequential& other) : Module(other), modules_(other.modules_) {
-    if (detail::cloning())
-      for (auto& m : modules_) m = m.copy();
-  }
-  Sequential(Sequential&&) = default;
-  Sequential& operator=(Sequential&&) = default;
-  Sequential& operator=(const Sequential& other) { return *this = Sequential(other); }
 
   void append(const detail::AnyModule& module) {
     add_child(std::to_string(modules_.size()), module.base());

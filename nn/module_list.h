@@ -1,0 +1,61 @@
+// Modules in a list, and the module that does nothing.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "weft/core/error.h"
+#include "weft/nn/sequential.h"
+
+namespace weft::nn {
+
+/// x itself.
+class Identity : public Module<Identity> {
+ public:
+  Tensor forward(Tensor x) { return x; }
+};
+
+/// Modules that belong to their owner under the names "0", "1", ...; calling them is up to it.
+///   nn::ModuleList<Block> blocks = child("blocks", nn::ModuleList<Block>{Block(8), Block(16)});
+///   for (Block& block : blocks) x = block(x, mask);
+/// All of one type M, with whatever forward M has; ModuleList<> holds any modules that map one
+/// tensor to one tensor, as Sequential does. Braces, because between them C++ evaluates from left
+/// to right.
+template <class M = detail::AnyModule>
+class ModuleList : public Module<ModuleList<M>> {
+ public:
+  ModuleList() = default;
+  ModuleList(std::initializer_list<M> modules) {
+    for (const M& m : modules) append(m);
+  }
+
+  void append(M module) {
+    ModuleBase& base = [&]() -> ModuleBase& {
+      if constexpr (std::is_base_of_v<ModuleBase, M>) {
+        return module;
+      } else {
+        return module.base();
+      }
+    }();
+    this->add_child(std::to_string(modules_.size()), base);
+    modules_.push_back(std::move(module));
+  }
+
+  std::size_t size() const { return modules_.size(); }
+  /// Throws InvalidArgument beyond the end.
+  M& operator[](std::size_t index) {
+    WEFT_CHECK(index < size(), InvalidArgument, "ModuleList", "index ", index, " in a list of ",
+               size());
+    return modules_[index];
+  }
+  auto begin() { return modules_.begin(); }
+  auto end() { return modules_.end(); }
+
+ private:
+  std::vector<M> modules_;
+};
+
+}  // namespace weft::nn

@@ -78,3 +78,11 @@ put("safetensors", "f16", safetensors({"a": entry("F16", [1], 0, 2)}, bytes(2)))
 put("safetensors", "crc", safetensors({"__metadata__": {"weft.header_crc32": "00000000", "weft.crc32.a": "00000000"},
                                        "a": entry("U8", [1], 0, 1)}, b"\0"))
 put("safetensors", "huge_header", struct.pack("<Q", 2**63) + b"{}")
+
+# The first byte counts repetitions, and its lowest bit the kind.
+put("cifar", "ten", b"\x00\x09" + bytes(range(256)) * 12)
+put("cifar", "ten_bad_label", b"\x00\x0a" + bytes(3072))
+put("cifar", "ten_repeated", b"\x0c" + bytes([3]) * 439)  # 7 times 439 is 3073
+put("cifar", "hundred", b"\x01\x13\x63" + bytes(range(256)) * 12)
+put("cifar", "hundred_bad_coarse", b"\x01\x14\x63" + bytes(3072))
+put("cifar", "short", b"\x00" + bytes(100))

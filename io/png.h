@@ -1,21 +1,24 @@
-// PNG pictures, 8 bits per channel.
+// PNG pictures: writing them with 8 bits per channel, reading all kinds.
 #pragma once
 
-#include <cstdint>
+#include <cstddef>
+#include <span>
 #include <string>
-#include <vector>
 
+#include "weft/io/image.h"
 #include "weft/tensor/tensor.h"
 
 namespace weft::io {
 
-/// Pixels row by row, channels interleaved.
-struct Image {
-  int width = 0;
-  int height = 0;
-  int channels = 3;  ///< 1: grey, 3: RGB
-  std::vector<std::uint8_t> pixels;
-};
+/// Decodes a PNG of any kind -> RGB, the pixels of Pillow's Image.open(f).convert("RGB"): palettes
+/// are looked up, grey is repeated and widened to 8 bits, 16 bits lose their lower half (where
+/// Pillow clips 16-bit grey), alpha is dropped, gamma and colour profiles are ignored.
+///
+/// Nothing is allocated on the header's word alone: its size is held against the limit and against
+/// what so many bytes can inflate to. Checksums are verified.
+/// Throws Io naming the file and what is wrong.
+Image parse_png(std::span<const std::byte> bytes, const ImageOptions& options = {},
+                const std::string& name = "png data");
 
 /// Writes through a temporary file: the old picture stays until the new one is complete. Throws
 /// InvalidArgument when sizes and pixels disagree, Io when the file cannot be written.

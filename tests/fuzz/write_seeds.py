@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Writes the seeds of the fuzz targets: small files, good and nearly good, that reach every branch."""
+import glob
 import gzip
 import json
 import os
@@ -86,3 +87,9 @@ put("cifar", "ten_repeated", b"\x0c" + bytes([3]) * 439)  # 7 times 439 is 3073
 put("cifar", "hundred", b"\x01\x13\x63" + bytes(range(256)) * 12)
 put("cifar", "hundred_bad_coarse", b"\x01\x14\x63" + bytes(3072))
 put("cifar", "short", b"\x00" + bytes(100))
+
+# Pillow's files; tests/io/goldens/write_pictures.py.
+for target, ending in ("jpeg", "jpg"), ("png", "png"):
+    for path in glob.glob(os.path.join(HERE, "..", "io", "goldens", "*." + ending)):
+        with open(path, "rb") as file:
+            put(target, os.path.basename(path), file.read())

@@ -1,0 +1,14 @@
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "weft/core/error.h"
+#include "weft/io/png.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  try {
+    weft::io::parse_png(std::as_bytes(std::span(data, size)), {.max_bytes = 1 << 20});
+  } catch (const weft::Error&) {
+  }
+  return 0;
+}

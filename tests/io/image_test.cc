@@ -145,8 +145,8 @@ TEST(ReadImage, RefusesLyingSizes) {
                     "damaged: IHDR: CRC error");
 }
 
-// A million scans that each pass over the whole picture.
-TEST(ReadImage, RefusesAJpegOfEndlessScans) {
+// The same scan again and again, each time over the whole picture.
+TEST(ReadImage, RefusesAJpegOfRepeatedScans) {
   const CheapScope cheap;
   std::string file = read_file(kGoldens + "progressive.jpg");
   const std::size_t scan = file.find("\xff\xda");

@@ -26,6 +26,13 @@ void for_each_tensor(Batch& batch, F&& f) {
   }
 }
 
+/// What the image sets of this folder give.
+struct ImageBatch {
+  Tensor x;      ///< f32 or f64 [B,C,H,W]
+  Tensor label;  ///< i64 [B]
+  auto tensors() { return std::tie(x, label); }
+};
+
 /// Host memory of the kind a loader wants its batches in.
 struct HostMemory {
   Device device;  ///< a CPU device

@@ -21,7 +21,9 @@ namespace weft::data {
 ///
 /// Dataset offers size() and `Batch get_batch(std::span<const std::int64_t> indices) const`,
 /// callable from several threads at once (batch.h says what a Batch is); and, if it wants its
-/// memory used again, `void get_batch(indices, Batch&, const HostMemory&) const`.
+/// memory used again, `void get_batch(indices, Batch&, const HostMemory&) const`; to that a fourth
+/// parameter `std::uint64_t epoch_seed` may be added, the epoch's base seed, from which random
+/// transforms get a generator for each sample.
 ///
 /// Order: that of torch.utils.data.DataLoader for the same seed of the thread's generator, whatever
 /// the number of workers: an epoch draws a base seed and, when shuffling, the sampler's seed. While
@@ -76,7 +78,14 @@ class DataLoader {
       State& state = *static_cast<State*>(self);
       Batch& batch = state.slots[static_cast<std::size_t>(slot)].host;
       const HostMemory& memory = state.core.memory();
-      if constexpr (requires { std::as_const(state.dataset).get_batch(indices, batch, memory); }) {
+      const std::uint64_t seed = state.core.epoch_seed();
+      if constexpr (requires {
+                      std::as_const(state.dataset).get_batch(indices, batch, memory, seed);
+                    }) {
+        std::as_const(state.dataset).get_batch(indices, batch, memory, seed);
+      } else if constexpr (requires {
+                             std::as_const(state.dataset).get_batch(indices, batch, memory);
+                           }) {
         std::as_const(state.dataset).get_batch(indices, batch, memory);
       } else {
         batch = std::as_const(state.dataset).get_batch(indices);

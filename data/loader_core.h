@@ -41,6 +41,8 @@ class LoaderCore {
   std::int64_t batch_count() const;
   std::int64_t position() const { return unfinished_ ? position_ : 0; }
   const HostMemory& memory() const { return memory_; }
+  /// Of the running epoch.
+  std::uint64_t epoch_seed() const { return base_seed_; }
 
   /// Draws the seeds (unless set_state() brought them) and lets the workers begin.
   void start_epoch();

@@ -4,11 +4,8 @@
 #include <filesystem>
 #include <system_error>
 
+#include "weft/data/pixels.h"
 #include "weft/io/idx.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 namespace weft::data {
 namespace {
@@ -31,53 +28,8 @@ std::string find_file(const std::string& folder, const std::string& name) {
 }
 
 template <class T>
-using Scale = void (*)(const std::uint8_t* in, T* out, std::int64_t n);
-
-template <class T>
-void scale_plain(const std::uint8_t* in, T* out, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(in[i]) / 255.0f;
-}
-
-#if defined(__x86_64__)
-#define WEFT_AVX2 __attribute__((target("avx2,fma")))
-
-WEFT_AVX2 inline void store(float* out, __m256 values) { _mm256_storeu_ps(out, values); }
-WEFT_AVX2 inline void store(double* out, __m256 values) {
-  _mm256_storeu_pd(out, _mm256_cvtps_pd(_mm256_castps256_ps128(values)));
-  _mm256_storeu_pd(out + 4, _mm256_cvtps_pd(_mm256_extractf128_ps(values, 1)));
-}
-
-// A loader shares the cores with the training step, and for a small network the plain loop would be
-// a tenth of it. The division by 255 is done without dividing: one Newton step on the product with
-// the reciprocal gives the correctly rounded quotient for all 256 values (mnist_test.cc compares).
-template <class T>
-WEFT_AVX2 void scale_avx2(const std::uint8_t* in, T* out, std::int64_t n) {
-  constexpr std::int64_t kLanes = 8;
-  const __m256 inverse = _mm256_set1_ps(1.0f / 255.0f), divisor = _mm256_set1_ps(255.0f);
-  std::int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    const __m128i pixels = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(in + i));
-    const __m256 value = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(pixels));
-    const __m256 quotient = _mm256_mul_ps(value, inverse);
-    const __m256 rest = _mm256_fnmadd_ps(quotient, divisor, value);
-    store(out + i, _mm256_fmadd_ps(rest, inverse, quotient));
-  }
-  scale_plain(in + i, out + i, n - i);
-}
-#endif
-
-template <class T>
-Scale<T> choose_scale() {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return scale_avx2<T>;
-#endif
-  return scale_plain<T>;
-}
-
-template <class T>
 void fill_images(std::span<const std::int64_t> indices, const std::uint8_t* images,
                  std::int64_t pixels, T* out) {
-  static const Scale<T> scale = choose_scale<T>();
   // A shuffled order jumps where no hardware prefetcher follows: fetch two images ahead.
   constexpr std::size_t kAhead = 2;
   constexpr std::int64_t kCacheLine = 64;
@@ -86,7 +38,7 @@ void fill_images(std::span<const std::int64_t> indices, const std::uint8_t* imag
       const std::uint8_t* next = images + indices[i + kAhead] * pixels;
       for (std::int64_t at = 0; at < pixels; at += kCacheLine) __builtin_prefetch(next + at);
     }
-    scale(images + indices[i] * pixels, out, pixels);
+    scale_pixels(images + indices[i] * pixels, out, pixels);
     out += pixels;
   }
 }

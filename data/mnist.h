@@ -23,11 +23,8 @@ struct MnistOptions {
 /// Copies share the images. Safe to read from several threads.
 class Mnist {
  public:
-  struct Batch {
-    Tensor x;      ///< [B,1,H,W], 0 to 1: the pixel divided by 255 in f32, whatever the dtype
-    Tensor label;  ///< i64 [B]
-    auto tensors() { return std::tie(x, label); }
-  };
+  /// x [B,1,H,W], 0 to 1: the pixel divided by 255 in f32, whatever the dtype.
+  using Batch = ImageBatch;
 
   /// Reads both files into memory (as u8). Throws Io for a missing folder or file, saying what was
   /// looked for and how to get it, for damaged files (io/idx.h), for labels above 9 and for unequal

@@ -16,7 +16,7 @@ void autoencoder(const train::Options& options) {
   data::DataLoader loader(data::Mnist(options.data, {.dtype = options.dtype}), options.loader());
 
   train::Recorder recorder(options);
-  recorder.resume(model, adam, loader);
+  recorder.resume(model, loader, adam);
   while (recorder.next_epoch()) {
     for (auto& [x, label] : recorder.batches(loader)) {
       adam.zero_grad();
@@ -25,7 +25,7 @@ void autoencoder(const train::Options& options) {
       adam.step();
       recorder.step(loss);
     }
-    recorder.save(model, adam, loader);
+    recorder.save(model, loader, adam);
   }
   if (recorder.interrupted()) return;
 

@@ -16,7 +16,7 @@ void mlp(const train::Options& options) {
   data::DataLoader loader(data::Mnist(options.data, {.dtype = options.dtype}), options.loader());
 
   train::Recorder recorder(options);
-  recorder.resume(model, sgd, loader);
+  recorder.resume(model, loader, sgd);
   while (recorder.next_epoch()) {
     for (auto& [x, label] : recorder.batches(loader)) {
       sgd.zero_grad();
@@ -25,17 +25,13 @@ void mlp(const train::Options& options) {
       sgd.step();
       recorder.step(loss);
     }
-    recorder.save(model, sgd, loader);
+    recorder.save(model, loader, sgd);
   }
   if (recorder.interrupted()) return;
 
-  NoGrad no_grad;
-  model.eval();
   data::DataLoader test(data::Mnist(options.data, {.train = false, .dtype = options.dtype}),
                         {.batch_size = 500, .device = options.device});
-  double correct = 0;
-  for (auto& [x, label] : test) correct += eq(argmax(model(x), 1), label).sum().item<double>();
-  recorder.finish(model, "accuracy", correct / test.dataset().size());
+  recorder.finish(model, "accuracy", train::accuracy(model, test));
 }
 
 int main(int argc, char** argv) {

@@ -1,5 +1,7 @@
 #include "weft/train/checkpoint.h"
 
+#include <charconv>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -10,13 +12,15 @@ namespace {
 
 constexpr const char* kOp = "checkpoint";
 constexpr std::string_view kModel = "model.";
-constexpr std::string_view kOptimizer = "optimizer.";
+constexpr std::string_view kPart = "part";
 constexpr std::string_view kNote = "note.";
 constexpr const char* kLosses = "losses";
 constexpr const char* kFormat = "weft.checkpoint";
 constexpr const char* kVersion = "1";
 constexpr const char* kGenerator = "generator";
 constexpr const char* kLoader = "loader";
+constexpr const char* kParts = "parts";
+constexpr std::size_t kMostParts = 64;
 
 std::string with(std::string_view prefix, const std::string& name) {
   return std::string(prefix) + name;
@@ -29,18 +33,39 @@ bool strip(std::string& name, std::string_view prefix) {
   return true;
 }
 
+std::size_t parse_parts(const std::string& path, const std::string& text) {
+  std::size_t parts = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, parts);
+  WEFT_CHECK(error == std::errc() && stop == end && parts <= kMostParts, InvalidArgument, kOp, path,
+             ": \"", text, "\" is no number of parts");
+  return parts;
+}
+
+/// Which part "part3.NAME" belongs to, NAME being left; nothing for another name.
+std::optional<std::size_t> strip_part(std::string& name, std::size_t parts) {
+  for (std::size_t i = 0; i < parts; ++i) {
+    if (strip(name, detail::concat(kPart, i, '.'))) return i;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 void save_checkpoint(const std::string& path, const Checkpoint& checkpoint) {
   io::NamedTensors tensors;
   for (const auto& [name, x] : checkpoint.model) tensors.emplace_back(with(kModel, name), x);
-  for (const auto& [name, x] : checkpoint.optimizer)
-    tensors.emplace_back(with(kOptimizer, name), x);
+  for (std::size_t i = 0; i < checkpoint.parts.size(); ++i) {
+    for (const auto& [name, x] : checkpoint.parts[i])
+      tensors.emplace_back(detail::concat(kPart, i, '.', name), x);
+  }
   tensors.emplace_back(
       kLosses, from_vector(checkpoint.losses, {static_cast<std::int64_t>(checkpoint.losses.size())},
                            Device()));
-  io::Metadata metadata = {
-      {kFormat, kVersion}, {kGenerator, checkpoint.generator}, {kLoader, checkpoint.loader}};
+  io::Metadata metadata = {{kFormat, kVersion},
+                           {kGenerator, checkpoint.generator},
+                           {kLoader, checkpoint.loader},
+                           {kParts, std::to_string(checkpoint.parts.size())}};
   for (const auto& [key, value] : checkpoint.notes) metadata.emplace(with(kNote, key), value);
   io::save_safetensors(path, tensors, metadata);
 }
@@ -56,6 +81,7 @@ Checkpoint load_checkpoint(const std::string& path, Device device) {
   Checkpoint checkpoint;
   checkpoint.generator = file.metadata[kGenerator];
   checkpoint.loader = file.metadata[kLoader];
+  checkpoint.parts.resize(parse_parts(path, file.metadata[kParts]));
   for (auto& [key, value] : file.metadata) {
     std::string name = key;
     if (strip(name, kNote)) checkpoint.notes.emplace(std::move(name), std::move(value));
@@ -65,8 +91,8 @@ Checkpoint load_checkpoint(const std::string& path, Device device) {
       checkpoint.losses = x.to_vector<double>();
     } else if (strip(key, kModel)) {
       checkpoint.model.emplace_back(std::move(key), std::move(x));
-    } else if (strip(key, kOptimizer)) {
-      checkpoint.optimizer.emplace_back(std::move(key), std::move(x));
+    } else if (const auto part = strip_part(key, checkpoint.parts.size())) {
+      checkpoint.parts[*part].emplace_back(std::move(key), std::move(x));
     } else {
       WEFT_THROW(InvalidArgument, kOp, path, ": tensor \"", key, "\" is no part of a checkpoint");
     }

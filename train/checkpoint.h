@@ -9,13 +9,13 @@
 
 namespace weft::train {
 
-/// What is in the file: tensors "model.NAME", "optimizer.NAME" and "losses" (f64, one per step),
-/// the rest as metadata.
+/// What is in the file: tensors "model.NAME", "part0.NAME", "part1.NAME" ... and "losses" (f64, one
+/// per step), the rest as metadata.
 struct Checkpoint {
-  io::NamedTensors model;      ///< Module::state_dict()
-  io::NamedTensors optimizer;  ///< Optimizer::state_dict()
-  std::string generator;       ///< Generator::state()
-  std::string loader;          ///< DataLoader::state()
+  io::NamedTensors model;               ///< Module::state_dict()
+  std::vector<io::NamedTensors> parts;  ///< state_dict() of optimisers and schedulers, in order
+  std::string generator;                ///< Generator::state()
+  std::string loader;                   ///< DataLoader::state()
   std::vector<double> losses;
   io::Metadata notes;  ///< the program's own, any keys
 };

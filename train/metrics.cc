@@ -11,6 +11,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+Json to_json(const TestFigures& figures) {
+  Json object = Json::object();
+  for (const auto& [name, value] : figures) object[name] = value;
+  return object;
+}
+
 Json to_json(const std::vector<EpochMetrics>& epochs) {
   Json list = Json::array();
   for (const EpochMetrics& epoch : epochs) {
@@ -18,6 +24,7 @@ Json to_json(const std::vector<EpochMetrics>& epochs) {
                     {"sum_loss", epoch.sum_loss},
                     {"seconds", epoch.seconds},
                     {"images_per_second", epoch.images_per_second}});
+    if (!epoch.test.empty()) list.back()["test"] = to_json(epoch.test);
   }
   return list;
 }
@@ -36,8 +43,7 @@ void write_metrics(const std::string& path, const Metrics& metrics) {
   json["batch_size"] = metrics.batch_size;
   json["losses"] = metrics.losses;
   json["epochs"] = to_json(metrics.epochs);
-  json["test"] = Json::object();
-  if (!metrics.test_name.empty()) json["test"][metrics.test_name] = metrics.test_value;
+  json["test"] = to_json(metrics.test);
   json["step_ms_median"] = metrics.step_ms_median;
   json["train_seconds"] = metrics.train_seconds;
   json["commit"] = metrics.commit;
@@ -54,6 +60,9 @@ std::vector<EpochMetrics> epochs_from_text(const std::string& text) {
     for (const Json& item : Json::parse(text)) {
       epochs.push_back({number(item.at("mean_loss")), number(item.at("sum_loss")),
                         number(item.at("seconds")), number(item.at("images_per_second"))});
+      if (!item.contains("test")) continue;
+      for (const auto& [name, value] : item["test"].items())
+        epochs.back().test.emplace_back(name, number(value));
     }
     return epochs;
   } catch (const nlohmann::json::exception& error) {

@@ -3,15 +3,20 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace weft::train {
+
+/// Figures of a test by name: "accuracy", "mse".
+using TestFigures = std::vector<std::pair<std::string, double>>;
 
 struct EpochMetrics {
   double mean_loss = 0;
   double sum_loss = 0;
   double seconds = 0;
   double images_per_second = 0;
+  TestFigures test = {};  ///< after the epoch; empty: not tested
 };
 
 struct Metrics {
@@ -23,8 +28,7 @@ struct Metrics {
   std::int64_t batch_size = 0;
   std::vector<double> losses;  ///< one per step
   std::vector<EpochMetrics> epochs;
-  std::string test_name;  ///< "mse" or "accuracy"; empty: not tested
-  double test_value = 0;
+  TestFigures test;  ///< the last ones
   double step_ms_median = 0;
   double train_seconds = 0;
   std::string commit;

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
+#include <iomanip>
 #include <iostream>
 #include <numeric>
 #include <vector>
@@ -30,12 +31,40 @@ std::string check_positive(const std::string& text) {
   return ok ? std::string() : "'" + text + "' is no number above 0 and below 1e9";
 }
 
+/// Puts the quotient in place of "1/16".
+std::string divide(std::string& text) {
+  const std::size_t slash = text.find('/');
+  double above = 0, below = 1;
+  const bool numbers =
+      CLI::detail::lexical_cast(text.substr(0, slash), above) &&
+      (slash == std::string::npos || CLI::detail::lexical_cast(text.substr(slash + 1), below));
+  const double value = above / below;
+  if (!numbers || !(value > 0 && value < 1e9))
+    return "'" + text + "' is no number above 0 and below 1e9, like 0.25 or 1/4";
+  text = detail::concat(std::setprecision(17), value);
+  return {};
+}
+
 std::string check_seed(const std::string& text) {
   std::uint64_t value = 0;
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
   const bool ok = error == std::errc() && stop == end;
   return ok ? std::string() : "'" + text + "' is no whole number from 0 to 2^64-1";
+}
+
+void add_flag(CLI::App& app, const Flag& flag) {
+  std::visit(
+      [&]<class T>(T* value) {
+        if constexpr (std::is_same_v<T, bool>) {
+          app.add_flag(flag.name, *value, flag.help);
+        } else {
+          CLI::Option* option = app.add_option(flag.name, *value, flag.help)->capture_default_str();
+          if constexpr (std::is_same_v<T, double>) option->transform(CLI::Validator(divide, ""));
+          if (!flag.choices.empty()) option->check(CLI::IsMember(flag.choices));
+        }
+      },
+      flag.value);
 }
 
 int complain(const Options& options, const std::string& message) {
@@ -84,13 +113,15 @@ std::string nearest(const std::string& word, const std::vector<std::string>& kno
   return best;
 }
 
-std::optional<int> parse_options(int argc, const char* const* argv, Options& options) {
+std::optional<int> parse_options(int argc, const char* const* argv, Options& options,
+                                 const std::vector<Flag>& flags) {
   CLI::App app(options.description, options.example);
   app.allow_extras();
   app.option_defaults()->take_last();
   app.get_formatter()->column_width(34);
   std::string device = device_count(DeviceType::cuda) > 0 ? "cuda" : "cpu";
   std::string dtype = to_string(options.dtype);
+  std::string map_location = to_string(options.map_location);
   if (options.out.empty()) options.out = "outputs/" + options.example;
   bool no_shuffle = !options.shuffle;
   constexpr std::int64_t kMany = 1'000'000'000;
@@ -125,14 +156,21 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
                  "stop after so many steps, those before --resume included; 0: no limit")
       ->check(CLI::Range(std::int64_t{0}, kMany))
       ->capture_default_str();
-  app.add_option("--data", options.data, "folder of MNIST's IDX files")->capture_default_str();
+  app.add_option("--data", options.data, options.data_help)->capture_default_str();
   app.add_option("--out", options.out, "folder for model, pictures and metrics")
       ->capture_default_str();
   app.add_option("--resume", options.resume, "go on from this checkpoint.safetensors");
+  app.add_option("--map-location", map_location, "read the checkpoint into this device's memory")
+      ->check(CLI::Validator(check_device, ""))
+      ->capture_default_str();
   app.add_option("--trace", options.trace, "write spans here, for ui.perfetto.dev");
   app.add_flag("--deterministic", options.deterministic, "same bits in every run");
   app.add_option("--host-devices", options.host_devices, "split the CPU into so many devices")
       ->check(CLI::Range(1, kMaxDevices));
+  app.add_option("--log-every", options.log_every, "print a line every so many steps; 0: none")
+      ->check(CLI::Range(std::int64_t{0}, kMany))
+      ->capture_default_str();
+  for (const Flag& flag : flags) add_flag(app, flag);
 
   try {
     app.parse(argc, argv);
@@ -145,6 +183,7 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
     return complain_about(extras, app, options);
   }
   options.device = Device(device);
+  options.map_location = Device(map_location);
   options.dtype = parse_dtype(dtype);
   options.shuffle = !no_shuffle;
   return std::nullopt;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "weft/core/device.h"
@@ -27,11 +28,15 @@ struct Options {
   int threads = 0;               ///< 0: all cores
   std::int64_t limit_steps = 0;  ///< 0: no limit; counts the steps before --resume too
   std::string data = data::kFashionMnistDir;
-  std::string out = {};     ///< default outputs/EXAMPLE
-  std::string resume = {};  ///< a checkpoint
-  std::string trace = {};   ///< where the spans go
+  std::string data_help = "folder of MNIST's IDX files";  ///< what --help says of it
+  std::string out = {};                                   ///< default outputs/EXAMPLE
+  std::string resume = {};                                ///< a checkpoint
+  Device map_location = Device();  ///< where its tensors are put before they are copied
+  std::string trace = {};          ///< where the spans go
   bool deterministic = false;
-  int host_devices = 0;  ///< 0: as WEFT_HOST_DEVICES says
+  int host_devices = 0;           ///< 0: as WEFT_HOST_DEVICES says
+  std::int64_t log_every = 0;     ///< a line that stays every so many steps; 0: none
+  bool keep_checkpoints = false;  ///< one of each epoch; else only the last
 
   /// For the loader of the training data.
   data::DataLoaderOptions loader() const {
@@ -39,10 +44,20 @@ struct Options {
   }
 };
 
-/// Fills `options`, which hold the program's defaults. An exit status when the program should end
-/// now: 0 after --help, 2 after printing to stderr what is wrong and, for an unknown option, the
-/// nearest known one. Whether the device exists is not checked here.
-std::optional<int> parse_options(int argc, const char* const* argv, Options& options);
+/// An option of one program beside those all have. Numbers behind a double are above 0 and may be
+/// quotients, as "1/16".
+struct Flag {
+  std::string name;                                                 ///< "--depth"
+  std::variant<bool*, std::int64_t*, double*, std::string*> value;  ///< holds the default
+  std::string help;
+  std::vector<std::string> choices = {};  ///< none: any value
+};
+
+/// Fills `options` and what the flags point to, which hold the program's defaults. An exit status
+/// when the program should end now: 0 after --help, 2 after printing to stderr what is wrong and,
+/// for an unknown option, the nearest known one. Whether the device exists is not checked here.
+std::optional<int> parse_options(int argc, const char* const* argv, Options& options,
+                                 const std::vector<Flag>& flags = {});
 
 /// The known word nearest to `word` by edit distance, or nothing when none is near.
 std::string nearest(const std::string& word, const std::vector<std::string>& known);

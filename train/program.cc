@@ -52,13 +52,13 @@ int run_body(const Options& options, const std::function<void(const Options&)>& 
 }  // namespace
 
 int run(int argc, const char* const* argv, Options defaults,
-        const std::function<void(const Options&)>& body) {
+        const std::function<void(const Options&)>& body, const std::vector<Flag>& flags) {
   // Line by line also into a pipe, in order with the progress and the warnings on stderr.
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   StderrLog log;
   Scoped<LogSink*> logging(&ThreadState::log, &log);
   try {
-    if (const auto status = parse_options(argc, argv, defaults)) return *status;
+    if (const auto status = parse_options(argc, argv, defaults, flags)) return *status;
     return run_body(defaults, body);
   } catch (const std::bad_alloc&) {
     std::cerr << defaults.example << ": error: out of memory\n";

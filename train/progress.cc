@@ -27,10 +27,12 @@ std::string format_duration(double seconds) {
   return format("%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
 }
 
-void Progress::start(const std::string& title, std::int64_t total, std::int64_t done) {
+void Progress::start(const std::string& title, std::int64_t total, std::int64_t done,
+                     std::int64_t line_every) {
   title_ = title;
   total_ = total;
   first_ = done;
+  line_every_ = line_every;
   start_ = Clock::now();
   shown_ = {};
   shown_tenth_ = total > 0 ? done * 10 / total : 0;
@@ -38,10 +40,11 @@ void Progress::start(const std::string& title, std::int64_t total, std::int64_t 
 }
 
 bool Progress::due(std::int64_t done) const {
+  if (line_due(done)) return true;
   if (terminal_) {
     return std::chrono::duration<double>(Clock::now() - shown_).count() >= kRefreshSeconds;
   }
-  return done < total_ && done * 10 / total_ > shown_tenth_;
+  return line_every_ == 0 && done < total_ && done * 10 / total_ > shown_tenth_;
 }
 
 int Progress::width() const {
@@ -62,6 +65,14 @@ void Progress::update(std::int64_t done, double loss, double images_per_second) 
   shown_ = Clock::now();
   shown_tenth_ = total_ > 0 ? done * 10 / total_ : 0;
   const double seconds = std::chrono::duration<double>(shown_ - start_).count();
+  if (line_due(done)) {
+    std::fprintf(out_, "%s%s  step %ld/%ld  loss %.4g  %s\n", terminal_ ? "\r\x1b[K" : "",
+                 title_.c_str(), static_cast<long>(done), static_cast<long>(total_), loss,
+                 format_duration(seconds).c_str());
+    std::fflush(out_);
+    open_ = false;
+    return;
+  }
   const double left = seconds / std::max<double>(static_cast<double>(done - first_), 1) *
                       static_cast<double>(total_ - done);
   const double part = total_ > 0 ? static_cast<double>(done) / static_cast<double>(total_) : 1;

@@ -15,8 +15,10 @@ class Progress {
   /// On stderr.
   Progress();
 
-  /// A stretch of `total` steps of which `done` are done already.
-  void start(const std::string& title, std::int64_t total, std::int64_t done);
+  /// A stretch of `total` steps of which `done` are done already. line_every: a line with the time
+  /// so far after every so many steps, which stays; 0: none on a terminal, else the tenths.
+  void start(const std::string& title, std::int64_t total, std::int64_t done,
+             std::int64_t line_every = 0);
   /// Whether update() would show something now; asking is cheap.
   bool due(std::int64_t done) const;
   void update(std::int64_t done, double loss, double images_per_second);
@@ -27,6 +29,7 @@ class Progress {
 
  private:
   using Clock = std::chrono::steady_clock;
+  bool line_due(std::int64_t done) const { return line_every_ > 0 && done % line_every_ == 0; }
   int width() const;
   std::string bar(double part, int width) const;
 
@@ -35,6 +38,7 @@ class Progress {
   std::string title_;
   std::int64_t total_ = 0;
   std::int64_t first_ = 0;
+  std::int64_t line_every_ = 0;
   Clock::time_point start_;
   Clock::time_point shown_;
   std::int64_t shown_tenth_ = 0;

@@ -83,6 +83,11 @@ bool Recorder::next_epoch() {
   return true;
 }
 
+void Recorder::check_parts(const Checkpoint& checkpoint, std::size_t expected) {
+  WEFT_CHECK(checkpoint.parts.size() == expected, InvalidArgument, "checkpoint", "it holds ",
+             checkpoint.parts.size(), " optimisers and schedulers, this program has ", expected);
+}
+
 void Recorder::take_up(const Checkpoint& checkpoint) {
   losses_ = checkpoint.losses;
   epoch_ = integer(checkpoint.notes, "epochs_begun") - 1;
@@ -94,6 +99,7 @@ void Recorder::take_up(const Checkpoint& checkpoint) {
   earlier_batches_ = steps() - epoch_first_step_;
   if (const auto epochs = checkpoint.notes.find("epochs"); epochs != checkpoint.notes.end()) {
     epochs_ = epochs_from_text(epochs->second);
+    if (!epochs_.empty()) test_ = epochs_.back().test;
   }
   log_info(detail::concat("resumed from ", options_.resume, " after ", steps(), " steps"));
 }
@@ -111,13 +117,25 @@ Checkpoint Recorder::books() {
   return checkpoint;
 }
 
+void Recorder::write(const Checkpoint& checkpoint) {
+  const std::string last = path("checkpoint.safetensors");
+  save_checkpoint(last, checkpoint);
+  if (!options_.keep_checkpoints || !epoch_complete_) return;
+  // The next save() replaces the name, not the file: this one stays what it is.
+  const std::string kept = path(detail::concat("checkpoint-epoch-", epoch_, ".safetensors"));
+  std::error_code error;
+  std::filesystem::remove(kept, error);
+  std::filesystem::create_hard_link(last, kept, error);
+  if (error) save_checkpoint(kept, checkpoint);
+}
+
 void Recorder::begin_epoch(std::int64_t batches, std::int64_t done, std::int64_t dataset_size) {
   epoch_batches_ = batches;
   epoch_images_ = std::min(batches * options_.batch_size, dataset_size);
   const auto expected = static_cast<std::size_t>(steps() + batches - done);
   losses_.reserve(expected);  // a step allocates nothing
   step_ms_.reserve(step_ms_.size() + static_cast<std::size_t>(batches - done));
-  progress_.start(detail::concat("epoch ", epoch_), batches, done);
+  progress_.start(detail::concat("epoch ", epoch_), batches, done, options_.log_every);
   epoch_start_ = step_start_ = Clock::now();
   in_loop_ = true;
 }
@@ -190,7 +208,7 @@ void Recorder::end_epoch(bool complete) {
   if (complete || done > 0) progress_.finish(done, epoch_mean(), rate, seconds);
   if (!complete) return;
   const double mean = epoch_mean();
-  epochs_.push_back({mean, mean * static_cast<double>(done), seconds, rate});
+  epochs_.push_back({mean, mean * static_cast<double>(done), seconds, rate, {}});
 }
 
 const std::vector<double>& Recorder::losses() {
@@ -198,7 +216,16 @@ const std::vector<double>& Recorder::losses() {
   return losses_;
 }
 
-void Recorder::finish(const std::string& test_name, double test_value) {
+void Recorder::test(const std::string& name, double value) {
+  // Figures of an epoch stand together; the first of the next one begins anew.
+  if (test_epoch_ != epoch_) test_.clear();
+  test_epoch_ = epoch_;
+  test_.emplace_back(name, value);
+  if (epoch_complete_) epochs_.back().test = test_;
+  log_info(detail::concat("epoch ", epoch_, ": test ", name, ' ', value));
+}
+
+void Recorder::finish() {
   flush();
   Metrics metrics;
   metrics.example = options_.example;
@@ -215,17 +242,16 @@ void Recorder::finish(const std::string& test_name, double test_value) {
     const double seconds = epoch_seconds();
     metrics.epochs.push_back(
         {mean, mean * done, seconds,
-         done * static_cast<double>(options_.batch_size) / std::max(seconds, 1e-9)});
+         done * static_cast<double>(options_.batch_size) / std::max(seconds, 1e-9), test_});
   }
-  metrics.test_name = test_name;
-  metrics.test_value = test_value;
+  metrics.test = test_;
   metrics.step_ms_median = median(step_ms_);
   for (const EpochMetrics& epoch : metrics.epochs) metrics.train_seconds += epoch.seconds;
   metrics.commit = source_commit();
   write_metrics(path("metrics.json"), metrics);
   io::write_png(path("loss.png"), loss_picture(losses_, options_.example + ": loss per step"));
   std::string test;
-  if (!test_name.empty()) test = detail::concat("test ", test_name, ' ', test_value, ", ");
+  for (const auto& [name, value] : test_) test += detail::concat("test ", name, ' ', value, ", ");
   log_info(detail::concat(test, "trained in ", format_duration(metrics.train_seconds),
                           "; results in ", options_.out));
 }

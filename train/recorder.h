@@ -2,13 +2,13 @@
 // checkpoints, and the files that remain. The training step itself is the program's.
 //
 //   train::Recorder recorder(options);
-//   recorder.resume(model, adam, loader);                      // if --resume says so
+//   recorder.resume(model, loader, adam);                      // if --resume says so
 //   while (recorder.next_epoch()) {
 //     for (auto& [x, label] : recorder.batches(loader)) {
 //       ...
 //       recorder.step(loss);
 //     }
-//     recorder.save(model, adam, loader);
+//     recorder.save(model, loader, adam);
 //   }
 //   if (recorder.interrupted()) return;
 //   recorder.finish(model, "mse", mse);
@@ -42,12 +42,15 @@ class Recorder {
 
   /// Goes on from the checkpoint options.resume names; without one, nothing happens. Throws
   /// InvalidArgument listing names and shapes for another model's file, with nothing changed.
-  template <class Model, class Optimizer, class Loader>
-  void resume(Model& model, Optimizer& optimizer, Loader& loader) {
+  /// parts: optimisers and learning rate schedulers, those save() was given, in its order.
+  template <class Model, class Loader, class... Parts>
+  void resume(Model& model, Loader& loader, Parts&... parts) {
     if (options_.resume.empty()) return;
-    const Checkpoint checkpoint = load_checkpoint(options_.resume);
+    const Checkpoint checkpoint = load_checkpoint(options_.resume, options_.map_location);
+    check_parts(checkpoint, sizeof...(parts));
     model.load_state_dict(checkpoint.model);
-    optimizer.load_state_dict(checkpoint.optimizer);
+    std::size_t i = 0;
+    (parts.load_state_dict(checkpoint.parts[i++]), ...);
     loader.set_state(checkpoint.loader);
     default_generator().set_state(checkpoint.generator);
     take_up(checkpoint);
@@ -70,28 +73,36 @@ class Recorder {
   /// its step.
   void step(const Tensor& loss);
 
-  /// Writes OUT/checkpoint.safetensors.
-  template <class Model, class Optimizer, class Loader>
-  void save(const Model& model, const Optimizer& optimizer, const Loader& loader) {
+  /// Writes OUT/checkpoint.safetensors; with options.keep_checkpoints also, at the end of an epoch,
+  /// OUT/checkpoint-epoch-N.safetensors (a hard link to it where the file system has them).
+  template <class Model, class Loader, class... Parts>
+  void save(const Model& model, const Loader& loader, const Parts&... parts) {
     Checkpoint checkpoint = books();
     checkpoint.model = model.state_dict();
-    checkpoint.optimizer = optimizer.state_dict();
+    (checkpoint.parts.push_back(parts.state_dict()), ...);
     checkpoint.loader = loader.state();
     checkpoint.generator = default_generator().state();
-    save_checkpoint(path("checkpoint.safetensors"), checkpoint);
+    write(checkpoint);
   }
 
   /// SIGINT came; the checkpoint is what the run leaves behind.
   bool interrupted() const;
 
-  /// Writes OUT/model.safetensors, loss.png and metrics.json and says where. test_name: "mse" or
-  /// "accuracy"; empty: not tested.
+  /// Notes a figure of a test ("accuracy") made after the epoch, and says it. The last ones are
+  /// those of the run.
+  void test(const std::string& name, double value);
+
+  /// Writes OUT/model.safetensors, loss.png and metrics.json and says where.
+  template <class Model>
+  void finish(const Model& model) {
+    io::save_safetensors(path("model.safetensors"), model.state_dict(), {{"format", "pt"}});
+    finish();
+  }
   template <class Model>
   void finish(const Model& model, const std::string& test_name, double test_value) {
-    io::save_safetensors(path("model.safetensors"), model.state_dict(), {{"format", "pt"}});
-    finish(test_name, test_value);
+    test(test_name, test_value);
+    finish(model);
   }
-  void finish(const std::string& test_name, double test_value);
 
   /// OUT/name
   std::string path(const std::string& name) const;
@@ -108,7 +119,10 @@ class Recorder {
   void end_epoch(bool complete);
   void leave_epoch();
 
+  static void check_parts(const Checkpoint& checkpoint, std::size_t expected);
   void take_up(const Checkpoint& checkpoint);
+  void write(const Checkpoint& checkpoint);
+  void finish();
   Checkpoint books();
   void record(double loss);
   void flush();
@@ -120,6 +134,8 @@ class Recorder {
   Progress progress_;
   std::vector<double> losses_;
   std::vector<EpochMetrics> epochs_;
+  TestFigures test_;              // the last figures
+  std::int64_t test_epoch_ = -1;  // of this epoch
   std::vector<float> step_ms_;
   bool warned_ = false;
 

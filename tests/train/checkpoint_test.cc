@@ -15,7 +15,8 @@ TEST(Checkpoint, RoundTrips) {
   Checkpoint saved;
   saved.model = {{"fc.weight", rand({2, 3})},
                  {"losses", scalar(3)}};  // a parameter may be called so
-  saved.optimizer = {{"group.0.lr", scalar(0.1, DType::f64)}};
+  saved.parts = {{{"group.0.lr", scalar(0.1, DType::f64)}},
+                 {{"last_epoch", scalar(std::int64_t{3})}}};
   saved.generator = "engine 1 2 3";
   saved.loader = "loader";
   saved.losses = {0.5, 0.25, 1e-300};
@@ -27,9 +28,12 @@ TEST(Checkpoint, RoundTrips) {
     const Tensor& original = saved.model[name == "losses"].second;
     EXPECT_EQ(x.to_vector<float>(), original.to_vector<float>()) << name;
   }
-  ASSERT_EQ(loaded.optimizer.size(), 1u);
-  EXPECT_EQ(loaded.optimizer[0].first, "group.0.lr");
-  EXPECT_EQ(loaded.optimizer[0].second.item<double>(), 0.1);
+  ASSERT_EQ(loaded.parts.size(), 2u);
+  ASSERT_EQ(loaded.parts[0].size(), 1u);
+  EXPECT_EQ(loaded.parts[0][0].first, "group.0.lr");
+  EXPECT_EQ(loaded.parts[0][0].second.item<double>(), 0.1);
+  ASSERT_EQ(loaded.parts[1].size(), 1u);
+  EXPECT_EQ(loaded.parts[1][0].first, "last_epoch");
   EXPECT_EQ(loaded.generator, saved.generator);
   EXPECT_EQ(loaded.loader, saved.loader);
   EXPECT_EQ(loaded.losses, saved.losses);
@@ -44,8 +48,13 @@ TEST(Checkpoint, RefusesOtherFiles) {
                     "not a checkpoint (its metadata has no weft.checkpoint)");
   io::save_safetensors(path, {}, {{"weft.checkpoint", "9"}});
   EXPECT_WEFT_ERROR(load_checkpoint(path), InvalidArgument, "checkpoint of version 9");
-  io::save_safetensors(path, {{"stray", scalar(1)}}, {{"weft.checkpoint", "1"}});
-  EXPECT_WEFT_ERROR(load_checkpoint(path), InvalidArgument, "tensor \"stray\" is no part");
+  io::save_safetensors(path, {}, {{"weft.checkpoint", "1"}, {"parts", "65"}});
+  EXPECT_WEFT_ERROR(load_checkpoint(path), InvalidArgument, "\"65\" is no number of parts");
+  for (const char* name : {"stray", "part1.stray", "part.stray"}) {
+    io::save_safetensors(path, {{name, scalar(1)}}, {{"weft.checkpoint", "1"}, {"parts", "1"}});
+    EXPECT_WEFT_ERROR(load_checkpoint(path), InvalidArgument,
+                      "tensor \"" + std::string(name) + "\" is no part");
+  }
   testing::write_file(path, "");
   EXPECT_WEFT_ERROR(load_checkpoint(path), Io, "too few for a header");
 }
@@ -55,23 +64,27 @@ TEST(Metrics, WritesTheFieldsScriptsRead) {
   Metrics metrics;
   metrics.example = "mlp";
   metrics.losses = {0.5, NAN};
-  metrics.epochs = {{0.5, 1, 2, 3}};
-  metrics.test_name = "accuracy";
-  metrics.test_value = 0.875;
+  metrics.epochs = {{0.5, 1, 2, 3, {{"top1", 0.5}}}};
+  metrics.test = {{"accuracy", 0.875}};
   metrics.commit = "abc";
   write_metrics(folder.path("m.json"), metrics);
   std::string text = testing::read_file(folder.path("m.json"));
   std::erase_if(text, [](char c) { return c == ' ' || c == '\n'; });
-  EXPECT_EQ(text, R"({"example":"mlp","device":"","dtype":"","threads":0,"seed":0,"batch_size":0,)"
-                  R"("losses":[0.5,null],"epochs":[{"mean_loss":0.5,"sum_loss":1.0,"seconds":2.0,)"
-                  R"("images_per_second":3.0}],"test":{"accuracy":0.875},"step_ms_median":0.0,)"
-                  R"("train_seconds":0.0,"commit":"abc"})");
+  EXPECT_EQ(
+      text,
+      R"({"example":"mlp","device":"","dtype":"","threads":0,"seed":0,"batch_size":0,)"
+      R"("losses":[0.5,null],"epochs":[{"mean_loss":0.5,"sum_loss":1.0,"seconds":2.0,)"
+      R"("images_per_second":3.0,"test":{"top1":0.5}}],"test":{"accuracy":0.875},"step_ms_median":0.0,)"
+      R"("train_seconds":0.0,"commit":"abc"})");
 }
 
 TEST(Metrics, EpochsSurviveACheckpoint) {
-  const std::vector<EpochMetrics> epochs =
-      epochs_from_text(epochs_to_text({{0.1, 2, 3, 4}, {5, 6, 7, NAN}}));
+  const std::vector<EpochMetrics> epochs = epochs_from_text(
+      epochs_to_text({{0.1, 2, 3, 4, {{"top5", NAN}, {"top1", 8}}}, {5, 6, 7, NAN}}));
   ASSERT_EQ(epochs.size(), 2u);
+  ASSERT_EQ(epochs[0].test.size(), 2u);
+  EXPECT_EQ(epochs[0].test[1], std::pair(std::string("top1"), 8.0));
+  EXPECT_TRUE(epochs[1].test.empty());
   EXPECT_EQ(epochs[0].mean_loss, 0.1);
   EXPECT_EQ(epochs[1].seconds, 7);
   EXPECT_WEFT_ERROR(epochs_from_text("[{}]"), InvalidArgument, "not a list of epochs");

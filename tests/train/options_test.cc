@@ -13,7 +13,7 @@ struct Parsed {
   std::string out, err;
 };
 
-Parsed parse(std::vector<const char*> arguments) {
+Parsed parse(std::vector<const char*> arguments, const std::vector<Flag>& flags = {}) {
   Parsed parsed;
   parsed.options.example = "mlp";
   parsed.options.batch_size = 64;
@@ -21,7 +21,7 @@ Parsed parse(std::vector<const char*> arguments) {
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
   parsed.status =
-      parse_options(static_cast<int>(arguments.size()), arguments.data(), parsed.options);
+      parse_options(static_cast<int>(arguments.size()), arguments.data(), parsed.options, flags);
   parsed.out = testing::internal::GetCapturedStdout();
   parsed.err = testing::internal::GetCapturedStderr();
   return parsed;
@@ -67,7 +67,11 @@ TEST(Options, EveryOptionArrives) {
                           "t",
                           "--deterministic",
                           "--host-devices",
-                          "2"});
+                          "2",
+                          "--map-location",
+                          "cpu:1",
+                          "--log-every",
+                          "100"});
   ASSERT_FALSE(p.status.has_value()) << p.err;
   const Options& o = p.options;
   EXPECT_EQ(o.device, Device("cpu:1"));
@@ -83,6 +87,42 @@ TEST(Options, EveryOptionArrives) {
   EXPECT_EQ(o.data + o.out + o.resume + o.trace, "dort");
   EXPECT_TRUE(o.deterministic);
   EXPECT_EQ(o.host_devices, 2);
+  EXPECT_EQ(o.map_location, Device("cpu:1"));
+  EXPECT_EQ(o.log_every, 100);
+}
+
+TEST(Options, AProgramHasSomeOfItsOwn) {
+  bool zero = false;
+  std::int64_t depth = 50;
+  double scale = 1;
+  std::string schedule = "none";
+  const std::vector<Flag> flags = {{"--zero", &zero, "start from zero"},
+                                   {"--depth", &depth, "layers", {"18", "50"}},
+                                   {"--scale", &scale, "of the width"},
+                                   {"--schedule", &schedule, "of the rate", {"none", "step"}}};
+  Parsed p = parse({}, flags);
+  EXPECT_FALSE(p.status.has_value()) << p.err;
+  EXPECT_FALSE(zero);
+  EXPECT_EQ(depth, 50);
+  p = parse({"--zero", "--depth=18", "--scale", "0.25", "--schedule", "step", "--epochs", "2"},
+            flags);
+  EXPECT_FALSE(p.status.has_value()) << p.err;
+  EXPECT_TRUE(zero);
+  EXPECT_EQ(depth, 18);
+  EXPECT_EQ(scale, 0.25);
+  EXPECT_EQ(schedule, "step");
+  EXPECT_EQ(p.options.epochs, 2);
+  EXPECT_FALSE(parse({"--scale", "1/48"}, flags).status.has_value());
+  EXPECT_EQ(scale, 1.0 / 48);
+  for (const char* wrong : {"0", "-1", "1/0", "1/", "/2", "1/2/3", "x"}) {
+    EXPECT_NE(parse({"--scale", wrong}, flags).err.find("' is no number above 0"),
+              std::string::npos)
+        << wrong;
+  }
+  EXPECT_NE(parse({"--depth", "34"}, flags).err.find("--depth: 34 not in {18,50}"),
+            std::string::npos);
+  EXPECT_NE(parse({"--dept", "18"}, flags).err.find("did you mean --depth?"), std::string::npos);
+  EXPECT_NE(parse({"--help"}, flags).out.find("--schedule"), std::string::npos);
 }
 
 TEST(Options, TheLastOfTwoCounts) {
@@ -92,9 +132,10 @@ TEST(Options, TheLastOfTwoCounts) {
 TEST(Options, HelpNamesEveryOption) {
   const Parsed p = parse({"--help"});
   EXPECT_EQ(p.status, 0);
-  for (const char* option : {"--device", "--dtype", "--epochs", "--batch-size", "--lr", "--seed",
-                             "--no-shuffle", "--workers", "--threads", "--limit-steps", "--data",
-                             "--out", "--resume", "--trace", "--deterministic", "--host-devices"}) {
+  for (const char* option :
+       {"--device", "--dtype", "--epochs", "--batch-size", "--lr", "--seed", "--no-shuffle",
+        "--workers", "--threads", "--limit-steps", "--data", "--out", "--resume", "--map-location",
+        "--trace", "--deterministic", "--host-devices", "--log-every"}) {
     EXPECT_NE(p.out.find(option), std::string::npos) << option;
   }
 }

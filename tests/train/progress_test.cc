@@ -48,6 +48,24 @@ TEST_F(ProgressTest, AShortStretchShowsEveryStep) {
   EXPECT_FALSE(progress.due(3));  // finish() says it
 }
 
+TEST_F(ProgressTest, LinesThatStay) {
+  for (const bool terminal : {false, true}) {
+    Progress progress(file, terminal);
+    progress.start("epoch 2", 250, 0, 100);
+    for (int i = 1; i <= 250; ++i) {
+      if (i % 100 == 0) {
+        EXPECT_TRUE(progress.due(i));
+        progress.update(i, 0.5, 3000);
+      } else if (!terminal) {
+        EXPECT_FALSE(progress.due(i));
+      }
+    }
+    const std::string out = text();
+    EXPECT_NE(out.find("epoch 2  step 100/250  loss 0.5  0:00:00\n"), std::string::npos) << out;
+    EXPECT_TRUE(out.ends_with("epoch 2  step 200/250  loss 0.5  0:00:00\n")) << out;
+  }
+}
+
 TEST_F(ProgressTest, ABarOnATerminal) {
   Progress progress(file, true);
   progress.start("epoch 1", 100, 50);

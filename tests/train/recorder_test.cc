@@ -68,7 +68,7 @@ class RecorderTest : public ::testing::Test {
         recorder.step(scalar(model.value));
         after_step();
       }
-      recorder.save(model, Counter{}, loader);
+      recorder.save(model, loader, Counter{});
     }
   }
 
@@ -86,7 +86,8 @@ TEST_F(RecorderTest, KeepsTheBooks) {
   EXPECT_EQ(recorder.steps(), 9);
   EXPECT_EQ(recorder.losses().back(), model.value);
   EXPECT_FALSE(recorder.interrupted());
-  recorder.finish(model, "mse", 0.5);
+  recorder.test("mse", 0.5);
+  recorder.finish(model);
   for (const char* file :
        {"model.safetensors", "checkpoint.safetensors", "metrics.json", "loss.png"}) {
     EXPECT_TRUE(std::filesystem::exists(folder.path("out") + "/" + file)) << file;
@@ -95,6 +96,45 @@ TEST_F(RecorderTest, KeepsTheBooks) {
   EXPECT_NE(metrics.find("\"mse\": 0.5"), std::string::npos);
   EXPECT_NE(log.text.find("test mse 0.5, trained in 0:00:00; results in"), std::string::npos)
       << log.text;
+}
+
+TEST_F(RecorderTest, KeepsTheFiguresAndCheckpointsOfEveryEpoch) {
+  Options o = options();
+  o.keep_checkpoints = true;
+  Recorder recorder(o);
+  Counter model;
+  auto loader = make_loader();
+  while (recorder.next_epoch()) {
+    for (auto& x : recorder.batches(loader)) {
+      model.value = static_cast<double>(recorder.epoch());
+      recorder.step(scalar(x.numel()));
+    }
+    recorder.test("top1", model.value / 4);
+    recorder.test("top5", model.value / 2);
+    recorder.save(model, loader, Counter{});
+  }
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    const std::string name = "checkpoint-epoch-" + std::to_string(epoch) + ".safetensors";
+    EXPECT_EQ(load_checkpoint(recorder.path(name)).model[0].second.item<double>(), epoch);
+  }
+  recorder.finish(model);
+  std::string metrics = testing::read_file(folder.path("out/metrics.json"));
+  std::erase_if(metrics, [](char c) { return c == ' ' || c == '\n'; });
+  EXPECT_NE(metrics.find(R"("test":{"top1":0.25,"top5":0.5}},)"), std::string::npos) << metrics;
+  EXPECT_NE(metrics.find(R"("test":{"top1":0.5,"top5":1.0},"step)"), std::string::npos) << metrics;
+  EXPECT_NE(log.text.find("epoch 1: test top5 0.5\n"), std::string::npos) << log.text;
+  EXPECT_NE(log.text.find("\ntest top1 0.5, test top5 1, trained in"), std::string::npos)
+      << log.text;
+
+  o.resume = recorder.path("checkpoint.safetensors");
+  Recorder resumed(o);
+  Counter one, two;
+  EXPECT_WEFT_ERROR(resumed.resume(model, loader, one, two), InvalidArgument,
+                    "holds 1 optimisers and schedulers, this program has 2");
+  resumed.resume(model, loader, one);
+  resumed.finish(model);  // nothing was left to do: the figures are those of the checkpoint
+  EXPECT_NE(testing::read_file(folder.path("out/metrics.json")).find("\"top5\": 1.0"),
+            std::string::npos);
 }
 
 TEST_F(RecorderTest, ResumesWhereverItStopped) {
@@ -126,12 +166,12 @@ TEST_F(RecorderTest, ResumesWhereverItStopped) {
     Counter model;
     auto loader = make_loader();
     Counter optimizer;
-    recorder.resume(model, optimizer, loader);
+    recorder.resume(model, loader, optimizer);
     EXPECT_EQ(recorder.steps(), stop);
     train(recorder, model, loader, seen);
     EXPECT_EQ(seen, whole) << "stopped after " << stop;
     EXPECT_EQ(recorder.losses(), losses);
-    recorder.finish(model, "", 0);
+    recorder.finish(model);
     const std::string metrics = testing::read_file(folder.path("out/metrics.json"));
     std::size_t epochs = 0;
     for (std::size_t i = 0; (i = metrics.find("mean_loss", i)) != std::string::npos; ++i) ++epochs;
@@ -179,14 +219,14 @@ TEST_F(RecorderTest, AnUnwritableFolderIsKnownBeforeTraining) {
 
 TEST_F(RecorderTest, RefusesToResumeFromADamagedCheckpoint) {
   Options o = options();
-  Recorder(o).save(Counter{}, Counter{}, make_loader());
+  Recorder(o).save(Counter{}, make_loader(), Counter{});
   o.resume = folder.path("out/checkpoint.safetensors");
   std::string bytes = testing::read_file(o.resume);
   bytes.back() ^= 1;
   testing::write_file(o.resume, bytes);
   Counter model, optimizer;
   auto loader = make_loader();
-  EXPECT_WEFT_ERROR(Recorder(o).resume(model, optimizer, loader), Io, "checksum of tensor");
+  EXPECT_WEFT_ERROR(Recorder(o).resume(model, loader, optimizer), Io, "checksum of tensor");
 }
 
 }  // namespace

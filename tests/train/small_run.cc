@@ -21,7 +21,7 @@ int main(int argc, char** argv) {
         data::DataLoader loader(data::Mnist(options.data, {.dtype = options.dtype}),
                                 options.loader());
         train::Recorder recorder(options);
-        recorder.resume(model, adam, loader);
+        recorder.resume(model, loader, adam);
         while (recorder.next_epoch()) {
           for (auto& [x, label] : recorder.batches(loader)) {
             adam.zero_grad();
@@ -30,8 +30,8 @@ int main(int argc, char** argv) {
             adam.step();
             recorder.step(loss);
           }
-          recorder.save(model, adam, loader);
+          recorder.save(model, loader, adam);
         }
-        if (!recorder.interrupted()) recorder.finish(model, "", 0);
+        if (!recorder.interrupted()) recorder.finish(model);
       });
 }

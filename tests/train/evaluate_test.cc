@@ -1,0 +1,68 @@
+#include "weft/train/evaluate.h"
+
+#include <cmath>
+#include <utility>
+
+#include <gtest/gtest.h>
+
+#include "weft/data/dataloader.h"
+#include "weft/tensor/creation.h"
+
+namespace weft::train {
+namespace {
+
+constexpr std::int64_t kClasses = 6;
+
+// Sample i is a row of logits.
+struct Rows {
+  std::vector<std::vector<double>> logits;
+  std::vector<std::int64_t> labels;
+  std::int64_t size() const { return static_cast<std::int64_t>(labels.size()); }
+  std::pair<Tensor, Tensor> get_batch(std::span<const std::int64_t> indices) const {
+    std::vector<double> x;
+    std::vector<std::int64_t> label;
+    for (const std::int64_t i : indices) {
+      x.insert(x.end(), logits[static_cast<std::size_t>(i)].begin(),
+               logits[static_cast<std::size_t>(i)].end());
+      label.push_back(labels[static_cast<std::size_t>(i)]);
+    }
+    const auto n = static_cast<std::int64_t>(indices.size());
+    return {from_vector(x, {n, kClasses}), from_vector(label, {n})};
+  }
+};
+
+struct Same {
+  bool training = true;
+  int calls = 0;
+  bool is_training() const { return training; }
+  void train(bool on) { training = on; }
+  void eval() { training = false; }
+  Tensor operator()(const Tensor& x) {
+    EXPECT_FALSE(training);
+    EXPECT_FALSE(thread_state().grad_enabled);
+    ++calls;
+    return x;
+  }
+};
+
+TEST(Accuracy, CountsTheLabelAmongTheHighest) {
+  const Rows rows{{{9, 1, 2, 3, 4, 5},     // label first
+                   {0, 9, 8, 7, 6, 5},     // label second
+                   {0, 9, 8, 7, 6, 5},     // label fifth
+                   {0, 9, 8, 7, 6, 5},     // label sixth
+                   {0, NAN, 0, 0, 0, 9},   // a NaN is above
+                   {0, 1, NAN, 0, 0, 0}},  // the label's own is NaN
+                  {0, 2, 5, 0, 5, 2}};
+  data::DataLoader loader(rows, {.batch_size = 4});
+  Same model;
+  EXPECT_EQ(top_accuracy(model, loader, {1, 2, 5}),
+            (std::vector<double>{1.0 / 6, 3.0 / 6, 4.0 / 6}));
+  EXPECT_TRUE(model.training);
+  EXPECT_EQ(model.calls, 2);
+  model.training = false;
+  EXPECT_EQ(accuracy(model, loader), 1.0 / 6);
+  EXPECT_FALSE(model.training);
+}
+
+}  // namespace
+}  // namespace weft::train

@@ -1,0 +1,63 @@
+// Trains the convolutional net on CIFAR-10. `./weft run cnn --help` lists the options.
+#include "weft/examples/cnn.h"
+
+#include <cstdio>
+
+#include "weft/train/train.h"
+#include "weft/weft.h"
+
+using namespace weft;
+
+data::ImageSet images(const train::Options& options, bool train) {
+  if (options.data != "fake")
+    return data::ImageSet(
+        data::Cifar10(options.data, {.train = train, .format = {.dtype = options.dtype}}));
+  return data::ImageSet(
+      data::FakeData(train ? 50'000 : 10'000, {3, 32, 32}, 10,
+                     {.first = train ? 0 : 50'000, .format = {.dtype = options.dtype}}));
+}
+
+void cnn(const train::Options& options, const examples::CnnOptions& net) {
+  nn::Sequential model = examples::cnn(net);
+  model.to(options.device, options.dtype);
+  std::printf("%s\n", model.to_string().c_str());
+  optim::SGD sgd(model.parameters(), {.lr = options.lr});
+  data::DataLoader loader(images(options, true), options.loader());
+  data::DataLoader test(
+      images(options, false),
+      {.batch_size = options.batch_size, .workers = options.workers, .device = options.device});
+
+  train::Recorder recorder(options);
+  recorder.resume(model, loader, sgd);
+  while (recorder.next_epoch()) {
+    for (auto& [x, label] : recorder.batches(loader)) {
+      sgd.zero_grad();
+      const Tensor loss = nn::cross_entropy(model(x), label);
+      loss.backward();
+      sgd.step();
+      recorder.step(loss);
+    }
+    if (!recorder.interrupted()) recorder.test("accuracy", train::accuracy(model, test));
+    recorder.save(model, loader, sgd);
+  }
+  if (!recorder.interrupted()) recorder.finish(model);
+}
+
+int main(int argc, char** argv) {
+  examples::CnnOptions net;
+  return train::run(
+      argc, argv,
+      {.example = "cnn",
+       .description = "Trains a convolutional net on CIFAR-10; at full width it has 850 million "
+                      "parameters.",
+       .epochs = 10,
+       .batch_size = 64,
+       .lr = 0.01,
+       .data = "cifar-10-batches-bin",
+       .data_help = "folder of CIFAR-10's binary files, or fake",
+       .log_every = 100,
+       .keep_checkpoints = true},
+      [&](const train::Options& options) { cnn(options, net); },
+      {{"--width-scale", &net.width_scale, "times the width of every layer: 1/16, 0.25, 1"},
+       {"--hidden", &net.hidden, "features of the first linear layer: 8000, or 5000 for a GPU"}});
+}

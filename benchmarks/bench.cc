@@ -33,7 +33,7 @@ using nlohmann::json;
 struct Options {
   std::string peer;
   std::string peer_script = "benchmarks/peer.py";
-  std::vector<std::string> works = {"autoencoder", "mlp"};
+  std::vector<std::string> works = {"autoencoder", "mlp", "cnn"};
   std::string device = "cpu";
   bool floor = false;
   bool compile = false;
@@ -63,7 +63,7 @@ struct Prepared {
   json tried;
 };
 
-Prepared prepare(const std::string& name, int most_threads, int block) {
+Prepared prepare(const std::string& name, int most_threads) {
   Prepared best;
   double best_ms = 0;
   json tried;
@@ -71,6 +71,7 @@ Prepared prepare(const std::string& name, int most_threads, int block) {
   for (int threads = 1; threads <= most_threads; threads *= 2) {
     set_num_threads(threads);
     auto work = make_work(name);
+    const int block = work->block();
     const auto run = [&] {
       for (int i = 0; i < block; ++i) work->step();
       finish();
@@ -113,8 +114,8 @@ double op_us(int count) {
 }
 
 json bench_work(const std::string& name, const Options& options, Peer* peer) {
-  const int block = name == "mlp" ? 200 : 10;
-  Prepared weft_side = prepare(name, options.threads, block);
+  Prepared weft_side = prepare(name, options.threads);
+  const int block = weft_side.work->block();
   json row = {{"work", name},
               {"batch_size", weft_side.work->batch_size()},
               {"weft_config", "threads=" + std::to_string(weft_side.threads)},
@@ -246,7 +247,7 @@ int main(int argc, char** argv) {
   CLI::App app("weft against PyTorch on this machine", "./weft bench");
   app.add_option("--peer", options.peer, "Python with torch (tools/peer-setup makes one)");
   app.add_option("--peer-script", options.peer_script, "the peer's program")->capture_default_str();
-  app.add_option("--work", options.works, "autoencoder, mlp")->capture_default_str();
+  app.add_option("--work", options.works, "autoencoder, mlp, cnn")->capture_default_str();
   app.add_option("--device", options.device, "cpu, cuda or cuda:N")->capture_default_str();
   app.add_flag("--floor", options.floor, "also time the kernels of a step one by one");
   app.add_flag("--compile", options.compile, "let the peer try torch.compile too");

@@ -11,27 +11,18 @@ Inputs are the formula of benchmarks/work.h, so both sides see the same batches.
 """
 import itertools
 import json
+import math
 import os
 import sys
 import tempfile
 import time
 
 import torch
-from torch import nn
 from torch.nn import functional as F
 
 
-class Autoencoder(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv1, self.conv2, self.fc = nn.Conv2d(1, 8, 3), nn.Conv2d(8, 64, 3), nn.Linear(36864, 32)
-        self.fc2, self.conv3, self.conv4 = nn.Linear(32, 36864), nn.ConvTranspose2d(64, 8, 3), nn.ConvTranspose2d(8, 1, 3)
-
-    def forward(self, x):
-        z = self.fc(F.relu(self.conv2(F.relu(self.conv1(x)))).flatten(1))
-        y = F.relu(self.fc2(z).view(-1, 64, 24, 24))
-        return torch.sigmoid(self.conv4(F.relu(self.conv3(y))))
-
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../examples/pytorch"))
+import autoencoder, cnn, mlp  # noqa: E401, E402: the programs' twins
 
 device = torch.device("cpu")
 
@@ -54,11 +45,34 @@ def hello(where):
     return answer
 
 
-def batches(size, count=8):
-    n = count * size * 784
-    x = (torch.arange(n, dtype=torch.int64) * 7919 % 256).float().div(255).view(count, size, 1, 28, 28)
-    labels = torch.arange(count * size).view(count, size) * 7 % 10
-    return list(zip(x.to(device), labels.to(device)))
+def batches(shape, classes, count):
+    size = shape[0]
+    x = (torch.arange(count * math.prod(shape), dtype=torch.int64) * 7919 % 256).float().div(255)
+    labels = torch.arange(count * size).view(count, size) * 7 % classes
+    return list(zip(x.view(count, *shape).to(device), labels.to(device)))
+
+
+class Work:
+    """A model, what makes a loss of its output, and how it is trained."""
+
+    def __init__(self, model, shape, optimizer, loss=lambda y, label, x: F.cross_entropy(y, label), classes=10, count=8, block=10):
+        self.model, self.shape, self.optimizer, self.loss = model, shape, optimizer, loss
+        self.classes, self.count, self.block = classes, count, block
+
+
+def adam(model, fused):
+    return torch.optim.Adam(model.parameters(), fused=fused)
+
+
+def sgd(**options):
+    return lambda model, fused: torch.optim.SGD(model.parameters(), fused=fused, **options)
+
+
+WORKS = {
+    "autoencoder": Work(autoencoder.Autoencoder, (32, 1, 28, 28), adam, loss=lambda y, label, x: F.mse_loss(y[0], x)),
+    "mlp": Work(mlp.mlp, (64, 1, 28, 28), sgd(lr=1e-3), block=200),
+    "cnn": Work(lambda: cnn.cnn(1 / 16), (64, 3, 32, 32), sgd(lr=0.01), count=2, block=1),
+}
 
 
 class Step:
@@ -66,15 +80,11 @@ class Step:
 
     def __init__(self, work, channels_last, fused, compiled):
         torch.manual_seed(0)
-        self.autoencoder = work == "autoencoder"
         self.at = 0
-        if self.autoencoder:
-            self.model, self.data = Autoencoder().to(device), batches(32)
-            self.optimizer = torch.optim.Adam(self.model.parameters(), fused=fused)
-        else:
-            self.model = nn.Sequential(nn.Flatten(), nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10)).to(device)
-            self.data = batches(64)
-            self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3, fused=fused)
+        self.model = work.model().to(device)
+        self.data = batches(work.shape, work.classes, work.count)
+        self.optimizer = work.optimizer(self.model, fused)
+        self.loss = work.loss
         if channels_last:
             self.model = self.model.to(memory_format=torch.channels_last)
             self.data = [(x.contiguous(memory_format=torch.channels_last), y) for x, y in self.data]
@@ -84,8 +94,7 @@ class Step:
         x, label = self.data[self.at % len(self.data)]
         self.at += 1
         self.optimizer.zero_grad()
-        y = self.run(x)
-        loss = F.mse_loss(y, x) if self.autoencoder else F.cross_entropy(y, label)
+        loss = self.loss(self.run(x), label, x)
         loss.backward()
         self.optimizer.step()
         return loss
@@ -105,13 +114,13 @@ kept = {}
 def prepare(work, threads, compile_too):
     best = None
     tried = {}
+    n = WORKS[work].block
     for t, channels_last, fused, compiled in itertools.product(
             sorted({1, threads if device.type == "cpu" else 1}), (False, True), (False, True), (False, True) if compile_too else (False,)):
         if channels_last and work == "mlp":
             continue
         torch.set_num_threads(t)
-        step = Step(work, channels_last, fused, compiled)
-        n = 10 if work == "autoencoder" else 200
+        step = Step(WORKS[work], channels_last, fused, compiled)
         time_steps(step, n)
         ms = min(time_steps(step, n) for _ in range(3)) / n
         name = f"threads={t}" + " channels_last" * channels_last + " fused" * fused + " compile" * compiled
@@ -125,12 +134,12 @@ def prepare(work, threads, compile_too):
 def peak_memory(work):
     if device.type == "cuda":
         before = torch.cuda.memory_allocated(device)
-        step = Step(work, False, True, False)
+        step = Step(WORKS[work], False, True, False)
         step()
         torch.cuda.reset_peak_memory_stats(device)
         step()
         return {"peak_bytes": torch.cuda.max_memory_allocated(device) - before}
-    step = Step(work, False, True, False)
+    step = Step(WORKS[work], False, True, False)
     step()
     with tempfile.TemporaryDirectory() as folder:
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as p:

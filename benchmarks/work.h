@@ -10,9 +10,10 @@
 
 namespace weft::bench {
 
-/// `count` batches: x [size,1,28,28] = (i * 7919 mod 256) / 255 over all elements i, labels
-/// [size] = 7 i mod 10.
-std::vector<std::pair<Tensor, Tensor>> batches(std::int64_t size, std::int64_t count = 8);
+/// `count` batches: x of this shape = (i * 7919 mod 256) / 255 over all elements i, labels
+/// [shape[0]] = 7 i mod classes.
+std::vector<std::pair<Tensor, Tensor>> batches(const Shape& shape, std::int64_t classes,
+                                               std::int64_t count);
 
 /// One training step of a model, repeatable.
 class Work {
@@ -21,9 +22,12 @@ class Work {
   /// Forward, backward, update with the next batch.
   virtual void step() = 0;
   virtual std::int64_t batch_size() const = 0;
+  /// Steps that are timed as one.
+  virtual int block() const { return 10; }
 };
 
-/// "autoencoder" (batch 32, Adam) or "mlp" (batch 64, SGD). Throws InvalidArgument.
+/// "autoencoder" (batch 32, Adam), "mlp" (batch 64, SGD) or "cnn" (1/16 of the width, batch 64,
+/// SGD). Throws InvalidArgument.
 std::unique_ptr<Work> make_work(const std::string& name);
 
 }  // namespace weft::bench

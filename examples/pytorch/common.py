@@ -12,28 +12,31 @@ import time
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
 
 DTYPES = {"f32": torch.float32, "f64": torch.float64}
 
 
-def parse_options(example, description, batch_size=32):
-    """The options of the program, with the seed and the number of threads already set."""
+def parse_options(example, description, epochs=3, batch_size=32, lr=1e-3,
+                  data="/usr/share/datasets/fashion-mnist", options={}):
+    """The options of the program, with the seed and the number of threads already set; `options` are
+    its own, by name the arguments of add_argument."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     option = parser.add_argument
     option("--device", type=torch.device, default="cuda" if torch.cuda.is_available() else "cpu", help="cpu, cuda or cuda:N")
     option("--dtype", choices=DTYPES, default="f32", help="of weights and images")
-    option("--epochs", type=int, default=3, help="passes over the training data")
+    option("--epochs", type=int, default=epochs, help="passes over the training data")
     option("--batch-size", type=int, default=batch_size, help="images per step")
-    option("--lr", type=float, default=1e-3, help="learning rate")
+    option("--lr", type=float, default=lr, help="learning rate")
     option("--seed", type=int, default=0, help="of the weights and the order")
     option("--shuffle", action=argparse.BooleanOptionalAction, default=True, help="visit the images in a new order every epoch")
     option("--workers", type=int, default=2, help="processes that load images; 0: none beside the main one")
     option("--threads", type=int, default=0, help="cores for computing; 0: all")
     option("--limit-steps", type=int, default=0, help="stop after so many steps, those before --resume included; 0: no limit")
-    option("--data", default="/usr/share/datasets/fashion-mnist", help="folder of MNIST's IDX files")
+    option("--data", default=data, help="folder of the data set")
     option("--out", default=f"outputs/pytorch/{example}", help="folder for model, pictures and metrics")
     option("--resume", default=None, help="go on from this checkpoint.pt")
+    for name, arguments in options.items():
+        option(name, **arguments)
     options = parser.parse_args()
     options.example = example
     options.dtype = DTYPES[options.dtype]
@@ -148,6 +151,8 @@ class Recorder:
 
     def finish(self, model, test_name, test_value):
         """Writes model.safetensors, loss.png and metrics.json."""
+        from safetensors.torch import save_file
+
         self._fetch_losses()
         options, losses = self.options, self.books["losses"]
         save_file(model.state_dict(), self.path("model.safetensors"), {"format": "pt"})

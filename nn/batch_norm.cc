@@ -1,5 +1,6 @@
 #include "weft/nn/batch_norm.h"
 
+#include "weft/autograd/checkpoint.h"
 #include "weft/core/error.h"
 #include "weft/nn/repr.h"
 
@@ -30,6 +31,10 @@ BatchNorm2d::BatchNorm2d(std::int64_t channels, const BatchNormOptions& options)
 Tensor BatchNorm2d::forward(const Tensor& x) {
   BatchNormParams params = params_;
   params.training = is_training() || !running_mean.defined();
+  if (params.training && autograd::recomputing()) {  // the first forward counted this batch
+    params.cumulative = false;
+    return batch_norm(x, weight, bias, {}, params);
+  }
   return batch_norm(x, weight, bias, {running_mean, running_var, num_batches_tracked}, params);
 }
 

@@ -19,10 +19,10 @@ struct BatchNormOptions {
 /// y = (x - mean) / sqrt(var + eps) * weight + bias, x [N,C,H,W] -> [N,C,H,W] in x's layout.
 /// Training: mean and (biased) variance of each channel over the batch; running_mean and
 /// running_var, with the unbiased variance, follow. Evaluation: the running ones, or the batch's
-/// when they are not tracked. weight [C] starts as 1, bias as 0, running_mean as 0, running_var
-/// as 1; num_batches_tracked is an i64 scalar.
-/// Throws Shape for another number of channels, and when the batch's statistics are wanted of a
-/// single value per channel.
+/// when they are not tracked. The second forward of a checkpoint (autograd/checkpoint.h) leaves the
+/// running ones alone: a batch counts once. weight [C] starts as 1, bias as 0, running_mean as 0,
+/// running_var as 1; num_batches_tracked is an i64 scalar. Throws Shape for another number of
+/// channels, and when the batch's statistics are wanted of a single value per channel.
 class BatchNorm2d : public Module<BatchNorm2d> {
  public:
   explicit BatchNorm2d(std::int64_t channels, const BatchNormOptions& options = {});

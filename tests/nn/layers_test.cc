@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "weft/autograd/autograd.h"
+#include "weft/autograd/checkpoint.h"
 #include "weft/core/error.h"
 #include "weft/nn/activation.h"
 #include "weft/nn/batch_norm.h"
@@ -207,6 +208,32 @@ TEST(Layers, BatchNormWithoutRunningStatistics) {
   const std::vector<double> trained = norm(x).to_vector<double>();
   norm.eval();
   EXPECT_EQ(norm(x).to_vector<double>(), trained);
+}
+
+// A block that is computed again in backward counts its batch once.
+TEST(Layers, BatchNormCountsARecomputedBatchOnce) {
+  for (const std::optional<double> momentum : {std::optional(0.1), std::optional<double>()}) {
+    const auto train = [&](bool recompute) {
+      nn::BatchNorm2d norm(3, {.momentum = momentum});
+      norm.to(DType::f64);
+      const auto block = [&norm](const Tensor& in) { return relu(norm(in * 2.0)); };
+      std::vector<std::vector<double>> results;
+      for (int step = 1; step <= 2; ++step) {
+        const Tensor x = ramp({2, 3, 4, 5}, step);
+        const Tensor y = recompute ? autograd::checkpoint(block, x) : block(x);
+        y.backward(ramp(y.shape()).detach());
+        results.push_back(y.to_vector<double>());
+        results.push_back(x.grad().to_vector<double>());
+      }
+      for (const auto& [name, tensor] : norm.state_dict())
+        results.push_back(raw::to(tensor, DType::f64).to_vector<double>());
+      results.push_back(norm.weight.grad().to_vector<double>());
+      results.push_back(norm.bias.grad().to_vector<double>());
+      EXPECT_EQ(norm.num_batches_tracked.item<std::int64_t>(), 2);
+      return results;
+    };
+    EXPECT_EQ(train(true), train(false));
+  }
 }
 
 TEST(Layers, NewLayersPrintAsPyTorchs) {

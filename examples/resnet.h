@@ -1,0 +1,130 @@
+// ResNet-18 and ResNet-50 as torchvision has them: the names of the weights, their first values,
+// and the stride in the 3x3 convolution of a bottleneck ("v1.5").
+#pragma once
+
+#include <array>
+#include <type_traits>
+#include <utility>
+
+#include "weft/weft.h"
+
+namespace weft::examples {
+
+inline nn::Conv2d conv3x3(std::int64_t in, std::int64_t out, int stride = 1) {
+  return {in, out, 3, {.stride = stride, .padding = 1, .bias = false}};
+}
+inline nn::Conv2d conv1x1(std::int64_t in, std::int64_t out, int stride = 1) {
+  return {in, out, 1, {.stride = stride, .bias = false}};
+}
+
+/// x [N,in,H,W] -> [N,planes,H/stride,W/stride]
+struct BasicBlock : nn::Module<BasicBlock> {
+  static constexpr int expansion = 1;
+  static constexpr const char* last_norm = ".bn2.weight";
+
+  nn::Conv2d conv1;
+  nn::BatchNorm2d bn1;
+  nn::Conv2d conv2;
+  nn::BatchNorm2d bn2;
+  nn::Sequential downsample;  // x itself where there is nothing in it
+
+  BasicBlock(std::int64_t in, std::int64_t planes, int stride)
+      : conv1(child("conv1", conv3x3(in, planes, stride))),
+        bn1(child("bn1", nn::BatchNorm2d(planes))),
+        conv2(child("conv2", conv3x3(planes, planes))),
+        bn2(child("bn2", nn::BatchNorm2d(planes))) {
+    if (stride != 1 || in != planes)
+      downsample =
+          child("downsample", nn::Sequential{conv1x1(in, planes, stride), nn::BatchNorm2d(planes)});
+  }
+
+  Tensor forward(const Tensor& x) {
+    Tensor y = bn2(conv2(relu(bn1(conv1(x)))));
+    y += downsample(x);
+    return relu(std::move(y));
+  }
+};
+
+/// x [N,in,H,W] -> [N,4*planes,H/stride,W/stride]
+struct Bottleneck : nn::Module<Bottleneck> {
+  static constexpr int expansion = 4;
+  static constexpr const char* last_norm = ".bn3.weight";
+
+  nn::Conv2d conv1;
+  nn::BatchNorm2d bn1;
+  nn::Conv2d conv2;
+  nn::BatchNorm2d bn2;
+  nn::Conv2d conv3;
+  nn::BatchNorm2d bn3;
+  nn::Sequential downsample;  // x itself where there is nothing in it
+
+  Bottleneck(std::int64_t in, std::int64_t planes, int stride)
+      : conv1(child("conv1", conv1x1(in, planes))),
+        bn1(child("bn1", nn::BatchNorm2d(planes))),
+        conv2(child("conv2", conv3x3(planes, planes, stride))),
+        bn2(child("bn2", nn::BatchNorm2d(planes))),
+        conv3(child("conv3", conv1x1(planes, 4 * planes))),
+        bn3(child("bn3", nn::BatchNorm2d(4 * planes))) {
+    if (stride != 1 || in != 4 * planes)
+      downsample = child("downsample", nn::Sequential{conv1x1(in, 4 * planes, stride),
+                                                      nn::BatchNorm2d(4 * planes)});
+  }
+
+  Tensor forward(const Tensor& x) {
+    Tensor y = bn3(conv3(relu(bn2(conv2(relu(bn1(conv1(x))))))));
+    y += downsample(x);
+    return relu(std::move(y));
+  }
+};
+
+/// `count` blocks, the first of which changes channels and size.
+template <class Block>
+nn::Sequential make_layer(std::int64_t in, std::int64_t planes, int count, int stride) {
+  nn::Sequential layer{Block(in, planes, stride)};
+  for (int i = 1; i < count; ++i) layer.append(Block(planes * Block::expansion, planes, 1));
+  return layer;
+}
+
+struct ResNetOptions {
+  std::int64_t num_classes = 1000;
+  bool zero_init_residual = false;  ///< every block starts as the identity
+};
+
+/// x [N,3,H,W] -> logits [N,num_classes]
+struct ResNet : nn::Module<ResNet> {
+  nn::Conv2d conv1 =
+      child("conv1", nn::Conv2d(3, 64, 7, {.stride = 2, .padding = 3, .bias = false}));
+  nn::BatchNorm2d bn1 = child("bn1", nn::BatchNorm2d(64));
+  nn::MaxPool2d maxpool = child("maxpool", nn::MaxPool2d(3, {.stride = 2, .padding = 1}));
+  nn::Sequential layer1, layer2, layer3, layer4;
+  nn::AdaptiveAvgPool2d avgpool = child("avgpool", nn::AdaptiveAvgPool2d(1));
+  nn::Linear fc;
+
+  template <class Block>
+  ResNet(std::type_identity<Block>, const std::array<int, 4>& blocks, const ResNetOptions& options)
+      : layer1(child("layer1", make_layer<Block>(64, 64, blocks[0], 1))),
+        layer2(child("layer2", make_layer<Block>(64 * Block::expansion, 128, blocks[1], 2))),
+        layer3(child("layer3", make_layer<Block>(128 * Block::expansion, 256, blocks[2], 2))),
+        layer4(child("layer4", make_layer<Block>(256 * Block::expansion, 512, blocks[3], 2))),
+        fc(child("fc", nn::Linear(512 * Block::expansion, options.num_classes))) {
+    using namespace nn::init;
+    for (const auto& [name, p] : named_parameters()) {
+      if (p.dim() == 4) kaiming_normal_(p, 0, FanMode::fan_out, Nonlinearity::relu);
+      if (options.zero_init_residual && name.ends_with(Block::last_norm)) zeros_(p);
+    }
+  }
+
+  Tensor forward(const Tensor& images) {
+    const Tensor x = maxpool(relu(bn1(conv1(images))));
+    return fc(avgpool(layer4(layer3(layer2(layer1(x))))).flatten(1));
+  }
+};
+
+inline ResNet resnet18(const ResNetOptions& options = {}) {
+  return {std::type_identity<BasicBlock>(), {2, 2, 2, 2}, options};
+}
+inline ResNet resnet50(const ResNetOptions& options = {}) {
+  return {std::type_identity<Bottleneck>(), {3, 4, 6, 3}, options};
+}
+
+}  // namespace weft::examples

@@ -1,0 +1,126 @@
+// The resnet program on a small folder of pictures: what --freeze and --weights do, resuming.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <set>
+
+#include "weft/io/png.h"
+#include "weft/io/safetensors.h"
+#include "weft/tensor/creation.h"
+#include "weft/tests/io/files.h"
+#include "weft/train/checkpoint.h"
+
+namespace weft {
+namespace {
+
+using nlohmann::json;
+
+class ResNetRunTest : public ::testing::Test {
+ protected:
+  ResNetRunTest() {
+    for (const char* name : {"train/cat", "train/dog", "val/cat", "val/dog"})
+      add_class(name, std::string(name).starts_with("train") ? 8 : 2);
+  }
+
+  // Pictures of noise.
+  void add_class(const std::string& name, int count) {
+    std::filesystem::create_directories(folder.path("data/" + name));
+    for (int i = 0; i < count; ++i) {
+      io::Image image{48, 40, 3, std::vector<std::uint8_t>(40 * 48 * 3)};
+      for (auto& byte : image.pixels) byte = static_cast<std::uint8_t>(random_());
+      io::write_png(folder.path("data/" + name + "/" + std::to_string(i) + ".png"), image);
+    }
+  }
+
+  int run(const std::string& out, const std::string& arguments) const {
+    const std::string command =
+        "examples/resnet --device cpu --deterministic --threads 1 --image-size 32 --batch-size 4 "
+        "--data " +
+        folder.path("data") + " --out " + folder.path(out) + " " + arguments + " >" +
+        folder.path("log") + " 2>&1";
+    const int status = std::system(command.c_str());
+    EXPECT_TRUE(WIFEXITED(status)) << command;
+    return WEXITSTATUS(status);
+  }
+  std::string log() const { return testing::read_file(folder.path("log")); }
+
+  // The bytes of each tensor of a safetensors file.
+  std::map<std::string, std::string> bytes_of(const std::string& file) const {
+    std::map<std::string, std::string> result;
+    for (const auto& [name, tensor] : io::load_safetensors(folder.path(file)).tensors)
+      result[name] = std::string(static_cast<const char*>(tensor.raw_data()),
+                                 tensor.numel() * size_of(tensor.dtype()));
+    return result;
+  }
+
+  testing::TempFolder folder;
+
+ private:
+  std::mt19937 random_{1};
+};
+
+TEST_F(ResNetRunTest, FreezingTrainsFcAlone) {
+  ASSERT_EQ(run("base", "--epochs 1"), 0) << log();
+  const auto base = bytes_of("base/model.safetensors");
+  const std::string frozen = "--epochs 3 --schedule cosine --freeze all-but-fc --weights " +
+                             folder.path("base/model.safetensors");
+  ASSERT_EQ(run("whole", frozen), 0) << log();
+  const auto whole = bytes_of("whole/model.safetensors");
+  ASSERT_EQ(whole.size(), base.size());
+  for (const auto& [name, bytes] : whole)
+    EXPECT_EQ(bytes == base.at(name), !name.starts_with("fc.")) << name;
+
+  const train::Checkpoint checkpoint =
+      train::load_checkpoint(folder.path("whole/checkpoint.safetensors"));
+  EXPECT_EQ(checkpoint.model.size(), base.size());
+  std::set<std::string> state;
+  for (const auto& [name, tensor] : checkpoint.parts.at(0)) state.insert(name);
+  EXPECT_EQ(state, (std::set<std::string>{"group.0.lr", "state.0.momentum_buffer", "state.0.step",
+                                          "state.1.momentum_buffer", "state.1.step"}));
+
+  const json metrics = json::parse(testing::read_file(folder.path("whole/metrics.json")));
+  ASSERT_EQ(metrics["epochs"].size(), 3U);
+  for (const json& epoch : metrics["epochs"]) {
+    EXPECT_TRUE(epoch["test"].contains("top1"));
+    EXPECT_EQ(epoch["test"]["top5"], 1.0);  // of two classes
+  }
+
+  // Four steps are an epoch: interrupted in the second one.
+  ASSERT_EQ(run("part", frozen + " --limit-steps 6"), 0) << log();
+  ASSERT_EQ(run("part", frozen + " --resume " + folder.path("part/checkpoint.safetensors")), 0)
+      << log();
+  EXPECT_TRUE(bytes_of("part/checkpoint.safetensors") ==
+              bytes_of("whole/checkpoint.safetensors"));  // EXPECT_EQ would print them
+}
+
+TEST_F(ResNetRunTest, StartsFromWeightsForOtherClasses) {
+  ASSERT_EQ(run("base", "--limit-steps 1"), 0) << log();
+  const std::string weights = folder.path("weights.safetensors");
+  io::NamedTensors tensors = io::load_safetensors(folder.path("base/model.safetensors")).tensors;
+  for (auto& [name, value] : tensors) {
+    if (name == "fc.weight") value = zeros({1000, 512});
+    if (name == "fc.bias") value = zeros({1000});
+  }
+  io::save_safetensors(weights, tensors);
+  const std::string frozen = " --freeze all-but-fc --limit-steps 1 --weights " + weights;
+  EXPECT_EQ(run("out", frozen), 0) << log();
+  EXPECT_TRUE(bytes_of("out/model.safetensors")["layer4.1.conv2.weight"] ==
+              bytes_of("base/model.safetensors")["layer4.1.conv2.weight"]);
+  EXPECT_EQ(run("out", "--depth 50" + frozen), 1);
+  EXPECT_NE(log().find("layer1.0.conv1.weight"), std::string::npos) << log();
+}
+
+TEST_F(ResNetRunTest, WrongUse) {
+  EXPECT_EQ(run("out", "--depth 34"), 2);
+  EXPECT_EQ(run("out", "--freeze everything"), 2);
+  add_class("train/zebra", 1);
+  EXPECT_EQ(run("out", ""), 1);
+  EXPECT_NE(log().find("train has 3 classes, val has 2"), std::string::npos) << log();
+}
+
+}  // namespace
+}  // namespace weft

@@ -70,17 +70,53 @@ class Mnist(torch.utils.data.Dataset):
         return self.images[i].float().div(255).to(self.dtype).unsqueeze(0), self.labels[i]
 
 
+def random_numbers(state, count):
+    """The first numbers of a SplitMix64 stream."""
+    z = state + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9e3779b97f4a7c15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xbf58476d1ce4e5b9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94d049bb133111eb)
+    return z ^ (z >> np.uint64(31))
+
+
+class FakeData(torch.utils.data.Dataset):
+    """Made-up images of one shape [C,H,W] with labels, the bytes of weft's data::FakeData."""
+
+    def __init__(self, size, shape, classes, first=0, seed=0, transform=None):
+        self.size, self.shape, self.classes = size, shape, classes
+        self.first, self.seed, self.transform = first, seed, transform
+
+    def __len__(self):
+        return self.size
+
+    def __getitem__(self, i):
+        channels, height, width = self.shape
+        count = channels * height * width
+        numbers = self._numbers(2**62 + self.first + i, 1 + (count + 7) // 8)
+        label = int(numbers[0] % np.uint64(self.classes))
+        noise = numbers[1:].astype("<u8").view(np.uint8)[:count].reshape(self.shape) % 128
+        pattern = (self._numbers(label, channels * 16) % np.uint64(128)).astype(np.uint8).reshape(channels, 4, 4)
+        pattern = pattern[:, np.arange(height) * 4 // height][:, :, np.arange(width) * 4 // width]
+        image = torch.from_numpy(pattern + noise).float().div(255)
+        return self.transform(image) if self.transform else image, label
+
+    def _numbers(self, i, count):
+        """A stream for each i."""
+        start = [np.array([v & 0xffffffffffffffff], np.uint64) for v in (self.seed, ~i)]
+        return random_numbers(random_numbers(start[0], 1) ^ random_numbers(start[1], 1), count)
+
+
 class Recorder:
     """Keeps the books of a run while the program trains."""
 
     def __init__(self, options):
         os.makedirs(options.out, exist_ok=True)
         self.options = options
-        # What a checkpoint keeps beside model and optimizer. `position` counts the batches done of this
+        # What a checkpoint keeps beside model and parts. `position` counts the batches done of this
         # epoch, `order` is the generator's state as it began.
         self.books = {"losses": [], "epochs": [], "position": 0, "seconds": 0.0, "order": None}
         self.waiting = []  # losses still on the device: fetching one would wait for its step
         self.step_ms = []
+        self.figures = {}  # of the epoch's test
         self.interrupted = False
         signal.signal(signal.SIGINT, self._interrupt)
 
@@ -91,22 +127,29 @@ class Recorder:
     def path(self, name):
         return os.path.join(self.options.out, name)
 
-    def resume(self, model, optimizer):
-        """Goes on from --resume, if it was given."""
+    def resume(self, model, *parts):
+        """Goes on from --resume, if it was given. parts: optimizers and schedulers, as in save()."""
         if not self.options.resume:
             return
         checkpoint = torch.load(self.options.resume, map_location="cpu", weights_only=True)
         model.load_state_dict(checkpoint["model"])
-        optimizer.load_state_dict(checkpoint["optimizer"])
+        for part, state in zip(parts, checkpoint["parts"], strict=True):
+            part.load_state_dict(state)
         torch.set_rng_state(checkpoint["generator"])
         self.books = checkpoint["books"]
+        if self.books["epochs"]:
+            self.figures = self.books["epochs"][-1].get("test", {})
 
-    def save(self, model, optimizer):
+    def save(self, model, *parts):
         self._fetch_losses()
-        checkpoint = {"model": model.state_dict(), "optimizer": optimizer.state_dict(),
+        checkpoint = {"model": model.state_dict(), "parts": [part.state_dict() for part in parts],
                       "generator": torch.get_rng_state(), "books": self.books}
         torch.save(checkpoint, self.path("checkpoint.tmp"))
         os.replace(self.path("checkpoint.tmp"), self.path("checkpoint.pt"))
+
+    def position(self):
+        """Batches done of an epoch that was left early, 0 after a complete one."""
+        return self.books["position"]
 
     def epochs(self):
         """The epochs that are left; ends early like batches()."""
@@ -127,6 +170,7 @@ class Recorder:
             next(itertools.islice(batches, first - 1, first))
             torch.set_rng_state(generator)
         self.step_start = time.perf_counter()
+        self.figures = {}
         for batch in batches:
             yield batch
             books["position"] += 1
@@ -149,14 +193,25 @@ class Recorder:
         self.step_ms.append((now - self.step_start) * 1e3)
         self.step_start = now
 
-    def finish(self, model, test_name, test_value):
+    def test(self, name, value):
+        """Notes a figure of a test made after the epoch, and says it. The last ones are those of the run."""
+        self.figures[name] = value
+        if self.books["position"] == 0:
+            self.books["epochs"][-1]["test"] = self.figures
+        print(f"test {name} {value:.6g}", file=sys.stderr)
+
+    def finish(self, model, test_name=None, test_value=None):
         """Writes model.safetensors, loss.png and metrics.json."""
         from safetensors.torch import save_file
 
+        if test_name:
+            self.test(test_name, test_value)
         self._fetch_losses()
         options, losses = self.options, self.books["losses"]
         save_file(model.state_dict(), self.path("model.safetensors"), {"format": "pt"})
-        epochs = self.books["epochs"] + ([self._epoch_metrics()] if self.books["position"] else [])
+        epochs = self.books["epochs"][:]
+        if self.books["position"]:  # the limit of steps came first
+            epochs.append({**self._epoch_metrics(), "test": self.figures})
         metrics = {
             "example": options.example,
             "device": str(options.device),
@@ -166,7 +221,7 @@ class Recorder:
             "batch_size": options.batch_size,
             "losses": [loss if math.isfinite(loss) else None for loss in losses],
             "epochs": epochs,
-            "test": {test_name: test_value},
+            "test": self.figures,
             "step_ms_median": statistics.median(self.step_ms) if self.step_ms else 0,
             "train_seconds": sum(epoch["seconds"] for epoch in epochs),
             "commit": os.environ.get("WEFT_COMMIT") or "unknown",
@@ -174,7 +229,7 @@ class Recorder:
         with open(self.path("metrics.json"), "w") as file:
             json.dump(metrics, file, indent=1)
         loss_picture(self.path("loss.png"), losses, f"{options.example}: loss per step")
-        print(f"test {test_name} {test_value:.6g}, trained in {metrics['train_seconds']:.1f} s; "
+        print(f"trained in {metrics['train_seconds']:.1f} s; "
               f"results in {options.out}", file=sys.stderr)
 
     def _steps(self):

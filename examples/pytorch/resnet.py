@@ -2,6 +2,8 @@
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.optim import lr_scheduler
+from torch.utils.data import DataLoader
 
 import common
 
@@ -96,3 +98,113 @@ def resnet18(**options):
 
 def resnet50(**options):
     return ResNet(Bottleneck, (3, 4, 6, 3), **options)
+
+
+def images(options):
+    """Training set, test set, number of classes."""
+    size = options.image_size
+    mean, std = torch.tensor([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]]).view(2, 3, 1, 1)
+
+    def normalize(x):
+        return ((x - mean) / std).to(options.dtype)
+
+    if options.data == "fake":
+        print("made-up images of 10 classes; --data names a folder of real ones")
+        return (common.FakeData(1024, (3, size, size), 10, transform=normalize),
+                common.FakeData(256, (3, size, size), 10, first=1024, transform=normalize), 10)
+    from torchvision import datasets, transforms as T
+    augment = T.Compose([T.RandomResizedCrop(size), T.RandomHorizontalFlip(), T.ToTensor(), normalize])
+    middle = T.Compose([T.Resize(size * 256 // 224), T.CenterCrop(size), T.ToTensor(), normalize])
+    train = datasets.ImageFolder(f"{options.data}/train", augment)
+    test = datasets.ImageFolder(f"{options.data}/val", middle)
+    assert train.classes == test.classes, "train and val have other classes"
+    return train, test, len(train.classes)
+
+
+def load_weights(model, path):
+    """Weights of a file; fc keeps its first values when the file's tells other classes apart."""
+    from safetensors.torch import load_file
+    weights = load_file(path)
+    for name, own in model.fc.named_parameters():
+        if weights[f"fc.{name}"].shape != own.shape:
+            weights[f"fc.{name}"] = own.detach()
+    model.load_state_dict(weights)
+
+
+def make_schedule(name, sgd, epochs):
+    if name == "cosine":
+        return lr_scheduler.CosineAnnealingLR(sgd, epochs)
+    return lr_scheduler.StepLR(sgd, 30, 0.1 if name == "step" else 1)
+
+
+def test(model, loader, device):
+    """Shares of the labels that are the highest logit, and one of the five highest."""
+    training = model.training
+    model.eval()
+    top1 = top5 = 0
+    with torch.no_grad():
+        for x, label in loader:
+            logits = model(x.to(device))
+            top = logits.topk(min(5, logits.shape[1])).indices == label.to(device).unsqueeze(1)
+            top1 += top[:, 0].sum().item()
+            top5 += top.sum().item()
+    model.train(training)
+    return {"top1": top1 / len(loader.dataset), "top5": top5 / len(loader.dataset)}
+
+
+def main(options):
+    train_set, test_set, classes = images(options)
+    make = resnet18 if options.depth == 18 else resnet50
+    model = make(num_classes=classes, zero_init_residual=options.zero_init_residual)
+    if options.weights:
+        load_weights(model, options.weights)
+    model.to(options.device, options.dtype)
+    if options.freeze == "all-but-fc":
+        model.requires_grad_(False)
+        model.fc.requires_grad_(True)
+        model.eval()  # the running statistics stay as well
+    print(model)
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    sgd = torch.optim.SGD(trainable, lr=options.lr, momentum=0.9, weight_decay=1e-4)
+    schedule = make_schedule(options.schedule, sgd, options.epochs)
+    loader = DataLoader(train_set,
+                        batch_size=options.batch_size,
+                        shuffle=options.shuffle,
+                        num_workers=options.workers,
+                        pin_memory=options.device.type == "cuda")
+    test_loader = DataLoader(test_set, batch_size=options.batch_size, num_workers=options.workers)
+
+    recorder = common.Recorder(options)
+    recorder.resume(model, sgd, schedule)
+    for epoch in recorder.epochs():
+        for x, label in recorder.batches(loader):
+            x = x.to(options.device, non_blocking=True)
+            label = label.to(options.device, non_blocking=True)
+            sgd.zero_grad()
+            loss = F.cross_entropy(model(x), label)
+            loss.backward()
+            sgd.step()
+            recorder.step(loss)
+        if recorder.position() == 0:  # the epoch is complete
+            schedule.step()
+            for name, value in test(model, test_loader, options.device).items():
+                recorder.test(name, value)
+        recorder.save(model, sgd, schedule)
+    if recorder.interrupted:
+        raise SystemExit(130)
+    if recorder.position() > 0:
+        for name, value in test(model, test_loader, options.device).items():
+            recorder.test(name, value)
+    recorder.finish(model)
+
+
+if __name__ == "__main__":
+    main(common.parse_options("resnet", __doc__, lr=0.0125, data="fake", options={  # 0.1 for 256 images
+        "--depth": {"type": int, "choices": (18, 50), "default": 18, "help": "18 or 50"},
+        "--image-size": {"type": int, "default": 224, "help": "height and width of what the net sees"},
+        "--zero-init-residual": {"action": "store_true", "help": "each block starts as the identity"},
+        "--weights": {"help": "start from this model.safetensors"},
+        "--freeze": {"choices": ("none", "all-but-fc"), "default": "none", "help": "what is not trained"},
+        "--schedule": {"choices": ("none", "step", "cosine"), "default": "none",
+                       "help": "learning rate per epoch: a tenth every 30, or down to 0 along a cosine"},
+    }))

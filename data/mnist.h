@@ -4,9 +4,8 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <tuple>
 
-#include "weft/data/batch.h"
+#include "weft/data/image_batch.h"
 
 namespace weft::data {
 
@@ -14,8 +13,10 @@ namespace weft::data {
 inline constexpr const char* kFashionMnistDir = "/usr/share/datasets/fashion-mnist";
 
 struct MnistOptions {
-  bool train = true;         ///< else the test set
-  DType dtype = DType::f32;  ///< of the images handed out: f32 or f64
+  bool train = true;              ///< else the test set
+  DType dtype = DType::f32;       ///< of the images handed out: f32 or f64
+  Transform transform = nullptr;  ///< as ImageFormat's
+  Normalize normalize = {};       ///< likewise; one value
 };
 
 /// Grey images with labels 0 to 9, from a folder of IDX files, plain or gzipped:
@@ -23,20 +24,22 @@ struct MnistOptions {
 /// Copies share the images. Safe to read from several threads.
 class Mnist {
  public:
-  /// x [B,1,H,W], 0 to 1: the pixel divided by 255 in f32, whatever the dtype.
+  /// x [B,1,H,W], or what the transform makes of it: the pixel divided by 255, so 0 to 1, and
+  /// normalised, in f32 whatever the dtype.
   using Batch = ImageBatch;
 
   /// Reads both files into memory (as u8). Throws Io for a missing folder or file, saying what was
   /// looked for and how to get it, for damaged files (io/idx.h), for labels above 9 and for unequal
-  /// counts; Dtype for another dtype than f32 and f64.
+  /// counts; what ImageBatcher throws for the format.
   explicit Mnist(const std::string& folder = kFashionMnistDir, const MnistOptions& options = {});
 
   std::int64_t size() const { return images_.shape(0); }
-  /// Throws InvalidArgument for an index outside [0, size()).
+  /// Throws InvalidArgument for an index outside [0, size()) and, with a transform, for no index.
+  /// The epoch's seed is drawn from the thread's generator if there is a transform.
   Batch get_batch(std::span<const std::int64_t> indices) const;
   /// The same into `batch`, in the given memory.
-  void get_batch(std::span<const std::int64_t> indices, Batch& batch,
-                 const HostMemory& memory) const;
+  void get_batch(std::span<const std::int64_t> indices, Batch& batch, const HostMemory& memory,
+                 std::uint64_t epoch_seed = 0) const;
 
   const Tensor& images() const { return images_; }  ///< u8 [N,H,W]
   const Tensor& labels() const { return labels_; }  ///< u8 [N]
@@ -44,7 +47,8 @@ class Mnist {
  private:
   Tensor images_;
   Tensor labels_;
-  DType dtype_;
+  ImageFormat format_;
+  ImageBatcher batcher_;
 };
 
 }  // namespace weft::data

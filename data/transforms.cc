@@ -17,6 +17,10 @@ void check_size(const char* op, int height, int width) {
              height, " x ", width);
 }
 
+void check_padding(const char* op, int padding) {
+  WEFT_CHECK(padding >= 0, InvalidArgument, op, "padding is ", padding, ", needs at least 0");
+}
+
 /// torch.randint(0, n)
 int draw_below(Generator& generator, int n) {
   return static_cast<int>(generator.random32() % static_cast<std::uint32_t>(n));
@@ -99,8 +103,7 @@ void Compose::operator()(Picture& picture, Generator& generator) const {
 RandomCrop::RandomCrop(int height, int width, int padding)
     : height_(height), width_(width), padding_(padding) {
   check_size("random_crop", height, width);
-  WEFT_CHECK(padding >= 0, InvalidArgument, "random_crop", "padding is ", padding,
-             ", needs at least 0");
+  check_padding("random_crop", padding);
 }
 
 void RandomCrop::operator()(Picture& picture, Generator& generator) const {
@@ -115,6 +118,12 @@ void RandomCrop::operator()(Picture& picture, Generator& generator) const {
   const int top = draw_below(generator, spare_rows + 1);
   const int left = draw_below(generator, spare_columns + 1);
   crop(picture, top - padding_, left - padding_, height_, width_);
+}
+
+Pad::Pad(int padding) : padding_(padding) { check_padding("pad", padding); }
+
+void Pad::operator()(Picture& picture, Generator&) const {
+  crop(picture, -padding_, -padding_, picture.height + 2 * padding_, picture.width + 2 * padding_);
 }
 
 RandomHorizontalFlip::RandomHorizontalFlip(double p) : p_(p) {

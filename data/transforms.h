@@ -60,6 +60,16 @@ class RandomCrop {
   int height_, width_, padding_;
 };
 
+/// Adds `padding` black points on each side. Throws InvalidArgument for a padding below 0.
+class Pad {
+ public:
+  explicit Pad(int padding);
+  void operator()(Picture& picture, Generator& generator) const;
+
+ private:
+  int padding_;
+};
+
 /// Left becomes right with probability p. As torchvision's for the same generator. Throws
 /// InvalidArgument for p outside 0 to 1.
 class RandomHorizontalFlip {

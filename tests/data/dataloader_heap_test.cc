@@ -38,6 +38,7 @@ TEST(DataLoaderHeap, SteadyBatchesAllocateNothing) {
   testing::write_file(folder.path("train-labels-idx1-ubyte"),
                       testing::idx_header({500}) + std::string(500, '\1'));
   expect_quiet(Mnist(folder.root()));
+  expect_quiet(Mnist(folder.root(), {.transform = Compose({Pad(2), Resize(64)})}));
 }
 
 TEST(DataLoaderHeap, SteadyTransformsAllocateNothing) {

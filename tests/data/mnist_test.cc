@@ -148,6 +148,46 @@ TEST(Mnist, RefusesOtherDtypesAndIndices) {
   EXPECT_WEFT_ERROR(set.get_batch(Indices{-1}), InvalidArgument, "index -1");
 }
 
+TEST(Mnist, TransformsAndNormalizes) {
+  TempFolder folder;
+  write_set(folder, false);
+  const auto scaled = [](float pixel) { return (pixel / 255.0f - 0.5f) / 0.25f; };
+  const Normalize normalize{{0.5f}, {0.25f}};
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    // The same values with a transform and without, which go different ways.
+    const Mnist plain(folder.root(), {.dtype = dtype, .normalize = normalize});
+    const Mnist padded(folder.root(),
+                       {.dtype = dtype, .transform = Pad(1), .normalize = normalize});
+    const auto small = plain.get_batch(Indices{2, 0}).x.to_vector<double>();
+    const auto [x, label] = padded.get_batch(Indices{2, 0});
+    EXPECT_EQ(x.shape(), Shape({2, 1, 4, 6}));
+    EXPECT_EQ(x.dtype(), dtype);
+    EXPECT_EQ(label.to_vector<std::int64_t>(), (Indices{9, 7}));
+    EXPECT_EQ(small[1], scaled(17));
+    EXPECT_EQ(raw::slice(raw::slice(x, 2, 1, 3), 3, 1, 5).to_vector<double>(), small);
+    EXPECT_EQ(x.to_vector<double>()[0], scaled(0));
+  }
+  EXPECT_WEFT_ERROR(Mnist(folder.root(), {.normalize = {{0, 0}, {1, 1}}}), Shape, "2 means");
+  EXPECT_WEFT_ERROR(Mnist(folder.root(), {.transform = Pad(1)}).get_batch(Indices{3}),
+                    InvalidArgument, "index 3 is outside the 3 images");
+}
+
+// A sample's random transforms follow from the epoch's seed and its index.
+TEST(Mnist, SeedsTransformsBySample) {
+  TempFolder folder;
+  write_set(folder, false);
+  const Mnist set(folder.root(), {.transform = RandomCrop(2, 3, 2)});
+  const auto pixels = [&](const Indices& indices, std::uint64_t seed) {
+    Mnist::Batch batch;
+    set.get_batch(indices, batch, HostMemory(), seed);
+    return batch.x.to_vector<float>();
+  };
+  const auto all = pixels({0, 1, 2}, 5);
+  EXPECT_EQ(pixels({2}, 5), std::vector<float>(all.end() - 6, all.end()));
+  EXPECT_EQ(pixels({2}, 5), pixels({2}, 5));
+  EXPECT_NE(pixels({0, 1, 2}, 6), all);
+}
+
 TEST(Mnist, ReadsDebiansFashionMnist) {
   if (!std::filesystem::exists(kFashionMnistDir))
     GTEST_SKIP() << "dataset-fashion-mnist is missing";

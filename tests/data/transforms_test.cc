@@ -138,6 +138,19 @@ TEST(Transforms, CenterCropTakesTheMiddle) {
   EXPECT_EQ(p.pixels, (Bytes{2, 12}));
 }
 
+TEST(Transforms, PadPutsBlackAround) {
+  Generator generator;
+  const std::string before = generator.state();
+  Picture p = small();
+  for (auto& value : p.pixels) value = static_cast<std::uint8_t>(value + 1);
+  Pad(1)(p, generator);
+  EXPECT_EQ(p.pixels, (Bytes{0,  0,  0, 0, 0,  0,  0,  1,  2, 3, 4, 0, 0, 11, 12,
+                             13, 14, 0, 0, 21, 22, 23, 24, 0, 0, 0, 0, 0, 0,  0}));
+  EXPECT_EQ(p.height, 5);
+  EXPECT_EQ(p.width, 6);
+  EXPECT_EQ(generator.state(), before);
+}
+
 TEST(Transforms, RandomCropReachesEveryPlaceAndPadsWithBlack) {
   Generator generator;
   std::vector<int> corners(24);
@@ -179,6 +192,7 @@ TEST(Transforms, RefuseWhatCannotBe) {
   Picture p = small();
   EXPECT_WEFT_ERROR(RandomCrop(0), InvalidArgument, "size of at least 1 x 1, got 0 x 0");
   EXPECT_WEFT_ERROR(RandomCrop(2, -1), InvalidArgument, "padding is -1");
+  EXPECT_WEFT_ERROR(Pad(-1), InvalidArgument, "padding is -1");
   EXPECT_WEFT_ERROR(RandomCrop(6, 1)(p, generator), Shape,
                     "a picture of 3 x 4 with padding 1 has no window of 6 x 6");
   EXPECT_WEFT_ERROR(CenterCrop(3, 5)(p, generator), Shape,

@@ -14,7 +14,8 @@ constexpr Color kWhite{255, 255, 255};
 constexpr Color kInk{51, 51, 60};
 constexpr Color kFaint{140, 140, 150};
 constexpr Color kGrid{232, 232, 236};
-constexpr Color kCurve{31, 90, 180};
+constexpr std::array<Color, 4> kCurves = {
+    {{31, 90, 180}, {214, 96, 20}, {40, 140, 70}, {150, 60, 150}}};
 
 /// Into [0, 1]; NaN, which a diverged model paints, is 0.
 double unit(double value) { return value > 0 ? std::min(value, 1.0) : 0; }
@@ -78,12 +79,14 @@ std::vector<double> log_ticks(double low, double high) {
   return ticks;
 }
 
-Axis value_axis(std::span<const double> losses, double from, double to) {
+Axis value_axis(std::span<const Curve> curves, double from, double to) {
   double low = INFINITY, high = -INFINITY;
-  for (const double loss : losses) {
-    if (!std::isfinite(loss)) continue;
-    low = std::min(low, loss);
-    high = std::max(high, loss);
+  for (const Curve& curve : curves) {
+    for (const double loss : curve.values) {
+      if (!std::isfinite(loss)) continue;
+      low = std::min(low, loss);
+      high = std::max(high, loss);
+    }
   }
   if (!(low <= high)) return {0, 1, false, from, to};  // nothing finite
   if (low > 0 && high / low > 20) return {low / 1.1, high * 1.1, true, from, to};
@@ -91,6 +94,51 @@ Axis value_axis(std::span<const double> losses, double from, double to) {
   if (low == high) high = low + std::max(std::abs(low), 1.0);
   const double margin = (high - low) * 0.05;
   return {low == 0 ? 0 : low - margin, high + margin, false, from, to};
+}
+
+/// One loss: every value faintly, the mean around each step on top.
+void draw_curve(Canvas& canvas, std::span<const double> values, const Axis& x, const Axis& y,
+                Color color) {
+  const auto drawable = [&](double loss) {
+    return std::isfinite(loss) && (!y.logarithmic || loss > 0);
+  };
+  // Every value: per column of pixels the range it has there, so that 100,000 steps are no slower
+  // than 1,000.
+  const int left = static_cast<int>(x.from), right = static_cast<int>(x.to);
+  const double per_pixel = (x.high - x.low) / (x.to - x.from);
+  for (int column = left; column < right; ++column) {
+    const auto first = static_cast<std::size_t>((column - left) * per_pixel);
+    const auto last =
+        std::min(static_cast<std::size_t>((column + 1 - left) * per_pixel) + 1, values.size());
+    double low = INFINITY, high = -INFINITY;
+    for (std::size_t i = first; i < last; ++i) {
+      if (!drawable(values[i])) continue;
+      low = std::min(low, values[i]);
+      high = std::max(high, values[i]);
+    }
+    if (low <= high) canvas.line(column + 0.5, y.at(low), column + 0.5, y.at(high), 1, color, 0.28);
+  }
+  // The mean over a fiftieth of the run around each step, so that it does not lag behind.
+  std::vector<double> sums = {0}, counts = {0};
+  for (const double loss : values) {
+    sums.push_back(sums.back() + (drawable(loss) ? loss : 0));
+    counts.push_back(counts.back() + (drawable(loss) ? 1 : 0));
+  }
+  const std::size_t reach = values.size() / 100;
+  double before_x = 0, before_y = 0;
+  bool drawing = false;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::size_t half = std::min({i, values.size() - 1 - i, reach});
+    const double sum = sums[i + half + 1] - sums[i - half];
+    const double count = counts[i + half + 1] - counts[i - half];
+    if (count == 0) continue;
+    const double at_x = x.at(static_cast<double>(i)), at_y = y.at(sum / count);
+    if (drawing && at_x - before_x < 1) continue;
+    if (drawing) canvas.line(before_x, before_y, at_x, at_y, 2, color);
+    before_x = at_x;
+    before_y = at_y;
+    drawing = true;
+  }
 }
 
 }  // namespace
@@ -165,12 +213,50 @@ io::Image compare_picture(const Tensor& inputs, const Tensor& codes, const Tenso
   return canvas.image();
 }
 
+io::Image image_grid(const Tensor& images, int columns) {
+  WEFT_CHECK(
+      images.dim() == 4 && (images.shape(1) == 1 || images.shape(1) == 3) && images.numel() > 0,
+      Shape, "image_grid", "needs images [N,1,H,W] or [N,3,H,W], got ", images.shape());
+  WEFT_CHECK(columns >= 1, InvalidArgument, "image_grid", "needs at least 1 column, got ", columns);
+  const int count = static_cast<int>(images.shape(0)), channels = static_cast<int>(images.shape(1));
+  const int height = static_cast<int>(images.shape(2)), width = static_cast<int>(images.shape(3));
+  constexpr int kGap = 4, kWanted = 96;  // pixels
+  const int scale = std::max(kWanted / std::max(height, width), 1);
+  const int across = std::min(columns, count), down = (count + columns - 1) / columns;
+  Canvas canvas(across * (width * scale + kGap) + kGap, down * (height * scale + kGap) + kGap,
+                kWhite);
+  const std::vector<double> values = images.to_vector<double>();
+  const std::size_t plane = static_cast<std::size_t>(height) * width;
+  const auto level = [&](const double* value) { return grey(*value).r; };
+  for (int i = 0; i < count; ++i) {
+    const int left = kGap + i % columns * (width * scale + kGap);
+    const int top = kGap + i / columns * (height * scale + kGap);
+    const double* value = values.data() + static_cast<std::size_t>(i * channels) * plane;
+    for (int y = 0; y < height; ++y) {
+      for (int x = 0; x < width; ++x, ++value) {
+        const Color color =
+            channels == 1 ? grey(*value)
+                          : Color{level(value), level(value + plane), level(value + 2 * plane)};
+        canvas.fill(left + x * scale, top + y * scale, scale, scale, color);
+      }
+    }
+  }
+  return canvas.image();
+}
+
 io::Image loss_picture(std::span<const double> losses, const std::string& title) {
+  const Curve only{"", losses};
+  return loss_picture(std::span(&only, 1), title);
+}
+
+io::Image loss_picture(std::span<const Curve> curves, const std::string& title) {
+  WEFT_CHECK(!curves.empty(), InvalidArgument, "loss_picture", "no curve to draw");
   constexpr int kWidth = 960, kHeight = 540, kLeft = 84, kRight = 28, kTop = 56, kBottom = 60;
   Canvas canvas(kWidth, kHeight, kWhite);
-  const Axis y = value_axis(losses, kHeight - kBottom, kTop);
-  const auto steps = static_cast<double>(losses.size());
-  const Axis x = {0, std::max(steps - 1, 1.0), false, kLeft, kWidth - kRight};
+  const Axis y = value_axis(curves, kHeight - kBottom, kTop);
+  std::size_t steps = 0;
+  for (const Curve& curve : curves) steps = std::max(steps, curve.values.size());
+  const Axis x = {0, std::max(static_cast<double>(steps) - 1, 1.0), false, kLeft, kWidth - kRight};
 
   canvas.text(kLeft, 18, title, kInk);
   for (const double tick :
@@ -192,45 +278,21 @@ io::Image loss_picture(std::span<const double> losses, const std::string& title)
   canvas.text((kLeft + kWidth - kRight - Canvas::text_width("step")) / 2, kHeight - 26, "step",
               kInk);
 
-  const auto drawable = [&](double loss) {
-    return std::isfinite(loss) && (!y.logarithmic || loss > 0);
-  };
-  // Every value: per column of pixels the range it has there, so that 100,000 steps are no slower
-  // than 1,000.
-  for (int column = kLeft; column < kWidth - kRight; ++column) {
-    const double per_pixel = std::max(steps - 1, 1.0) / (kWidth - kRight - kLeft);
-    const auto first = static_cast<std::size_t>((column - kLeft) * per_pixel);
-    const auto last =
-        std::min(static_cast<std::size_t>((column + 1 - kLeft) * per_pixel) + 1, losses.size());
-    double low = INFINITY, high = -INFINITY;
-    for (std::size_t i = first; i < last; ++i) {
-      if (!drawable(losses[i])) continue;
-      low = std::min(low, losses[i]);
-      high = std::max(high, losses[i]);
-    }
-    if (low <= high)
-      canvas.line(column + 0.5, y.at(low), column + 0.5, y.at(high), 1, kCurve, 0.28);
+  for (std::size_t i = 0; i < curves.size(); ++i) {
+    draw_curve(canvas, curves[i].values, x, y, kCurves[i % kCurves.size()]);
   }
-  // The mean over a fiftieth of the run around each step, so that it does not lag behind.
-  std::vector<double> sums = {0}, counts = {0};
-  for (const double loss : losses) {
-    sums.push_back(sums.back() + (drawable(loss) ? loss : 0));
-    counts.push_back(counts.back() + (drawable(loss) ? 1 : 0));
-  }
-  const std::size_t reach = losses.size() / 100;
-  double before_x = 0, before_y = 0;
-  bool drawing = false;
-  for (std::size_t i = 0; i < losses.size(); ++i) {
-    const std::size_t half = std::min({i, losses.size() - 1 - i, reach});
-    const double sum = sums[i + half + 1] - sums[i - half];
-    const double count = counts[i + half + 1] - counts[i - half];
-    if (count == 0) continue;
-    const double at_x = x.at(static_cast<double>(i)), at_y = y.at(sum / count);
-    if (drawing && at_x - before_x < 1) continue;
-    if (drawing) canvas.line(before_x, before_y, at_x, at_y, 2, kCurve);
-    before_x = at_x;
-    before_y = at_y;
-    drawing = true;
+  // The legend, from the right; what has no name needs none.
+  constexpr int kSwatch = 26, kSpace = 8;
+  int end = kWidth - kRight;
+  for (std::size_t i = curves.size(); i-- > 0;) {
+    const std::string& name = curves[i].name;
+    if (name.empty()) continue;
+    end -= Canvas::text_width(name);
+    canvas.text(end, 18, name, kInk);
+    end -= kSpace;
+    const double middle = 18 + Canvas::kTextHeight / 2.0;
+    canvas.line(end - kSwatch, middle, end, middle, 3, kCurves[i % kCurves.size()]);
+    end -= kSwatch + 3 * kSpace;
   }
   return canvas.image();
 }

@@ -17,9 +17,24 @@ namespace weft::train {
 io::Image compare_picture(const Tensor& inputs, const Tensor& codes, const Tensor& outputs,
                           int count = 5);
 
+/// Images side by side, `columns` in a row, in the order they come, as torchvision's make_grid.
+/// images [N,C,H,W] with values 0 to 1, C = 1 (grey) or 3; any device, any floating dtype. Small
+/// ones are shown larger, by a whole factor. Throws Shape for others and for none,
+/// InvalidArgument for less than one column.
+io::Image image_grid(const Tensor& images, int columns = 8);
+
+/// What loss_picture draws: a value for each step, and what the legend calls it.
+struct Curve {
+  std::string name;
+  std::span<const double> values;
+};
+
 /// The loss over the steps: every value faintly, the mean around each step on top; a logarithmic
 /// axis where the values span more than a factor of 20. Values that are not finite are left out.
 io::Image loss_picture(std::span<const double> losses, const std::string& title);
+/// Several losses on the same axes, each in its colour, with a legend. Throws InvalidArgument for
+/// none.
+io::Image loss_picture(std::span<const Curve> curves, const std::string& title);
 
 /// Round numbers that divide [low, high] into about `wanted` parts: 1, 2 or 5 times a power of ten.
 std::vector<double> axis_ticks(double low, double high, int wanted);

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "weft/tensor/creation.h"
+#include "weft/tensor/ops.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/train/canvas.h"
 
@@ -118,6 +119,46 @@ TEST(Pictures, LossDrawsAnythingOfAnyLength) {
   EXPECT_FALSE(draws({}));
   EXPECT_FALSE(draws({NAN, NAN}));
   draws({1});
+}
+
+TEST(Pictures, GridShowsImagesInOrder) {
+  // Seven images of one grey each, 0 to 6 tenths, three in a row.
+  Tensor images = zeros({7, 1, 32, 48});
+  for (int i = 0; i < 7; ++i) raw::fill_(raw::narrow(images, 0, i, 1), i / 10.0);
+  const io::Image grid = image_grid(images, 3);
+  EXPECT_EQ(grid.width, 3 * 2 * 48 + 4 * 4);  // twice the size, gaps of 4
+  EXPECT_EQ(grid.height, 3 * 2 * 32 + 4 * 4);
+  for (int i = 0; i < 7; ++i) {
+    const auto grey = static_cast<std::uint8_t>(std::lround(i * 25.5));
+    EXPECT_EQ(count(grid, Color{grey, grey, grey}), 96 * 64) << i;
+    EXPECT_TRUE(at(grid, 4 + i % 3 * 100, 4 + i / 3 * 68) == (Color{grey, grey, grey})) << i;
+  }
+  EXPECT_EQ(image_grid(zeros({2, 1, 32, 32})).width, 2 * 96 + 3 * 4);  // no empty columns
+
+  const Tensor color = zeros({1, 3, 100, 100}, DType::f64);
+  raw::fill_(raw::narrow(color, 1, 2, 1), 1);
+  EXPECT_EQ(count(image_grid(color), Color{0, 0, 255}), 100 * 100);
+
+  EXPECT_WEFT_ERROR(image_grid(zeros({2, 2, 4, 4})), Shape, "got [2,2,4,4]");
+  EXPECT_WEFT_ERROR(image_grid(zeros({0, 1, 4, 4})), Shape, "got [0,1,4,4]");
+  EXPECT_WEFT_ERROR(image_grid(zeros({1, 1, 4, 4}), 0), InvalidArgument, "1 column, got 0");
+}
+
+TEST(Pictures, LossDrawsSeveralCurves) {
+  const std::vector<double> low(300, 1.0), high(300, 2.0), three(100, 3.0);
+  const io::Image one = loss_picture(low, "title");
+  const Curve alone{"", low};
+  EXPECT_EQ(loss_picture(std::span(&alone, 1), "title").pixels, one.pixels);
+
+  const std::vector<Curve> curves = {{"first", low}, {"second", high}, {"third", three}};
+  const io::Image all = loss_picture(curves, "title");
+  constexpr Color kFirst{31, 90, 180}, kSecond{214, 96, 20}, kThird{40, 140, 70};
+  const int whole = 960 - 84 - 28;
+  EXPECT_GT(count(all, kFirst), whole);  // a line, and its place in the legend
+  EXPECT_GT(count(all, kSecond), whole);
+  EXPECT_GT(count(all, kThird), whole / 4);  // it ends after a third of the steps
+  EXPECT_LT(count(all, kThird), whole);
+  EXPECT_WEFT_ERROR(loss_picture(std::span<const Curve>(), "title"), InvalidArgument, "no curve");
 }
 
 }  // namespace

@@ -193,6 +193,16 @@ void for_each_tensor(ModuleNode& node, F&& f) {
   });
 }
 
+/// Without names, hence without heap memory: a training step may do this. A parameter registered
+/// twice comes twice.
+template <class F>
+void for_each_parameter(const ModuleNode& node, const F& f) {
+  for (const ModuleNode::Entry& entry : node.tensors) {
+    if (!entry.is_buffer) f(entry.tensor);
+  }
+  for (const auto& child : node.children) for_each_parameter(*child, f);
+}
+
 void check_name(const ModuleNode& node, const std::string& name) {
   WEFT_CHECK(!name.empty() && name.find('.') == std::string::npos, InvalidArgument, "module",
              "a name must be non-empty and without dots, got '", name, "'");
@@ -266,11 +276,11 @@ void ModuleBase::to(DType dtype) {
 }
 
 void ModuleBase::requires_grad(bool requires_grad) {
-  for (const auto& [name, tensor] : named_parameters()) tensor.set_requires_grad(requires_grad);
+  for_each_parameter(*node_, [&](const Tensor& t) { t.set_requires_grad(requires_grad); });
 }
 
 void ModuleBase::zero_grad() {
-  for (const auto& [name, tensor] : named_parameters()) autograd::zero_grad(tensor);
+  for_each_parameter(*node_, [](const Tensor& t) { autograd::zero_grad(t); });
 }
 
 void ModuleBase::apply(const std::function<void(ModuleBase&)>& f) { node_->post_order(node_, f); }

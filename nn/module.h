@@ -83,6 +83,9 @@ class ModuleBase {
     to(dtype);
     to(device);
   }
+  /// Of every parameter. Turned off, what follows computes no gradient of them (and .grad() stays
+  /// as it is), but still passes gradients on to its inputs: for training one of two nets through
+  /// the other.
   void requires_grad(bool requires_grad);
   void zero_grad();
 

@@ -55,19 +55,23 @@ def read_idx(path):
 
 
 class Mnist(torch.utils.data.Dataset):
-    """Grey images [1,H,W] from 0 to 1 with labels 0 to 9."""
+    """Grey images [1,H,W] from 0 to 1, or what the transform makes of them, with labels 0 to 9."""
 
-    def __init__(self, folder, train=True, dtype=torch.float32):
+    def __init__(self, folder, train=True, dtype=torch.float32, transform=None):
         prefix = os.path.join(folder, "train" if train else "t10k")
         self.images = read_idx(prefix + "-images-idx3-ubyte")
         self.labels = read_idx(prefix + "-labels-idx1-ubyte").long()
         self.dtype = dtype
+        self.transform = transform
 
     def __len__(self):
         return len(self.images)
 
     def __getitem__(self, i):
-        return self.images[i].float().div(255).to(self.dtype).unsqueeze(0), self.labels[i]
+        image = self.images[i].float().div(255).unsqueeze(0)
+        if self.transform:
+            image = self.transform(image)
+        return image.to(self.dtype), self.labels[i]
 
 
 def random_numbers(state, count):

@@ -1,0 +1,92 @@
+"""Trains a DCGAN, a generator of images and a discriminator that tells them from real ones."""
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader
+
+import common
+
+LATENT = 100
+
+
+class Transform:
+    """[1,28,28] from 0 to 1 -> [1,size,size] from -1 to 1, with a black margin"""
+
+    def __init__(self, size):
+        self.size = size
+
+    def __call__(self, x):
+        x = F.pad(x, (2, 2, 2, 2))
+        if self.size != 32:
+            x = F.interpolate(x[None], (self.size, self.size), mode="bilinear")[0]
+        return x.sub(0.5).div(0.5)
+
+
+def init(module):
+    if isinstance(module, (nn.Conv2d, nn.ConvTranspose2d)):
+        nn.init.normal_(module.weight, 0.0, 0.02)
+    elif isinstance(module, nn.BatchNorm2d):
+        nn.init.normal_(module.weight, 1.0, 0.02)
+        nn.init.zeros_(module.bias)
+
+
+class Generator(nn.Module):
+    """z [N,latent,1,1] -> images [N,1,size,size] in (-1,1)"""
+
+    def __init__(self, size, width, latent):
+        super().__init__()
+        channels = width * size // 8
+        layers = [nn.ConvTranspose2d(latent, channels, 4, bias=False)]
+        while channels >= width:
+            layers += [nn.BatchNorm2d(channels), nn.ReLU(),
+                       nn.ConvTranspose2d(channels, channels // 2 if channels > width else 1, 4, 2, 1, bias=False)]
+            channels //= 2
+        self.main = nn.Sequential(*layers, nn.Tanh())
+
+    def forward(self, z):
+        return self.main(z)
+
+
+class Discriminator(nn.Module):
+    """images [N,1,size,size] -> logits [N]"""
+
+    def __init__(self, size, width):
+        super().__init__()
+        channels = width
+        layers = [nn.Conv2d(1, channels, 4, 2, 1, bias=False), nn.LeakyReLU(0.2)]
+        while channels < width * size // 8:
+            layers += [nn.Conv2d(channels, 2 * channels, 4, 2, 1, bias=False),
+                       nn.BatchNorm2d(2 * channels), nn.LeakyReLU(0.2)]
+            channels *= 2
+        self.main = nn.Sequential(*layers, nn.Conv2d(channels, 1, 4, bias=False))
+
+    def forward(self, x):
+        return self.main(x).flatten()
+
+
+class Gan(nn.Module):
+    def __init__(self, size, width, latent):
+        super().__init__()
+        self.generator = Generator(size, width, latent)
+        self.discriminator = Discriminator(size, width)
+
+
+def train_discriminator(gan, adam, real, fake):
+    adam.zero_grad()
+    of_real, of_fake = gan.discriminator(real), gan.discriminator(fake.detach())
+    loss = (F.binary_cross_entropy_with_logits(of_real, torch.ones_like(of_real)) +
+            F.binary_cross_entropy_with_logits(of_fake, torch.zeros_like(of_fake)))
+    loss.backward()
+    adam.step()
+    return loss
+
+
+def train_generator(gan, adam, fake):
+    gan.discriminator.requires_grad_(False)
+    adam.zero_grad()
+    of_fake = gan.discriminator(fake)
+    loss = F.binary_cross_entropy_with_logits(of_fake, torch.ones_like(of_fake))
+    loss.backward()
+    adam.step()
+    gan.discriminator.requires_grad_(True)
+    return loss

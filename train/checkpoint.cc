@@ -15,6 +15,7 @@ constexpr std::string_view kModel = "model.";
 constexpr std::string_view kPart = "part";
 constexpr std::string_view kNote = "note.";
 constexpr const char* kLosses = "losses";
+constexpr std::string_view kMoreLosses = "losses.";
 constexpr const char* kFormat = "weft.checkpoint";
 constexpr const char* kVersion = "1";
 constexpr const char* kGenerator = "generator";
@@ -24,6 +25,10 @@ constexpr std::size_t kMostParts = 64;
 
 std::string with(std::string_view prefix, const std::string& name) {
   return std::string(prefix) + name;
+}
+
+Tensor as_tensor(const std::vector<double>& losses) {
+  return from_vector(losses, {static_cast<std::int64_t>(losses.size())}, Device());
 }
 
 /// Whether `name` has the prefix, which is then removed.
@@ -59,9 +64,9 @@ void save_checkpoint(const std::string& path, const Checkpoint& checkpoint) {
     for (const auto& [name, x] : checkpoint.parts[i])
       tensors.emplace_back(detail::concat(kPart, i, '.', name), x);
   }
-  tensors.emplace_back(
-      kLosses, from_vector(checkpoint.losses, {static_cast<std::int64_t>(checkpoint.losses.size())},
-                           Device()));
+  tensors.emplace_back(kLosses, as_tensor(checkpoint.losses));
+  for (const auto& [name, values] : checkpoint.more_losses)
+    tensors.emplace_back(with(kMoreLosses, name), as_tensor(values));
   io::Metadata metadata = {{kFormat, kVersion},
                            {kGenerator, checkpoint.generator},
                            {kLoader, checkpoint.loader},
@@ -89,6 +94,8 @@ Checkpoint load_checkpoint(const std::string& path, Device device) {
   for (auto& [key, x] : file.tensors) {
     if (key == kLosses) {
       checkpoint.losses = x.to_vector<double>();
+    } else if (strip(key, kMoreLosses)) {
+      checkpoint.more_losses.push_back({std::move(key), x.to_vector<double>()});
     } else if (strip(key, kModel)) {
       checkpoint.model.emplace_back(std::move(key), std::move(x));
     } else if (const auto part = strip_part(key, checkpoint.parts.size())) {

@@ -9,14 +9,21 @@
 
 namespace weft::train {
 
-/// What is in the file: tensors "model.NAME", "part0.NAME", "part1.NAME" ... and "losses" (f64, one
-/// per step), the rest as metadata.
+/// What a second or third loss of a program was, step by step.
+struct NamedLosses {
+  std::string name;
+  std::vector<double> values;  ///< one per step
+};
+
+/// What is in the file: tensors "model.NAME", "part0.NAME", "part1.NAME" ..., "losses" and
+/// "losses.NAME" (f64, one per step), the rest as metadata.
 struct Checkpoint {
   io::NamedTensors model;               ///< Module::state_dict()
   std::vector<io::NamedTensors> parts;  ///< state_dict() of optimisers and schedulers, in order
   std::string generator;                ///< Generator::state()
   std::string loader;                   ///< DataLoader::state()
   std::vector<double> losses;
+  std::vector<NamedLosses> more_losses;
   io::Metadata notes;  ///< the program's own, any keys
 };
 

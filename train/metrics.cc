@@ -41,7 +41,12 @@ void write_metrics(const std::string& path, const Metrics& metrics) {
   json["threads"] = metrics.threads;
   json["seed"] = metrics.seed;
   json["batch_size"] = metrics.batch_size;
-  json["losses"] = metrics.losses;
+  if (metrics.loss_name.empty()) {
+    json["losses"] = metrics.losses;
+  } else {
+    json["losses"][metrics.loss_name] = metrics.losses;
+    for (const auto& [name, values] : metrics.more_losses) json["losses"][name] = values;
+  }
   json["epochs"] = to_json(metrics.epochs);
   json["test"] = to_json(metrics.test);
   json["step_ms_median"] = metrics.step_ms_median;

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "weft/train/checkpoint.h"
+
 namespace weft::train {
 
 /// Figures of a test by name: "accuracy", "mse".
@@ -27,6 +29,8 @@ struct Metrics {
   std::uint64_t seed = 0;
   std::int64_t batch_size = 0;
   std::vector<double> losses;  ///< one per step
+  std::string loss_name;       ///< what `losses` are when there are more; else empty
+  std::vector<NamedLosses> more_losses;
   std::vector<EpochMetrics> epochs;
   TestFigures test;  ///< the last ones
   double step_ms_median = 0;
@@ -34,7 +38,7 @@ struct Metrics {
   std::string commit;
 };
 
-/// Numbers that JSON lacks (NaN, infinities) become null. Throws Io.
+/// "losses" is a list or, where they have names, an object of lists. Numbers that JSON lacks (NaN, infinities) become null. Throws Io.
 void write_metrics(const std::string& path, const Metrics& metrics);
 
 /// For keeping epochs in a checkpoint; from_text throws InvalidArgument.

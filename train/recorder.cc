@@ -90,6 +90,14 @@ void Recorder::check_parts(const Checkpoint& checkpoint, std::size_t expected) {
 
 void Recorder::take_up(const Checkpoint& checkpoint) {
   losses_ = checkpoint.losses;
+  more_losses_ = checkpoint.more_losses;
+  for (const NamedLosses& more : more_losses_) {
+    WEFT_CHECK(more.values.size() == losses_.size(), InvalidArgument, "checkpoint", "it has ",
+               losses_.size(), " losses, but ", more.values.size(), " of ", more.name);
+  }
+  if (const auto name = checkpoint.notes.find("loss_name"); name != checkpoint.notes.end()) {
+    loss_name_ = name->second;
+  }
   epoch_ = integer(checkpoint.notes, "epochs_begun") - 1;
   epoch_complete_ = integer(checkpoint.notes, "epoch_complete") != 0;
   epoch_first_step_ = integer(checkpoint.notes, "epoch_first_step");
@@ -108,12 +116,14 @@ Checkpoint Recorder::books() {
   flush();
   Checkpoint checkpoint;
   checkpoint.losses = losses_;
+  checkpoint.more_losses = more_losses_;
   checkpoint.notes = {{"example", options_.example},
                       {"epochs_begun", std::to_string(epoch_ + 1)},
                       {"epoch_complete", std::to_string(epoch_complete_)},
                       {"epoch_first_step", std::to_string(epoch_first_step_)},
                       {"epoch_ms", std::to_string(std::llround(epoch_seconds() * 1000))},
                       {"epochs", epochs_to_text(epochs_)}};
+  if (!loss_name_.empty()) checkpoint.notes["loss_name"] = loss_name_;
   return checkpoint;
 }
 
@@ -134,6 +144,7 @@ void Recorder::begin_epoch(std::int64_t batches, std::int64_t done, std::int64_t
   epoch_images_ = std::min(batches * options_.batch_size, dataset_size);
   const auto expected = static_cast<std::size_t>(steps() + batches - done);
   losses_.reserve(expected);  // a step allocates nothing
+  for (NamedLosses& more : more_losses_) more.values.reserve(expected);
   step_ms_.reserve(step_ms_.size() + static_cast<std::size_t>(batches - done));
   progress_.start(detail::concat("epoch ", epoch_), batches, done, options_.log_every);
   epoch_start_ = step_start_ = Clock::now();
@@ -163,22 +174,54 @@ double Recorder::images_per_second() const {
   return part * static_cast<double>(epoch_images_) / std::max(seconds_since(epoch_start_), 1e-9);
 }
 
-void Recorder::record(double loss) {
-  losses_.push_back(loss);
+void Recorder::record(std::size_t which, double loss) {
+  std::vector<double>& losses = which == 0 ? losses_ : more_losses_[which - 1].values;
+  losses.push_back(loss);
   if (std::isfinite(loss) || std::exchange(warned_, true)) return;
+  const std::string& name = which == 0 ? loss_name_ : more_losses_[which - 1].name;
   const char* what = std::isnan(loss) ? "nan" : loss > 0 ? "inf" : "-inf";
-  log_warning(detail::concat("the loss is ", what, " at step ", losses_.size() - 1, " (epoch ",
-                             epoch_, "); further steps are not reported. A lower --lr may help"));
+  log_warning(detail::concat("the loss ", name.empty() ? "" : "of the ", name,
+                             name.empty() ? "is " : " is ", what, " at step ", losses.size() - 1,
+                             " (epoch ", epoch_,
+                             "); further steps are not reported. A lower --lr may help"));
 }
 
-void Recorder::step(const Tensor& loss) {
-  if (loss.device().is_cpu()) {
-    record(loss.item<double>());
+void Recorder::check_names(std::initializer_list<NamedLoss> losses) {
+  const NamedLoss* first = losses.begin();
+  if (steps() == 0) {
+    WEFT_CHECK(losses.size() > 0, InvalidArgument, kOp, "a step without a loss");
+    loss_name_ = first->name;
+    more_losses_.clear();
+    for (const NamedLoss* more = first + 1; more != losses.end(); ++more) {
+      more_losses_.push_back({std::string(more->name), {}});
+      more_losses_.back().values.reserve(losses_.capacity());
+    }
+    return;
+  }
+  WEFT_CHECK(losses.size() == more_losses_.size() + 1, InvalidArgument, kOp, "a step with ",
+             losses.size(), " losses after steps with ", more_losses_.size() + 1);
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    const std::string& before = i == 0 ? loss_name_ : more_losses_[i - 1].name;
+    WEFT_CHECK(first[i].name == before, InvalidArgument, kOp, "a loss named '", first[i].name,
+               "' after steps where it was '", before, "'");
+  }
+}
+
+void Recorder::step(std::initializer_list<NamedLoss> losses) {
+  check_names(losses);
+  const Tensor& first = losses.begin()->value;
+  std::int64_t which = 0;
+  if (first.device().is_cpu()) {
+    for (const NamedLoss& loss : losses)
+      record(static_cast<std::size_t>(which++), loss.value.item<double>());
   } else {
     if (!waiting_.defined()) {
-      waiting_ = zeros({kMostPending}, TensorOptions(loss.dtype(), loss.device()));
+      waiting_ = zeros({kMostPending, static_cast<std::int64_t>(losses.size())},
+                       TensorOptions(first.dtype(), first.device()));
     }
-    raw::copy_(raw::narrow(waiting_, 0, pending_++, 1), raw::reshape(loss, {1}));
+    const Tensor row = raw::narrow(waiting_, 0, pending_++, 1);
+    for (const NamedLoss& loss : losses)
+      raw::copy_(raw::narrow(row, 1, which++, 1), raw::reshape(loss.value, {1, 1}));
     if (pending_ == kMostPending) flush();
   }
   const Clock::time_point now = Clock::now();
@@ -195,7 +238,8 @@ void Recorder::flush() {
   if (pending_ == 0) return;
   const std::vector<double> values = raw::narrow(waiting_, 0, 0, pending_).to_vector<double>();
   pending_ = 0;
-  for (const double value : values) record(value);
+  const std::size_t each = more_losses_.size() + 1;
+  for (std::size_t i = 0; i < values.size(); ++i) record(i % each, values[i]);
 }
 
 void Recorder::end_epoch(bool complete) {
@@ -235,6 +279,8 @@ void Recorder::finish() {
   metrics.seed = options_.seed;
   metrics.batch_size = options_.batch_size;
   metrics.losses = losses_;
+  metrics.loss_name = loss_name_;
+  metrics.more_losses = more_losses_;
   metrics.epochs = epochs_;
   if (!epoch_complete_ && steps() > epoch_first_step_) {  // the limit of steps came first
     const double mean = epoch_mean();
@@ -249,7 +295,9 @@ void Recorder::finish() {
   for (const EpochMetrics& epoch : metrics.epochs) metrics.train_seconds += epoch.seconds;
   metrics.commit = source_commit();
   write_metrics(path("metrics.json"), metrics);
-  io::write_png(path("loss.png"), loss_picture(losses_, options_.example + ": loss per step"));
+  std::vector<Curve> curves = {{loss_name_, losses_}};
+  for (const auto& [name, values] : more_losses_) curves.push_back({name, values});
+  io::write_png(path("loss.png"), loss_picture(curves, options_.example + ": loss per step"));
   std::string test;
   for (const auto& [name, value] : test_) test += detail::concat("test ", name, ' ', value, ", ");
   log_info(detail::concat(test, "trained in ", format_duration(metrics.train_seconds),

@@ -16,9 +16,11 @@
 
 #include <chrono>
 #include <cstdint>
+#include <initializer_list>
 #include <iterator>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -34,6 +36,12 @@ namespace weft::train {
 
 template <class Loader>
 class BatchRange;
+
+/// One of several losses of a step.
+struct NamedLoss {
+  std::string_view name;
+  const Tensor& value;
+};
 
 class Recorder {
  public:
@@ -71,7 +79,11 @@ class Recorder {
   /// To be called once per step. loss: one element. On CUDA its value is fetched later, many at
   /// once: the host does not wait for the step. A loss that is not finite is warned of, once, with
   /// its step.
-  void step(const Tensor& loss);
+  void step(const Tensor& loss) { step({{"", loss}}); }
+  /// The same for a program with several losses, of which progress and epochs show the first:
+  ///   recorder.step({{"discriminator", loss_d}, {"generator", loss_g}});
+  /// Throws InvalidArgument for none and for other names than in the steps before.
+  void step(std::initializer_list<NamedLoss> losses);
 
   /// Writes OUT/checkpoint.safetensors; with options.keep_checkpoints also, at the end of an epoch,
   /// OUT/checkpoint-epoch-N.safetensors (a hard link to it where the file system has them).
@@ -124,7 +136,8 @@ class Recorder {
   void write(const Checkpoint& checkpoint);
   void finish();
   Checkpoint books();
-  void record(double loss);
+  void check_names(std::initializer_list<NamedLoss> losses);
+  void record(std::size_t which, double loss);
   void flush();
   double epoch_mean() const;
   double epoch_seconds() const;
@@ -133,6 +146,8 @@ class Recorder {
   Options options_;
   Progress progress_;
   std::vector<double> losses_;
+  std::string loss_name_;  // empty unless there are more
+  std::vector<NamedLosses> more_losses_;
   std::vector<EpochMetrics> epochs_;
   TestFigures test_;              // the last figures
   std::int64_t test_epoch_ = -1;  // of this epoch

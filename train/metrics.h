@@ -38,7 +38,8 @@ struct Metrics {
   std::string commit;
 };
 
-/// "losses" is a list or, where they have names, an object of lists. Numbers that JSON lacks (NaN, infinities) become null. Throws Io.
+/// "losses" is a list or, where they have names, an object of lists. Numbers that JSON lacks (NaN,
+/// infinities) become null. Throws Io.
 void write_metrics(const std::string& path, const Metrics& metrics);
 
 /// For keeping epochs in a checkpoint; from_text throws InvalidArgument.

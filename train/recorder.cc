@@ -180,9 +180,8 @@ void Recorder::record(std::size_t which, double loss) {
   if (std::isfinite(loss) || std::exchange(warned_, true)) return;
   const std::string& name = which == 0 ? loss_name_ : more_losses_[which - 1].name;
   const char* what = std::isnan(loss) ? "nan" : loss > 0 ? "inf" : "-inf";
-  log_warning(detail::concat("the loss ", name.empty() ? "" : "of the ", name,
-                             name.empty() ? "is " : " is ", what, " at step ", losses.size() - 1,
-                             " (epoch ", epoch_,
+  log_warning(detail::concat("the loss", name.empty() ? "" : " of the ", name, " is ", what,
+                             " at step ", losses.size() - 1, " (epoch ", epoch_,
                              "); further steps are not reported. A lower --lr may help"));
 }
 

@@ -20,6 +20,7 @@ TEST(Checkpoint, RoundTrips) {
   saved.generator = "engine 1 2 3";
   saved.loader = "loader";
   saved.losses = {0.5, 0.25, 1e-300};
+  saved.more_losses = {{"second", {3, 2, 1}}, {"first", {4, 5, 6}}};
   saved.notes = {{"epoch", "3"}, {"generator", "mine"}};
   save_checkpoint(folder.path("c"), saved);
   const Checkpoint loaded = load_checkpoint(folder.path("c"));
@@ -37,6 +38,11 @@ TEST(Checkpoint, RoundTrips) {
   EXPECT_EQ(loaded.generator, saved.generator);
   EXPECT_EQ(loaded.loader, saved.loader);
   EXPECT_EQ(loaded.losses, saved.losses);
+  ASSERT_EQ(loaded.more_losses.size(), 2u);
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(loaded.more_losses[i].name, saved.more_losses[i].name);
+    EXPECT_EQ(loaded.more_losses[i].values, saved.more_losses[i].values);
+  }
   EXPECT_EQ(loaded.notes, saved.notes);
 }
 
@@ -76,6 +82,19 @@ TEST(Metrics, WritesTheFieldsScriptsRead) {
       R"("losses":[0.5,null],"epochs":[{"mean_loss":0.5,"sum_loss":1.0,"seconds":2.0,)"
       R"("images_per_second":3.0,"test":{"top1":0.5}}],"test":{"accuracy":0.875},"step_ms_median":0.0,)"
       R"("train_seconds":0.0,"commit":"abc"})");
+}
+
+TEST(Metrics, NamesLossesWhereThereAreSeveral) {
+  testing::TempFolder folder;
+  Metrics metrics;
+  metrics.losses = {0.5};
+  metrics.loss_name = "discriminator";
+  metrics.more_losses = {{"generator", {0.25}}};
+  write_metrics(folder.path("m.json"), metrics);
+  std::string text = testing::read_file(folder.path("m.json"));
+  std::erase_if(text, [](char c) { return c == ' ' || c == '\n'; });
+  EXPECT_NE(text.find(R"("losses":{"discriminator":[0.5],"generator":[0.25]},)"), std::string::npos)
+      << text;
 }
 
 TEST(Metrics, EpochsSurviveACheckpoint) {

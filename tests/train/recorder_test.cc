@@ -179,6 +179,45 @@ TEST_F(RecorderTest, ResumesWhereverItStopped) {
   }
 }
 
+TEST_F(RecorderTest, KeepsTheBooksOfSeveralLosses) {
+  const auto value = [](double v) { return scalar(v, DType::f64); };
+  const auto run = [&](const Options& o) {
+    Recorder recorder(o);
+    Counter model;
+    auto loader = make_loader();
+    recorder.resume(model, loader);
+    while (recorder.next_epoch()) {
+      for (auto& x : recorder.batches(loader)) {
+        const double step = static_cast<double>(recorder.steps());
+        (void)x;
+        recorder.step({{"one", value(step)},
+                       {"two", value(10 * step)},
+                       {"third", value(step == 3 ? INFINITY : -step)}});
+      }
+      recorder.save(model, loader);
+    }
+    recorder.finish(model);
+    EXPECT_WEFT_ERROR(recorder.step(value(1)), InvalidArgument, "a step with 1 losses after steps");
+    EXPECT_WEFT_ERROR(
+        recorder.step({{"one", value(1)}, {"three", value(1)}, {"third", value(1)}}),
+        InvalidArgument, "a loss named 'three' after steps where it was 'two'");
+  };
+  Options o = options();
+  o.limit_steps = 5;
+  run(o);
+  o.limit_steps = 0;
+  o.resume = folder.path("out/checkpoint.safetensors");
+  run(o);
+  std::string metrics = testing::read_file(folder.path("out/metrics.json"));
+  std::erase_if(metrics, [](char c) { return c == ' ' || c == '\n'; });
+  EXPECT_NE(metrics.find(R"("losses":{"one":[0.0,1.0,2.0,3.0,4.0,5.0,6.0,7.0,8.0],)"
+                         R"("two":[0.0,10.0,20.0,30.0,40.0,50.0,60.0,70.0,80.0],)"
+                         R"("third":[-0.0,-1.0,-2.0,null,-4.0,-5.0,-6.0,-7.0,-8.0]})"),
+            std::string::npos)
+      << metrics;
+  EXPECT_NE(log.text.find("the loss of the third is inf at step 3"), std::string::npos);
+}
+
 TEST_F(RecorderTest, InterruptEndsTheLoopAfterTheStep) {
   const InterruptScope scope;
   Recorder recorder(options());

@@ -198,9 +198,8 @@ TEST_F(RecorderTest, KeepsTheBooksOfSeveralLosses) {
     }
     recorder.finish(model);
     EXPECT_WEFT_ERROR(recorder.step(value(1)), InvalidArgument, "a step with 1 losses after steps");
-    EXPECT_WEFT_ERROR(
-        recorder.step({{"one", value(1)}, {"three", value(1)}, {"third", value(1)}}),
-        InvalidArgument, "a loss named 'three' after steps where it was 'two'");
+    EXPECT_WEFT_ERROR(recorder.step({{"one", value(1)}, {"three", value(1)}, {"third", value(1)}}),
+                      InvalidArgument, "a loss named 'three' after steps where it was 'two'");
   };
   Options o = options();
   o.limit_steps = 5;

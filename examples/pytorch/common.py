@@ -117,7 +117,7 @@ class Recorder:
         self.options = options
         # What a checkpoint keeps beside model and parts. `position` counts the batches done of this
         # epoch, `order` is the generator's state as it began.
-        self.books = {"losses": [], "epochs": [], "position": 0, "seconds": 0.0, "order": None}
+        self.books = {"losses": [], "names": [], "more_losses": {}, "epochs": [], "position": 0, "seconds": 0.0, "order": None}
         self.waiting = []  # losses still on the device: fetching one would wait for its step
         self.step_ms = []
         self.figures = {}  # of the epoch's test
@@ -190,9 +190,10 @@ class Recorder:
             books["epochs"].append(self._epoch_metrics())
             books["position"], books["seconds"] = 0, 0.0
 
-    def step(self, loss):
-        """To be called once per step."""
-        self.waiting.append(loss.detach())
+    def step(self, *loss, **losses):
+        """To be called once per step, with one loss or with several by name, of which the first is the epoch's."""
+        self.books["names"] = list(losses)
+        self.waiting.append(torch.stack([loss.detach() for loss in (*loss, *losses.values())]))
         now = time.perf_counter()
         self.step_ms.append((now - self.step_start) * 1e3)
         self.step_start = now
@@ -211,7 +212,10 @@ class Recorder:
         if test_name:
             self.test(test_name, test_value)
         self._fetch_losses()
-        options, losses = self.options, self.books["losses"]
+        options, curves = self.options, {"": self.books["losses"]}
+        if self.books["more_losses"]:
+            curves = {self.books["names"][0]: curves[""], **self.books["more_losses"]}
+        losses = {name: [loss if math.isfinite(loss) else None for loss in curve] for name, curve in curves.items()}
         save_file(model.state_dict(), self.path("model.safetensors"), {"format": "pt"})
         epochs = self.books["epochs"][:]
         if self.books["position"]:  # the limit of steps came first
@@ -223,7 +227,7 @@ class Recorder:
             "threads": torch.get_num_threads(),
             "seed": options.seed,
             "batch_size": options.batch_size,
-            "losses": [loss if math.isfinite(loss) else None for loss in losses],
+            "losses": losses.get("", losses),
             "epochs": epochs,
             "test": self.figures,
             "step_ms_median": statistics.median(self.step_ms) if self.step_ms else 0,
@@ -232,9 +236,8 @@ class Recorder:
         }
         with open(self.path("metrics.json"), "w") as file:
             json.dump(metrics, file, indent=1)
-        loss_picture(self.path("loss.png"), losses, f"{options.example}: loss per step")
-        print(f"trained in {metrics['train_seconds']:.1f} s; "
-              f"results in {options.out}", file=sys.stderr)
+        loss_picture(self.path("loss.png"), curves, f"{options.example}: loss per step")
+        print(f"trained in {metrics['train_seconds']:.1f} s; results in {options.out}", file=sys.stderr)
 
     def _steps(self):
         return len(self.books["losses"]) + len(self.waiting)
@@ -244,7 +247,10 @@ class Recorder:
 
     def _fetch_losses(self):
         if self.waiting:
-            self.books["losses"] += torch.stack(self.waiting).tolist()
+            first, *more = torch.stack(self.waiting).T.tolist()
+            self.books["losses"] += first
+            for name, losses in zip(self.books["names"][1:], more):
+                self.books["more_losses"].setdefault(name, []).extend(losses)
             self.waiting.clear()
 
     def _epoch_metrics(self):
@@ -286,12 +292,29 @@ def compare_picture(path, inputs, codes, outputs, count=5):
     plt.close(figure)
 
 
-def loss_picture(path, losses, title):
+def image_grid(path, images, columns=8):
+    """Images [N,1,H,W] with values 0 to 1, side by side."""
+    plt = pyplot()
+    if plt is None:
+        return
+    figure, axes = plt.subplots(-(-len(images) // columns), columns, figsize=(8, 8), squeeze=False)
+    for axis, image in zip(axes.flat, images):
+        axis.imshow(image[0].cpu(), cmap="gray", vmin=0, vmax=1)
+    for axis in axes.flat:
+        axis.axis("off")
+    figure.savefig(path)
+    plt.close(figure)
+
+
+def loss_picture(path, curves, title):
     plt = pyplot()
     if plt is None:
         return
     figure, axis = plt.subplots(figsize=(9.6, 5.4))
-    axis.plot(losses)
+    for name, losses in curves.items():
+        axis.plot(losses, label=name)
+    if len(curves) > 1:
+        axis.legend()
     axis.set(title=title, xlabel="step")
     figure.savefig(path)
     plt.close(figure)

@@ -6,8 +6,6 @@ from torch.utils.data import DataLoader
 
 import common
 
-LATENT = 100
-
 
 class Transform:
     """[1,28,28] from 0 to 1 -> [1,size,size] from -1 to 1, with a black margin"""
@@ -90,3 +88,46 @@ def train_generator(gan, adam, fake):
     adam.step()
     gan.discriminator.requires_grad_(True)
     return loss
+
+
+def main(options):
+    def noise(count):
+        return torch.randn(count, options.latent, 1, 1, dtype=options.dtype).to(options.device)
+
+    gan = Gan(options.image_size, options.width, options.latent).to(options.dtype)
+    gan.apply(init)
+    gan.to(options.device)
+    print(gan)
+    adam_d = torch.optim.Adam(gan.discriminator.parameters(), lr=options.lr, betas=(0.5, 0.999))
+    adam_g = torch.optim.Adam(gan.generator.parameters(), lr=options.lr, betas=(0.5, 0.999))
+    loader = DataLoader(common.Mnist(options.data, dtype=options.dtype, transform=Transform(options.image_size)),
+                        batch_size=options.batch_size,
+                        shuffle=options.shuffle,
+                        num_workers=options.workers,
+                        pin_memory=options.device.type == "cuda")
+    fixed_noise = noise(64)
+
+    recorder = common.Recorder(options)
+    recorder.resume(gan, adam_d, adam_g)
+    for epoch in recorder.epochs():
+        for real, label in recorder.batches(loader):
+            real = real.to(options.device, non_blocking=True)
+            fake = gan.generator(noise(len(real)))
+            loss_d = train_discriminator(gan, adam_d, real, fake)
+            loss_g = train_generator(gan, adam_g, fake)
+            recorder.step(discriminator=loss_d, generator=loss_g)
+        recorder.save(gan, adam_d, adam_g)
+        gan.eval()
+        with torch.no_grad():
+            common.image_grid(recorder.path(f"samples-epoch-{epoch}.png"), (gan.generator(fixed_noise) + 1) / 2)
+        gan.train()
+    if recorder.interrupted:
+        raise SystemExit(130)
+    recorder.finish(gan)
+
+
+if __name__ == "__main__":
+    main(common.parse_options("dcgan", __doc__, epochs=5, batch_size=64, lr=2e-4, options={
+        "--image-size": {"type": int, "choices": (32, 64), "default": 32, "help": "height and width of the images"},
+        "--width": {"type": int, "default": 16, "help": "channels of the layers next to the image"},
+        "--latent": {"type": int, "default": 100, "help": "random numbers an image is made from"}}))

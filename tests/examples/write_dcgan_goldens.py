@@ -14,19 +14,19 @@ import torch
 import common
 import dcgan
 
-SEED, SIZE, WIDTH, BATCH_SIZE, STEPS = 3, 32, 4, 16, 5
+SEED, SIZE, WIDTH, LATENT, BATCH_SIZE, STEPS = 3, 32, 4, 100, 16, 5
 
 
 def main():
     torch.manual_seed(SEED)
-    gan = dcgan.Gan(SIZE, WIDTH, dcgan.LATENT).double()
+    gan = dcgan.Gan(SIZE, WIDTH, LATENT).double()
     gan.apply(dcgan.init)
     adam_d, adam_g = (torch.optim.Adam(net.parameters(), lr=2e-4, betas=(0.5, 0.999))
                       for net in (gan.discriminator, gan.generator))
     images = common.Mnist(sys.argv[1], dtype=torch.float64, transform=dcgan.Transform(SIZE))
     losses = {"discriminator": [], "generator": []}
     for real, label in torch.utils.data.DataLoader(images, batch_size=BATCH_SIZE, shuffle=True):
-        fake = gan.generator(torch.randn(BATCH_SIZE, dcgan.LATENT, 1, 1, dtype=torch.float64))
+        fake = gan.generator(torch.randn(BATCH_SIZE, LATENT, 1, 1, dtype=torch.float64))
         losses["discriminator"].append(dcgan.train_discriminator(gan, adam_d, real, fake).item())
         losses["generator"].append(dcgan.train_generator(gan, adam_g, fake).item())
         if len(losses["generator"]) == STEPS:

@@ -7,6 +7,7 @@
 #include "weft/autograd/gradcheck.h"
 #include "weft/autograd/ops.h"
 #include "weft/core/allocator.h"
+#include "weft/core/capture.h"
 #include "weft/core/error.h"
 #include "weft/core/parallel.h"
 #include "weft/core/rng.h"

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "weft/core/capture.h"
 #include "weft/core/error.h"
 #include "weft/core/thread_state.h"
 
@@ -76,7 +77,6 @@ std::string human(std::size_t bytes) {
 // Where an empty storage points: no null, which stands for "no tensor" in kernels.
 alignas(256) constinit char empty_storage[1] = {};
 
-struct StreamLists;
 class DeviceAllocator;
 
 // Another stream that works on a block. Lives on the block's list while the storage does, then,
@@ -190,11 +190,17 @@ class FreeBlocks {
   std::uint64_t occupied_[kBins / 64] = {};
 };
 
-// The free blocks of one stream. Work on a stream is in order, so a block that was freed there may
-// at once be handed out there again.
-struct StreamLists {
+}  // namespace
+
+// The free blocks of one stream, or of one pool. Work on a stream is in order, so a block that was
+// freed there may at once be handed out there again.
+struct detail::StreamLists {
+  enum class Use { stream, pool, closed_pool };
+
   DeviceAllocator* owner = nullptr;
   void* handle = nullptr;
+  Use use = Use::stream;
+  int segments = 0;
   FreeBlocks small;
   FreeBlocks large;
   StreamLists* next = nullptr;
@@ -202,12 +208,17 @@ struct StreamLists {
   FreeBlocks& blocks(bool is_small) { return is_small ? small : large; }
 };
 
+namespace {
+
+using detail::StreamLists;
+
 class DeviceAllocator {
  public:
   DeviceAllocator(Runtime& driver, Device device, bool pinned)
       : driver_(driver), device_(device), pinned_(pinned) {}
 
-  Block* allocate(std::size_t bytes, void* stream_handle) {
+  /// From `pool`, or from the stream's blocks.
+  Block* allocate(std::size_t bytes, void* stream_handle, StreamLists* pool) {
     std::lock_guard lock(mutex_);
     if (countdown_ > 0 && --countdown_ == 0) throw_out_of_memory(bytes, "refused by a test");
     if (bytes > kLargestRequest) throw_out_of_memory(bytes, "no device has as much");
@@ -215,9 +226,9 @@ class DeviceAllocator {
     if (limit_ != 0 && in_use_ + size > limit_) {
       throw_out_of_memory(bytes, "raise the limit or use a smaller batch");
     }
-    if (waiting_) free_passed_blocks();
+    if (waiting_ && !thread_state().capture) free_passed_blocks();  // events cannot be asked then
 
-    StreamLists& lists = lists_of(stream_handle);
+    StreamLists& lists = pool ? *pool : lists_of(stream_handle);
     const bool small = size <= kSmallSize;
     Block* block = lists.blocks(small).best_fit(size);
     if (!block) block = new_segment(lists, size, bytes);
@@ -285,6 +296,24 @@ class DeviceAllocator {
     release_cached_locked();
   }
 
+  StreamLists* open_pool(void* stream_handle) {
+    std::lock_guard lock(mutex_);
+    StreamLists* lists = streams_;
+    while (lists && !(lists->use == StreamLists::Use::closed_pool && lists->segments == 0)) {
+      lists = lists->next;
+    }
+    if (!lists) lists = add_lists();
+    lists->handle = stream_handle;
+    lists->use = StreamLists::Use::pool;
+    return lists;
+  }
+
+  void close_pool(StreamLists* lists) noexcept {
+    std::lock_guard lock(mutex_);
+    lists->use = StreamLists::Use::closed_pool;
+    for_each_whole_segment(*lists, [this](Block* block) { give_back(block); });
+  }
+
   MemoryStats stats() {
     std::lock_guard lock(mutex_);
     return {.in_use_bytes = static_cast<std::int64_t>(in_use_),
@@ -315,29 +344,38 @@ class DeviceAllocator {
 
   StreamLists& lists_of(void* handle) {
     for (StreamLists* lists = streams_; lists; lists = lists->next) {
-      if (lists->handle == handle) return *lists;
+      if (lists->use == StreamLists::Use::stream && lists->handle == handle) return *lists;
     }
+    StreamLists* const lists = add_lists();
+    lists->handle = handle;
+    return *lists;
+  }
+
+  StreamLists* add_lists() {
     auto* const lists = new StreamLists;
     lists->owner = this;
-    lists->handle = handle;
     lists->next = std::exchange(streams_, lists);
-    return *lists;
+    return lists;
   }
 
   // A free block of at least `size` bytes from the driver, or, when that is only possible after
   // giving back what is cached, perhaps from blocks that became whole on the way.
   Block* new_segment(StreamLists& lists, std::size_t size, std::size_t asked) {
     const std::size_t bytes = segment_bytes(size);
-    if (limit_ != 0 && held_ + bytes > limit_) release_cached_locked();
+    // Giving back waits for the device, which a stream that records cannot.
+    const bool may_release = !thread_state().capture;
+    if (limit_ != 0 && held_ + bytes > limit_ && may_release) release_cached_locked();
     auto block = std::make_unique<Block>();
     block->data = driver_allocate(bytes);
     if (!block->data) {
+      if (!may_release) throw_out_of_memory(asked, "no cached memory is given back in a capture");
       release_cached_locked();
       if (Block* merged = lists.blocks(size <= kSmallSize).best_fit(size)) return merged;
       block->data = driver_allocate(bytes);
       if (!block->data) throw_out_of_memory(asked, "the device has no more");
     }
     held_ += bytes;
+    ++lists.segments;
     block->size = bytes;
     block->home = &lists;
     block->small = size <= kSmallSize;
@@ -359,22 +397,35 @@ class DeviceAllocator {
       retire_first_wait();
     }
     for (StreamLists* lists = streams_; lists; lists = lists->next) {
-      for (FreeBlocks* blocks : {&lists->small, &lists->large}) {
-        blocks->for_each([&](Block* block) {
-          if (block->before || block->after) return;  // the rest of its segment is in use
-          blocks->remove(block);
-          held_ -= block->size;
-          ++driver_frees_;
-          if (is_host()) unpoison(block->data, block->size);
-          if (pinned_) {
-            driver_.free_pinned(block->data);
-          } else {
-            driver_.free(device_.index, block->data, block->size);
-          }
-          delete block;
-        });
-      }
+      // What a captured step wrote into may be free, but its replays write there again.
+      if (lists->use == StreamLists::Use::pool) continue;
+      for_each_whole_segment(*lists, [this](Block* block) { give_back(block); });
     }
+  }
+
+  // f(block) for free blocks of which no part is in use; it may remove them.
+  template <class F>
+  void for_each_whole_segment(StreamLists& lists, F f) {
+    for (FreeBlocks* blocks : {&lists.small, &lists.large}) {
+      blocks->for_each([&](Block* block) {
+        if (!block->before && !block->after) f(block);
+      });
+    }
+  }
+
+  void give_back(Block* block) noexcept {
+    StreamLists& lists = *block->home;
+    lists.blocks(block->small).remove(block);
+    --lists.segments;
+    held_ -= block->size;
+    ++driver_frees_;
+    if (is_host()) unpoison(block->data, block->size);
+    if (pinned_) {
+      driver_.free_pinned(block->data);
+    } else {
+      driver_.free(device_.index, block->data, block->size);
+    }
+    delete block;
   }
 
   // Waits stand in the order of the frees. Looking only at the first costs one query per call and
@@ -419,6 +470,8 @@ class DeviceAllocator {
       delete std::exchange(block, previous);
     }
     blocks.insert(block);
+    const bool closed = block->home->use == StreamLists::Use::closed_pool;
+    if (closed && !block->before && !block->after) give_back(block);  // nobody allocates from there
   }
 
   [[noreturn]] void throw_out_of_memory(std::size_t asked, const char* remedy) const {
@@ -482,7 +535,10 @@ DeviceAllocator& pinned_allocator() {
 
 MemoryStats memory_stats(Device device) { return allocator(device).stats(); }
 void reset_peak_memory(Device device) { allocator(device).reset_peak(); }
-void release_cached_memory(Device device) { allocator(device).release_cached(); }
+void release_cached_memory(Device device) {
+  graph::check_not_capturing("release_cached_memory", "it waits for the device");
+  allocator(device).release_cached();
+}
 
 void set_memory_limit(Device device, std::int64_t bytes) {
   WEFT_CHECK(bytes >= 0, InvalidArgument, "set_memory_limit", "got ", bytes,
@@ -497,11 +553,21 @@ FailAllocation::FailAllocation(Device device, std::int64_t k) : device_(device) 
 FailAllocation::~FailAllocation() { allocator(device_).set_countdown(0); }
 bool FailAllocation::fired() const { return allocator(device_).countdown() == 0; }
 
+MemoryPool::MemoryPool(const Stream& stream)
+    : lists_(allocator(stream.device).open_pool(stream.handle)) {}
+MemoryPool::~MemoryPool() { lists_->owner->close_pool(lists_); }
+bool MemoryPool::owns(const Storage& storage) const {
+  return storage.block_ && storage.block_->home == lists_;
+}
+
 intrusive_ptr<Storage> Storage::allocate(Device device, std::size_t bytes) {
   DeviceAllocator& from = allocator(device);
   intrusive_ptr<Storage> storage(new Storage(device, empty_storage, bytes));
   if (bytes > 0) {
-    storage->block_ = from.allocate(bytes, current_stream(device).handle);
+    const graph::Capture* const capture = thread_state().capture;
+    const MemoryPool* const pool = capture ? capture->pool_for(device) : nullptr;
+    storage->block_ =
+        from.allocate(bytes, current_stream(device).handle, pool ? pool->lists_ : nullptr);
     storage->data_ = storage->block_->data;
   }
   return storage;
@@ -516,12 +582,13 @@ intrusive_ptr<Storage> Storage::borrow(Device device, void* data, std::size_t by
 }
 
 intrusive_ptr<Storage> Storage::allocate_pinned(std::size_t bytes) {
+  graph::check_not_capturing("allocate_pinned", "host memory would not be part of the step");
   const Device host(DeviceType::cpu);
   if (device_count(DeviceType::cuda) == 0) return allocate(host, bytes);
   intrusive_ptr<Storage> storage(new Storage(host, empty_storage, bytes));
   storage->pinned_ = true;
   if (bytes > 0) {
-    storage->block_ = pinned_allocator().allocate(bytes, nullptr);
+    storage->block_ = pinned_allocator().allocate(bytes, nullptr, nullptr);
     storage->data_ = storage->block_->data;
   }
   return storage;
@@ -533,6 +600,8 @@ Storage::~Storage() {
 }
 
 void Storage::record_stream(const Stream& stream) {
+  graph::check_not_capturing("record_stream",
+                             "work on another stream would not be part of the step");
   if (block_ && stream.device.is_cuda()) block_->home->owner->record_stream(block_, stream);
 }
 

@@ -29,7 +29,7 @@ void reset_peak_memory(Device device);
 /// before they would take the device above it. For virtual CPU devices and for sharing a GPU.
 /// Throws InvalidArgument for bytes < 0.
 void set_memory_limit(Device device, std::int64_t bytes);
-/// Gives cached blocks back to the driver.
+/// Gives cached blocks back to the driver. Throws Unsupported inside graph::capture.
 void release_cached_memory(Device device);
 
 /// For tests of what happens when memory runs out: the k-th storage that is not empty allocated
@@ -50,7 +50,29 @@ class FailAllocation {
 
 namespace detail {
 struct Block;
-}
+struct StreamLists;
+}  // namespace detail
+
+class Storage;
+
+/// Memory of one device that is given out to nobody else: to the steps of graph::capture, whose
+/// replays use the same addresses again and again. Storages may outlive it.
+class MemoryPool {
+ public:
+  /// Of the stream's device. `stream` orders the work on the memory.
+  explicit MemoryPool(const Stream& stream);
+  /// Gives back what is free, and the rest when its storages die. What was queued on the memory has
+  /// to be done by then.
+  ~MemoryPool();
+  MemoryPool(const MemoryPool&) = delete;
+  MemoryPool& operator=(const MemoryPool&) = delete;
+
+  bool owns(const Storage& storage) const;
+
+ private:
+  friend class Storage;
+  detail::StreamLists* lists_;
+};
 
 /// A block of device memory with an owner count and a version, shared by a tensor and its views.
 class Storage final : public RefCounted, public Pooled {
@@ -58,7 +80,8 @@ class Storage final : public RefCounted, public Pooled {
   /// Uninitialised, 64-byte aligned (256 on CUDA), from the caching allocator of `device`, tied to
   /// the calling thread's current stream there. 0 bytes are legal: data() is then not null but may
   /// not be read. Throws OutOfMemory naming device, asked, in use and limit; nothing has changed
-  /// then, but that cached blocks may be back at the driver.
+  /// then, but that cached blocks may be back at the driver. Inside graph::capture: from the
+  /// captured step's pool.
   static intrusive_ptr<Storage> allocate(Device device, std::size_t bytes);
   /// Memory somebody else owns and keeps alive: a bucket, an mmap. `release(context)` runs when the
   /// last tensor lets go; may be null, may not throw.
@@ -82,9 +105,11 @@ class Storage final : public RefCounted, public Pooled {
 
   /// The block is also used on `stream`: it is not handed out again before the work enqueued there
   /// by the time the storage dies is done. Nothing to do for CPU streams and borrowed memory.
+  /// Throws Unsupported inside graph::capture.
   void record_stream(const Stream& stream);
 
  private:
+  friend class MemoryPool;
   Storage(Device device, void* data, std::size_t bytes)
       : data_(data), bytes_(bytes), device_(device) {}
 

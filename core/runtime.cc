@@ -16,7 +16,18 @@ constinit Entry entries[2];
 
 Entry& entry(DeviceType type) { return entries[static_cast<int>(type)]; }
 
+[[noreturn]] void throw_no_recording() {
+  WEFT_THROW(Internal, "graph", "streams of this device cannot record");
+}
+
 }  // namespace
+
+void Runtime::begin_recording(const Stream&) { throw_no_recording(); }
+std::unique_ptr<RecordedWork> Runtime::end_recording(const Stream&) { throw_no_recording(); }
+void Runtime::abandon_recording(const Stream&) noexcept {}
+void Runtime::write_words(std::uint64_t*, std::span<const std::uint64_t>, const Stream&) {
+  throw_no_recording();
+}
 
 void register_runtime(DeviceType type, Runtime* runtime) {
   entry(type).devices.store(-1, std::memory_order_relaxed);

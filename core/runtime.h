@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <span>
 
 #include "weft/core/device.h"
 
@@ -25,6 +27,15 @@ class Event {
   virtual void block(const Stream& stream) = 0;
   virtual bool done() const = 0;
   virtual void synchronize() = 0;
+};
+
+/// Work that a stream recorded instead of running it.
+class RecordedWork {
+ public:
+  /// Waits for the last launch.
+  virtual ~RecordedWork() = default;
+  /// Queues all of it; it runs on the memory it was recorded with.
+  virtual void launch(const Stream& stream) = 0;
 };
 
 /// One per kind of device, alive for the whole process. All calls are thread-safe.
@@ -52,6 +63,20 @@ class Runtime {
   virtual void synchronize(const Stream& stream) = 0;
   virtual void synchronize_device(int device) = 0;
   virtual std::unique_ptr<Event> new_event(int device) = 0;
+
+  /// Whether streams can record; where not, the following throw Internal.
+  virtual bool can_record() const { return false; }
+  /// From here on the calling thread's work on `stream` is recorded and not run. Not for default
+  /// streams.
+  virtual void begin_recording(const Stream& stream);
+  virtual std::unique_ptr<RecordedWork> end_recording(const Stream& stream);
+  /// In place of end_recording, when something went wrong.
+  virtual void abandon_recording(const Stream& stream) noexcept;
+  /// Writes up to kMaxWords words to device memory, in the stream's order; `words` may be changed
+  /// at once.
+  static constexpr std::size_t kMaxWords = 256;
+  virtual void write_words(std::uint64_t* to, std::span<const std::uint64_t> words,
+                           const Stream& stream);
 };
 
 /// Set once by the backend that provides it, before the first use; nullptr where there is none.

@@ -1,5 +1,7 @@
 #include "weft/core/thread_state.h"
 
+#include "weft/core/capture.h"
+
 namespace weft {
 namespace detail {
 
@@ -45,6 +47,8 @@ Stream current_stream(Device device) {
 }
 
 Stream set_current_stream(const Stream& stream) {
+  graph::check_not_capturing("set_current_stream",
+                             "work on another stream would not be part of the step");
   const Stream previous = current_stream(stream.device);
   if (stream.device.is_cuda()) current_streams.handles[stream.device.index] = stream.handle;
   return previous;

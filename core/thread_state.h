@@ -13,6 +13,9 @@ namespace weft {
 
 class Generator;
 class Tracer;
+namespace graph {
+class Capture;
+}
 
 /// Receives the library's messages; without one nothing is printed.
 class LogSink {
@@ -47,6 +50,7 @@ struct ThreadState {
   const PathNode* path = nullptr;
   LogSink* log = nullptr;
   Tracer* tracer = nullptr;
+  graph::Capture* capture = nullptr;  ///< set while graph::capture records a step
 };
 
 namespace detail {
@@ -119,7 +123,7 @@ std::string module_path();
 /// runtime's default. Not part of ThreadState: a worker has streams of its own. Throws Device when
 /// there is no such CUDA device.
 Stream current_stream(Device device);
-/// Sets it for this thread; returns the previous one.
+/// Sets it for this thread; returns the previous one. Throws Unsupported inside graph::capture.
 Stream set_current_stream(const Stream& stream);
 
 void log_info(std::string_view message);

@@ -14,7 +14,7 @@
 
 namespace weft::testing {
 
-class FakeRuntime final : public Runtime {
+class FakeRuntime : public Runtime {
  public:
   explicit FakeRuntime(DeviceType type, int devices = 1) : type_(type), devices_(devices) {}
 

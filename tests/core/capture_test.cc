@@ -1,0 +1,228 @@
+// How graph::capture drives a device whose streams record, and where its memory comes from, against
+// a pretended device that writes down what is asked of it.
+#include "weft/core/capture.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+
+#include "weft/tests/core/expect_error.h"
+#include "weft/tests/core/fake_runtime.h"
+
+namespace weft {
+namespace {
+
+using Log = std::vector<std::string>;
+using Ptr = intrusive_ptr<Storage>;
+
+class RecordingRuntime final : public testing::FakeRuntime {
+ public:
+  RecordingRuntime() : FakeRuntime(DeviceType::cuda, 2) {}
+
+  Log log;
+
+  bool can_record() const override { return true; }
+  void begin_recording(const Stream& stream) override { log.push_back("begin on " + name(stream)); }
+  std::unique_ptr<RecordedWork> end_recording(const Stream& stream) override {
+    log.push_back("end on " + name(stream));
+    return std::make_unique<Work>(*this);
+  }
+  void abandon_recording(const Stream& stream) noexcept override {
+    log.push_back("abandon on " + name(stream));
+  }
+  void write_words(std::uint64_t* to, std::span<const std::uint64_t> words,
+                   const Stream& stream) override {
+    std::copy(words.begin(), words.end(), to);
+    log.push_back("write " + std::to_string(words.size()) + " on " + name(stream));
+  }
+
+  static std::string name(const Stream& stream) {
+    return stream.handle ? "own stream" : "default stream";
+  }
+
+ private:
+  class Work final : public RecordedWork {
+   public:
+    explicit Work(RecordingRuntime& runtime) : runtime_(runtime) {}
+    ~Work() override { runtime_.log.push_back("destroy"); }
+    void launch(const Stream& stream) override {
+      runtime_.log.push_back("launch on " + name(stream));
+    }
+
+   private:
+    RecordingRuntime& runtime_;
+  };
+};
+
+class CaptureTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    static testing::FakeRuntime cpu(DeviceType::cpu);
+    register_runtime(DeviceType::cpu, &cpu);
+    register_runtime(DeviceType::cuda, &cuda());
+  }
+  static RecordingRuntime& cuda() {
+    static RecordingRuntime runtime;
+    return runtime;
+  }
+  void SetUp() override { taken(); }
+  static Log taken() { return std::exchange(cuda().log, {}); }
+
+  const Device device_ = Device("cuda:0");
+};
+
+TEST_F(CaptureTest, RunsThenRecordsThenLaunches) {
+  int runs = 0;
+  {
+    graph::Step step = graph::capture(device_, [&] {
+      ++runs;
+      const Stream stream = current_stream(device_);
+      cuda().log.push_back("body on " + RecordingRuntime::name(stream));
+    });
+    step();
+    EXPECT_EQ(taken(), Log{"body on default stream"});
+    step();
+    EXPECT_EQ(taken(), (Log{"begin on own stream", "body on own stream", "end on own stream",
+                            "launch on default stream"}));
+    step();
+    step();
+    EXPECT_EQ(taken(), (Log{"launch on default stream", "launch on default stream"}));
+    EXPECT_EQ(runs, 2);
+  }
+  EXPECT_EQ(taken(), Log{"destroy"});
+}
+
+TEST_F(CaptureTest, NumbersAreBroughtForwardBeforeEachLaunch) {
+  std::int64_t count = 0;
+  double rate = 0.5;
+  const std::int64_t* count_at = nullptr;
+  const double* rate_at = nullptr;
+  graph::Step step = graph::capture(device_, [&] {
+    ++count;
+    if (graph::Capture* capture = thread_state().capture) {
+      rate_at = capture->number<double>(rate, [&] { return rate; });
+      count_at = capture->number<std::int64_t>(count, [&] { return ++count; });
+    }
+  });
+  step();
+  step();
+  EXPECT_EQ(*count_at, 2);
+  EXPECT_EQ(*rate_at, 0.5);
+  taken();
+  rate = 0.25;
+  step();
+  EXPECT_EQ(taken(), (Log{"write 2 on default stream", "launch on default stream"}));
+  EXPECT_EQ(*count_at, 3);
+  EXPECT_EQ(*rate_at, 0.25);
+}
+
+// Numbers are written in blocks; a number's place never changes.
+TEST_F(CaptureTest, ManyNumbers) {
+  constexpr int kCount = 700;
+  std::vector<const std::int64_t*> at;
+  std::int64_t next = 0;
+  graph::Step step = graph::capture(device_, [&] {
+    graph::Capture* capture = thread_state().capture;
+    for (int i = 0; capture && i < kCount; ++i) {
+      at.push_back(capture->number<std::int64_t>(next++, [&] { return next++; }));
+    }
+  });
+  for (int i = 0; i < 3; ++i) step();
+  EXPECT_EQ(std::ranges::count(taken(), "write 256 on default stream"), 4);
+  for (int i = 0; i < kCount; ++i) EXPECT_EQ(*at[i], kCount + i);
+}
+
+TEST_F(CaptureTest, ConstantsAreChecked) {
+  std::int64_t revision = 1;
+  graph::Step step = graph::capture(device_, [&] {
+    if (graph::Capture* capture = thread_state().capture) {
+      capture->constant("optimizer", "the momentum", [&] { return revision; });
+    }
+  });
+  for (int i = 0; i < 3; ++i) step();
+  taken();
+  revision = 2;
+  EXPECT_WEFT_ERROR(step(), InvalidArgument, "[optimizer] the momentum changed");
+  EXPECT_EQ(taken(), Log{});
+}
+
+TEST_F(CaptureTest, AnErrorAbandonsTheRecording) {
+  bool fail = false;
+  graph::Step step = graph::capture(device_, [&] {
+    const Ptr memory = Storage::allocate(device_, 512);
+    if (fail) WEFT_THROW(Shape, "matmul", "no match");
+  });
+  step();
+  fail = true;
+  EXPECT_WEFT_ERROR(step(), Shape, "no match");
+  EXPECT_EQ(taken(), (Log{"begin on own stream", "abandon on own stream"}));
+  EXPECT_EQ(thread_state().capture, nullptr);
+  EXPECT_EQ(current_stream(device_).handle, nullptr);
+  fail = false;
+  step();  // captures after all
+  EXPECT_EQ(taken().back(), "launch on default stream");
+}
+
+TEST_F(CaptureTest, MemoryComesFromThePool) {
+  release_cached_memory(device_);
+  const std::size_t before = cuda().held;
+  Ptr kept;
+  void* temporary = nullptr;
+  {
+    graph::Step step = graph::capture(device_, [&] {
+      kept = Storage::allocate(device_, 1024);
+      temporary = Storage::allocate(device_, 1024)->data();
+    });
+    step();
+    const void* const eager = kept->data();
+    step();
+    EXPECT_NE(kept->data(), eager);
+    // What the capture gave back is the step's still: not given to others, nor to the driver.
+    release_cached_memory(device_);
+    const std::size_t with_pool = cuda().held;
+    EXPECT_GT(with_pool, before);
+    for (int i = 0; i < 3; ++i) {
+      const Ptr other = Storage::allocate(device_, 1024);
+      EXPECT_NE(other->data(), temporary);
+    }
+  }
+  // `kept` holds its segment, and gives it back to the driver as nobody allocates from it.
+  release_cached_memory(device_);
+  EXPECT_GT(cuda().held, before);
+  kept = {};
+  EXPECT_EQ(cuda().held, before);
+}
+
+TEST_F(CaptureTest, NoMemoryIsGivenBackWhileRecording) {
+  {
+    const Ptr cached = Storage::allocate(device_, 1024);
+  }
+  const std::size_t capacity = std::exchange(cuda().capacity, cuda().held);
+  graph::Step step = graph::capture(device_, [&] {
+    if (thread_state().capture) Storage::allocate(device_, 1024);
+  });
+  step();
+  const int frees = cuda().frees;
+  EXPECT_WEFT_ERROR(step(), OutOfMemory, "no cached memory is given back in a capture");
+  EXPECT_EQ(cuda().frees, frees);
+  cuda().capacity = capacity;
+}
+
+TEST_F(CaptureTest, OtherDevicesAreRefused) {
+  graph::Step step = graph::capture(device_, [&] { Storage::allocate(Device("cuda:1"), 64); });
+  step();
+  EXPECT_WEFT_ERROR(step(), Unsupported, "memory of cuda:1 in a step of cuda:0");
+  graph::Step host = graph::capture(device_, [&] { Storage::allocate(Device("cpu:0"), 64); });
+  step = std::move(host);
+  step();
+  EXPECT_NO_THROW(step());
+}
+
+TEST_F(CaptureTest, NothingToCapture) {
+  EXPECT_WEFT_ERROR(graph::capture(device_, nullptr), InvalidArgument, "no function");
+  EXPECT_WEFT_ERROR(graph::capture(Device("cuda:5"), [] {}), Device, "no such device");
+}
+
+}  // namespace
+}  // namespace weft

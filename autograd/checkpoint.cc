@@ -73,6 +73,7 @@ void CheckpointNode::apply(Gradients& grads) {
     state.path = thread_state().path;  // that of the recording, kept for good
     state.log = thread_state().log;
     state.tracer = thread_state().tracer;
+    state.capture = thread_state().capture;
     const ThreadStateGuard guard(state);
     const Tensors results = recompute(inputs);
     WEFT_CHECK(static_cast<int>(results.size()) == grads.outputs(), InvalidArgument, op(),

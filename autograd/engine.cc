@@ -6,6 +6,7 @@
 
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/worker.h"
+#include "weft/core/capture.h"
 #include "weft/core/error.h"
 #include "weft/core/pool.h"
 #include "weft/core/trace.h"
@@ -332,6 +333,7 @@ class PartJob final : public Job {
 };
 
 void Run::run_on_workers() {
+  graph::check_not_capturing("backward", "the tape has nodes on several devices");
   const std::size_t n = found.tasks.size();
   parallel_ = true;
   state_ = thread_state();

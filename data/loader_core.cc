@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "weft/core/capture.h"
 #include "weft/core/thread_state.h"
 #include "weft/core/trace.h"
 #include "weft/tensor/creation.h"
@@ -18,6 +19,10 @@ namespace weft::data {
 namespace {
 constexpr const char* kOp = "dataloader";
 constexpr const char* kStateFormat = "weft.dataloader.1";
+
+void check_not_capturing() {
+  graph::check_not_capturing(kOp, "a replay does not run it; take the batch before the step");
+}
 }  // namespace
 
 // Batch b lives in slot b % slots. Workers claim batches in order as slots become free:
@@ -172,6 +177,7 @@ void LoaderCore::fetch(std::int64_t batch, Generator& generator) {
 }
 
 void LoaderCore::start_epoch() {
+  check_not_capturing();
   WEFT_CHECK(!active_, InvalidArgument, kOp,
              "an epoch of this loader is running; end that loop first, or use a second loader");
   if (!std::exchange(resume_, false)) {
@@ -195,6 +201,7 @@ void LoaderCore::start_epoch() {
 }
 
 int LoaderCore::next() {
+  check_not_capturing();
   if (position_ >= batch_count()) {
     unfinished_ = false;
     return -1;

@@ -1,6 +1,7 @@
 // The two backends and the table of their kernels.
 #pragma once
 
+#include "weft/core/capture.h"
 #include "weft/core/error.h"
 #include "weft/core/runtime.h"
 #include "weft/kernels/conv.h"
@@ -53,6 +54,8 @@ const Backend& backend(Device device);
 template <class Family, class Entry>
 Entry kernel(Device device, Family KernelTable::* family, Entry Family::* entry, const char* op,
              DType dtype) {
+  if (graph::Capture* capture = thread_state().capture) [[unlikely]]
+    capture->on_op(op, device);
   const Entry found = backend(device).kernels.*family.*entry;
   if (!found) throw_unsupported(op, device, dtype);
   return found;

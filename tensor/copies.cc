@@ -10,6 +10,9 @@ using namespace internal;
 namespace internal {
 
 void copy_block(const Tensor& y, const Tensor& x) {
+  graph::check_not_capturing("copy",
+                             "host memory is not part of the step, nor is another device; copy "
+                             "before or after it");
   const Device to = y.device();
   const Device from = x.device();
   const std::size_t bytes = x.numel() * size_of(x.dtype());

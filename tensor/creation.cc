@@ -93,6 +93,9 @@ Tensor eye(std::int64_t n, const TensorOptions& options) {
 
 template <class T>
 Tensor from_span(std::span<const T> values, const Shape& shape, const TensorOptions& where) {
+  graph::check_not_capturing("from_span",
+                             "host values are read once and not by the replays; make the tensor "
+                             "before the step and copy_() into it");
   check_shape("from_span", shape);
   WEFT_CHECK(static_cast<std::int64_t>(values.size()) == numel(shape), Shape, "from_span", "got ",
              values.size(), " values for shape ", shape, ", which holds ", numel(shape));

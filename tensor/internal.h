@@ -3,6 +3,7 @@
 
 #include <initializer_list>
 
+#include "weft/core/capture.h"
 #include "weft/core/error.h"
 #include "weft/core/thread_state.h"
 #include "weft/core/trace.h"

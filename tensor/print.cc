@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "weft/core/capture.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 #include "weft/tensor/tensor.h"
@@ -308,6 +309,7 @@ std::string array_text(const Tensor& x) {
 }  // namespace
 
 std::string to_string(const Tensor& x) {
+  graph::check_not_capturing("to_string", "it waits for the values; print after the step");
   if (!x.defined()) return "undefined";
   std::string text = x.dim() == 0 ? scalar_text(x) : array_text(x);
   if (x.dtype() != DType::f32) text += std::string(" ") + to_string(x.dtype());

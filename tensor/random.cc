@@ -13,6 +13,13 @@ using namespace internal;
 
 namespace {
 
+// A replay draws new numbers, and would draw others for the recomputation than for the forward.
+void check_not_recomputed_in_capture(const char* op) {
+  if (thread_state().recomputing) {
+    graph::check_not_capturing(op, "random numbers inside autograd::checkpoint");
+  }
+}
+
 // Calls draw(tensor) with y itself or, where the kernel cannot write y, with a row-major tensor of
 // `dtype` that is then copied into y. Memory comes first: when there is none, nothing was drawn.
 template <class Draw>
@@ -33,6 +40,7 @@ void uniform_fill(const char* op, const Tensor& y, double from, double to, Gener
              "needs from <= to, both finite, got ", from, " and ", to);
   check_writable(op, y);
   if (y.numel() == 0) return;
+  check_not_recomputed_in_capture(op);
   const Span span("op", op);
   const DType dtype = y.dtype() == DType::bf16 ? DType::f32 : y.dtype();
   const Device device = y.device();
@@ -47,6 +55,7 @@ void normal_fill(const char* op, const Tensor& y, double mean, double std, Gener
   WEFT_CHECK(std >= 0, InvalidArgument, op, "needs std >= 0, got ", std);
   check_writable(op, y);
   if (y.numel() == 0) return;
+  check_not_recomputed_in_capture(op);
   const Span span("op", op);
   const DType dtype = y.dtype() == DType::bf16 ? DType::f32 : y.dtype();
   const Device device = y.device();
@@ -60,6 +69,7 @@ void bernoulli_fill(const char* op, const Tensor& y, double p, Generator& genera
   WEFT_CHECK(p >= 0 && p <= 1, InvalidArgument, op, "needs a probability in [0, 1], got ", p);
   check_writable(op, y);
   if (y.numel() == 0) return;
+  check_not_recomputed_in_capture(op);
   const Span span("op", op);
   const Device device = y.device();
   const auto run = kernel(device, &KernelTable::random, &RandomKernels::bernoulli, op, y.dtype());

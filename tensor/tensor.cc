@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "weft/core/capture.h"
 #include "weft/core/error.h"
 #include "weft/core/runtime.h"
 #include "weft/core/thread_state.h"
@@ -65,6 +66,9 @@ bool Tensor::is_dense() const {
 
 void* Tensor::raw_data() const {
   const TensorImpl& x = get();
+  if (graph::Capture* capture = thread_state().capture) [[unlikely]] {
+    capture->on_use(x.storage, x.offset, x.dtype, x.shape, x.strides);
+  }
   return static_cast<char*>(x.storage->data()) +
          x.offset * static_cast<std::int64_t>(size_of(x.dtype));
 }
@@ -103,6 +107,7 @@ To convert(From value) {
 
 template <class T>
 T Tensor::item() const {
+  graph::check_not_capturing("item", "it waits for the value; call it after the step");
   WEFT_CHECK(numel() == 1, Shape, "item", "needs exactly one element, got shape ", shape());
   return dispatch_all(dtype(), [&]<class From>() {
     From value;
@@ -120,6 +125,7 @@ T Tensor::item() const {
 
 template <class T>
 std::vector<T> Tensor::to_vector() const {
+  graph::check_not_capturing("to_vector", "it waits for the values; call it after the step");
   const Tensor host = raw::contiguous(device().is_cpu() ? *this : raw::to(*this, Device()));
   const auto n = static_cast<std::size_t>(host.numel());
   std::vector<T> values(n);

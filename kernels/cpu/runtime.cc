@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "weft/core/capture.h"
+
 namespace weft {
 namespace {
 
@@ -47,9 +49,14 @@ class CpuRuntime final : public Runtime {
 
   Stream default_stream(int device) override { return {Device(DeviceType::cpu, device), nullptr}; }
   Stream new_stream(int device) override { return default_stream(device); }
-  void synchronize(const Stream&) override {}
-  void synchronize_device(int) override {}
+  void synchronize(const Stream&) override { check_may_wait(); }
+  void synchronize_device(int) override { check_may_wait(); }
   std::unique_ptr<Event> new_event(int) override { return std::make_unique<CpuEvent>(); }
+
+ private:
+  static void check_may_wait() {
+    graph::check_not_capturing("synchronize", "a stream that records has nothing to wait for");
+  }
 };
 
 constinit CpuRuntime instance;

@@ -5,9 +5,11 @@
 #include <cstring>
 
 #include "weft/core/allocator.h"
+#include "weft/core/capture.h"
 #include "weft/core/runtime.h"
 #include "weft/core/thread_state.h"
 #include "weft/tensor/ops.h"
+#include "weft/tests/core/expect_error.h"
 #include "weft/tests/tensor/tensor_util.h"
 
 namespace weft {
@@ -95,6 +97,17 @@ TEST_F(TransferTest, ToCudaDoesNotWait) {
   EXPECT_EQ(taken(), Log{"copy 24 bytes cpu:0 to cuda:0 on cuda:0/0"});
   EXPECT_EQ(y.device(), first_);
   EXPECT_EQ(y.dtype(), x.dtype());
+}
+
+TEST_F(TransferTest, NeitherWayWhileCapturing) {
+  const Tensor x = some({2, 3});
+  const Tensor there = raw::to(x, first_);
+  graph::Capture capture(first_);
+  const Scoped scope(&ThreadState::capture, &capture);
+  taken();
+  EXPECT_WEFT_ERROR(raw::copy_(there, x), Unsupported, "[copy] cannot be captured");
+  EXPECT_WEFT_ERROR(raw::to(there, host_), Unsupported, "[copy] cannot be captured");
+  EXPECT_EQ(taken(), Log{});
 }
 
 TEST_F(TransferTest, ToHostWaits) {

@@ -31,6 +31,7 @@ class Adam : public Optimizer {
   double momentum(std::size_t group) const override { return options_[group].beta1; }
   void set_momentum(std::size_t group, double momentum) override {
     options_[group].beta1 = momentum;
+    options_changed();
   }
 
  protected:

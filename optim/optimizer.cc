@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "weft/autograd/autograd.h"
+#include "weft/core/capture.h"
 #include "weft/core/error.h"
 #include "weft/core/thread_state.h"
 #include "weft/core/trace.h"
@@ -51,7 +52,10 @@ void Optimizer::step() {
   Span span("optim", "step");
   const std::size_t buffers = buffer_names_.size();
   for (std::size_t g = 0; g < groups_.size(); ++g) {
-    for (Batch& b : batches_) b.slots.clear();
+    for (Batch& b : batches_) {
+      b.slots.clear();
+      b.members.clear();
+    }
     for (Slot& slot : groups_[g].slots) {
       const Tensor& grad = slot.param.grad();
       if (!grad.defined()) continue;
@@ -75,6 +79,7 @@ void Optimizer::step() {
                             0,
                             empty({}, {DType::f64, device}),
                             empty({}, {DType::i64, device}),
+                            {},
                             {}});
         batch = batches_.end() - 1;
       }
@@ -84,17 +89,39 @@ void Optimizer::step() {
       };
       batch->slots.push_back({slot.param.raw_data(), aligned.raw_data(), state(0), state(1),
                               state(2), slot.param.numel()});
+      batch->members.push_back(&slot);
       slot.param.storage()->bump_version();
     }
     for (const Batch& b : batches_) {
       if (b.slots.empty()) continue;
-      raw::fill_(b.lr_on_device, groups_[g].lr);
-      raw::fill_(b.step_on_device, static_cast<double>(b.step));
-      update(current_stream(b.device), b.dtype, g, b.lr_on_device.data<double>(),
-             b.step_on_device.data<std::int64_t>(), b.slots);
+      const double* lr = nullptr;
+      const std::int64_t* step = nullptr;
+      if (graph::Capture* capture = thread_state().capture) {
+        lr = capture->number<double>(groups_[g].lr, [this, g] { return groups_[g].lr; });
+        step = capture->number<std::int64_t>(
+            b.step, [this, members = b.members] { return advance(members); });
+      } else {
+        raw::fill_(b.lr_on_device, groups_[g].lr);
+        raw::fill_(b.step_on_device, static_cast<double>(b.step));
+        lr = b.lr_on_device.data<double>();
+        step = b.step_on_device.data<std::int64_t>();
+      }
+      update(current_stream(b.device), b.dtype, g, lr, step, b.slots);
     }
   }
+  if (graph::Capture* capture = thread_state().capture) {
+    capture->constant("optimizer", "the momentum or the loaded state",
+                      [this] { return revision_; });
+  }
   regrouped_.clear();
+}
+
+std::int64_t Optimizer::advance(std::span<Slot* const> members) {
+  for (Slot* slot : members) {
+    ++slot->step;
+    slot->param.storage()->bump_version();
+  }
+  return members.front()->step;
 }
 
 void Optimizer::zero_grad() {
@@ -103,7 +130,12 @@ void Optimizer::zero_grad() {
 }
 
 void Optimizer::set_lr(double lr) {
-  for (Group& g : groups_) g.lr = lr;
+  for (std::size_t g = 0; g < groups_.size(); ++g) set_lr(g, lr);
+}
+
+void Optimizer::set_lr(std::size_t group, double lr) {
+  graph::check_not_capturing("set_lr", "a replay does not run it; call it between the steps");
+  groups_[group].lr = lr;
 }
 
 double Optimizer::initial_lr(std::size_t group) const {
@@ -182,6 +214,7 @@ void Optimizer::load_state_dict(const NamedTensors& state) {
   WEFT_CHECK(problems.empty(), InvalidArgument, "optimizer",
              "this state is of other parameters or another optimiser:", problems);
 
+  options_changed();
   auto value = values.begin();
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     groups_[g].lr = rates[g].item<double>();

@@ -39,8 +39,10 @@ class Optimizer {
 
   std::size_t group_count() const { return groups_.size(); }
   double lr(std::size_t group = 0) const { return groups_[group].lr; }
-  void set_lr(double lr);  ///< of all groups
-  void set_lr(std::size_t group, double lr) { groups_[group].lr = lr; }
+  /// Of all groups. These two throw Unsupported inside graph::capture, whose replays read the rate
+  /// but do not run the body.
+  void set_lr(double lr);
+  void set_lr(std::size_t group, double lr);
   /// The rate the group had when its first scheduler started; what schedulers are based on.
   double initial_lr(std::size_t group) const;
   void set_initial_lr(std::size_t group, double lr) { groups_[group].initial_lr = lr; }
@@ -82,6 +84,10 @@ class Optimizer {
   /// floating, or a learning rate below 0.
   void add_group(std::span<const Tensor> params, double lr);
 
+  /// To be called when what update() passes by value or by address is another: captured steps that
+  /// hold the old one are refused from then on.
+  void options_changed() { ++revision_; }
+
   /// One call of the kernel for slots of group `group` that share device, dtype and step.
   virtual void update(const Stream& stream, DType dtype, std::size_t group, const double* lr,
                       const std::int64_t* step, std::span<const OptimSlot> slots) = 0;
@@ -94,11 +100,16 @@ class Optimizer {
     std::int64_t step;
     Tensor lr_on_device, step_on_device;
     std::vector<OptimSlot> slots;
+    std::vector<Slot*> members;  // whose they are
   };
+
+  // What step() does on the host, for a replay: returns the members' new step count.
+  static std::int64_t advance(std::span<Slot* const> members);
 
   std::vector<std::string> buffer_names_;
   std::vector<Group> groups_;
-  std::vector<Batch> batches_;     // reused, so that a steady step allocates nothing
+  std::vector<Batch> batches_;  // reused, so that a steady step allocates nothing
+  std::int64_t revision_ = 0;
   std::vector<Tensor> regrouped_;  // gradients copied because their layout differs, until step ends
 };
 

@@ -43,6 +43,7 @@ void RMSprop::set_momentum(std::size_t group, double momentum) {
   WEFT_CHECK(keeps(1), InvalidArgument, "RMSprop", "made without momentum, which ", momentum,
              " would need");
   options_[group].momentum = momentum;
+  options_changed();
 }
 
 void RMSprop::update(const Stream& stream, DType dtype, std::size_t group, const double* lr,

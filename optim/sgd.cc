@@ -41,6 +41,7 @@ void SGD::set_momentum(std::size_t group, double momentum) {
   WEFT_CHECK(keeps(0), InvalidArgument, "SGD", "made without momentum, which ", momentum,
              " would need");
   options_[group].momentum = momentum;
+  options_changed();
 }
 
 void SGD::update(const Stream& stream, DType dtype, std::size_t group, const double* lr,

@@ -1,0 +1,281 @@
+// graph::capture: a captured step is the step, to the bit, and refuses what cannot be captured.
+#include <functional>
+#include <sstream>
+
+#include "weft/autograd/autograd.h"
+#include "weft/autograd/checkpoint.h"
+#include "weft/core/capture.h"
+#include "weft/core/rng.h"
+#include "weft/nn/activation.h"
+#include "weft/nn/batch_norm.h"
+#include "weft/nn/conv.h"
+#include "weft/nn/dropout.h"
+#include "weft/nn/flatten.h"
+#include "weft/nn/linear.h"
+#include "weft/nn/loss.h"
+#include "weft/nn/sequential.h"
+#include "weft/optim/adam.h"
+#include "weft/optim/lr_scheduler.h"
+#include "weft/optim/sgd.h"
+#include "weft/tensor/creation.h"
+#include "weft/tensor/ops.h"
+#include "weft/tests/core/expect_error.h"
+#include "weft/tests/device_param.h"
+
+namespace weft {
+namespace {
+
+using Model = nn::Sequential;
+
+Model mlp() { return {nn::Linear(12, 16), nn::ReLU(), nn::Dropout(0.25), nn::Linear(16, 5)}; }
+Model conv_net() {
+  return {nn::Conv2d(2, 4, 3), nn::BatchNorm2d(4), nn::ReLU(), nn::Flatten(),
+          nn::Linear(4 * 4 * 4, 5)};
+}
+
+class GraphTest : public testing::DeviceParam {
+ protected:
+  void SetUp() override {
+    DeviceParam::SetUp();
+    if (IsSkipped()) return;
+    thread_state().deterministic = true;
+  }
+
+  /// Losses, and at the end all parameters and buffers, of 20 steps.
+  template <class MakeOptimizer>
+  std::vector<double> train(bool captured, Model (*make_model)(), const Shape& shape,
+                            MakeOptimizer make_optimizer) {
+    manual_seed(3);
+    Model model = make_model();
+    model.to(device());
+    auto optimizer = make_optimizer(model.parameters());
+    optim::StepLR scheduler(optimizer, {.step_size = 3, .gamma = 0.7});
+    Generator data(11);
+    const Tensor x = zeros(shape);
+    const Tensor label = zeros({shape[0]}, DType::i64);
+    Tensor loss;
+    const auto body = [&] {
+      optimizer.zero_grad();
+      loss = nn::cross_entropy(model(x), label);
+      loss.backward();
+      optimizer.step();
+    };
+    graph::Step step = graph::capture(body);
+
+    std::vector<double> values;
+    for (int i = 0; i < 20; ++i) {
+      x.copy_(randn(shape, Device(DeviceType::cpu), &data).to(device()));
+      label.fill_(i % 5);
+      if (captured) {
+        step();
+      } else {
+        body();
+      }
+      values.push_back(loss.item<double>());
+      scheduler.step();
+      if (i == 12) optimizer.set_lr(0.02);
+    }
+    for (const auto& entry : model.state_dict()) {
+      const Tensor& state = entry.second;
+      for (double v : state.to_vector<double>()) values.push_back(v);
+    }
+    return values;
+  }
+
+  template <class MakeOptimizer>
+  void expect_the_same(Model (*make_model)(), const Shape& shape, MakeOptimizer make_optimizer) {
+    const auto with = train(true, make_model, shape, make_optimizer);
+    const auto without = train(false, make_model, shape, make_optimizer);
+    EXPECT_EQ(with, without);
+    EXPECT_NE(with[0], with[19]);
+  }
+
+  /// The first call runs the body as it is; the second captures.
+  void expect_refused(const std::function<void()>& body, const std::string& text) {
+    SCOPED_TRACE(text);
+    graph::Step step = graph::capture(body);
+    step();
+    EXPECT_WEFT_ERROR(step(), Unsupported, text);
+    EXPECT_EQ(thread_state().capture, nullptr);
+  }
+
+  const Device host_{DeviceType::cpu};
+};
+
+TEST_P(GraphTest, MlpWithDropoutAndSgd) {
+  expect_the_same(mlp, {6, 12}, [](const auto& params) {
+    return optim::SGD(params, {.lr = 0.1, .momentum = 0.9, .weight_decay = 1e-3});
+  });
+}
+
+TEST_P(GraphTest, MlpWithDropoutAndAdam) {
+  expect_the_same(mlp, {6, 12},
+                  [](const auto& params) { return optim::Adam(params, {.lr = 0.01}); });
+}
+
+TEST_P(GraphTest, ConvNetWithBatchNorm) {
+  expect_the_same(conv_net, {3, 2, 6, 6},
+                  [](const auto& params) { return optim::Adam(params, {.lr = 0.01}); });
+}
+
+// No zero_grad: the replays add to the gradients of the first call.
+TEST_P(GraphTest, GradientsAccumulate) {
+  const Tensor w = ones({3}).set_requires_grad();
+  const Tensor x = zeros({3});
+  graph::Step step = graph::capture([&] { mul(w, x).sum().backward(); });
+  for (int i = 1; i <= 5; ++i) {
+    x.fill_(i);
+    step.replay();
+  }
+  EXPECT_EQ(w.grad().to_vector<float>(), std::vector<float>(3, 15));
+}
+
+TEST_P(GraphTest, ReadsOfTheHostAreRefused) {
+  const Tensor x = ones({1});
+  expect_refused([&] { relu(x).item<float>(); }, "[item] cannot be captured");
+  expect_refused([&] { relu(x).to_vector<float>(); }, "[to_vector] cannot be captured");
+  expect_refused([&] { std::ostringstream() << relu(x); }, "[to_string] cannot be captured");
+}
+
+TEST_P(GraphTest, HostValuesAreRefused) {
+  const Tensor x = ones({2});
+  expect_refused([&] { x.copy_(tensor({1, 2})); }, "[from_span] cannot be captured");
+  expect_refused([&] { randperm(4); }, "cannot be captured");
+  expect_refused([&] { Storage::allocate_pinned(64); }, "[allocate_pinned] cannot be captured");
+  if (on_cpu()) return;
+  const Tensor there = ones({2}, host_);
+  expect_refused([&] { x.copy_(there); }, "[copy] cannot be captured");
+  expect_refused([&] { there.copy_(x); }, "[copy] cannot be captured");
+  expect_refused([&] { relu(there); }, "[relu] cannot be captured: it runs on cpu:0");
+}
+
+TEST_P(GraphTest, WaitingIsRefused) {
+  expect_refused([&] { runtime(device()).synchronize(current_stream(device())); },
+                 "[synchronize] cannot be captured");
+  expect_refused([&] { runtime(device()).synchronize_device(0); },
+                 "[synchronize] cannot be captured");
+  expect_refused([&] { release_cached_memory(device()); }, "[release_cached_memory]");
+}
+
+TEST_P(GraphTest, OtherStreamsAndDevicesAreRefused) {
+  const Stream other = runtime(device()).new_stream(0);
+  expect_refused([&] { set_current_stream(set_current_stream(other)); },
+                 "[set_current_stream] cannot be captured");
+  expect_refused([&] { ones({2}).storage()->record_stream(other); }, "[record_stream]");
+  if (!on_cpu()) return;
+  const int devices = host_device_count();
+  set_host_devices(2);
+  const Tensor x = ones({2});
+  expect_refused([&] { x.to(Device("cpu:1")); },
+                 "[allocate] cannot be captured: memory of cpu:1 in a step of cpu:0");
+  set_host_devices(devices);
+}
+
+TEST_P(GraphTest, HostSideChangesAreRefused) {
+  const Tensor w = ones({3}).set_requires_grad();
+  optim::SGD sgd({w});
+  expect_refused([&] { sgd.set_lr(0.1); }, "[set_lr] cannot be captured");
+  graph::Step inner = graph::capture([] {});
+  expect_refused([&] { inner(); }, "[graph] cannot be captured");
+  expect_refused(
+      [&] {
+        const auto noisy = [](const Tensor& x) {
+          const Tensor mask = empty_like(x);
+          raw::bernoulli_(mask, 0.5);
+          return mul(x, mask);
+        };
+        autograd::checkpoint(noisy, w).sum().backward();
+      },
+      "[bernoulli_] cannot be captured: random numbers inside autograd::checkpoint");
+}
+
+TEST_P(GraphTest, MomentumIsPartOfTheStep) {
+  const Tensor w = ones({3}).set_requires_grad();
+  optim::SGD sgd({w}, {.lr = 0.1, .momentum = 0.5});
+  graph::Step step = graph::capture([&] {
+    sgd.zero_grad();
+    w.sum().backward();
+    sgd.step();
+  });
+  for (int i = 0; i < 3; ++i) step();
+  sgd.set_momentum(0, 0.6);
+  EXPECT_WEFT_ERROR(step(), InvalidArgument, "the momentum or the loaded state changed");
+}
+
+// What the body makes is the step's: nobody else gets the memory between the replays.
+TEST_P(GraphTest, MemoryStaysTheSteps) {
+  const Tensor x = ones({1000});
+  Tensor y;
+  {
+    graph::Step step = graph::capture([&] { y = add(relu(x), 1); });
+    step();
+    step();
+    const Tensor replayed = y;
+    release_cached_memory(device());
+    const Tensor others = full({4, 1000}, 7);
+    x.fill_(5);
+    step();
+    EXPECT_EQ(y.to_vector<float>(), std::vector<float>(1000, 6));
+    EXPECT_EQ(others.to_vector<float>(), std::vector<float>(4000, 7));
+  }
+  EXPECT_EQ(y.to_vector<float>(), std::vector<float>(1000, 6));  // outlives the step
+}
+
+// Only where replays run the body can it be seen that it does something else.
+class GraphCheckTest : public ::testing::Test {
+ protected:
+  static void expect_differs(const std::function<void()>& body, const std::function<void()>& change,
+                             const std::string& text) {
+    SCOPED_TRACE(text);
+    graph::Step step = graph::capture(body);
+    for (int i = 0; i < 3; ++i) step();
+    change();
+    EXPECT_WEFT_ERROR(step(), InvalidArgument, text);
+  }
+};
+
+TEST_F(GraphCheckTest, AnotherShape) {
+  Tensor x = ones({2, 3});
+  expect_differs([&] { relu(x); }, [&] { x = ones({3, 2}); },
+                 "relu got f32 [3,2] with strides [2,1], captured with f32 [2,3]");
+}
+
+TEST_F(GraphCheckTest, AnotherShapeInside) {
+  const Tensor x = ones({4, 3});
+  std::int64_t rows = 2;
+  expect_differs([&] { relu(x.narrow(0, 0, rows)); }, [&] { rows = 3; }, "relu got f32 [3,3]");
+}
+
+TEST_F(GraphCheckTest, AnotherTensor) {
+  Tensor x = ones({2, 3});
+  expect_differs([&] { relu(x); }, [&] { x = ones({2, 3}); },
+                 "relu got another tensor [2,3] than the one captured");
+}
+
+TEST_F(GraphCheckTest, AnotherOperation) {
+  const Tensor x = ones({2});
+  int path = 0;
+  const auto body = [&] {
+    if (path != 1) relu(x);
+    if (path != 0) tanh(x);
+  };
+  expect_differs(body, [&] { path = 1; }, "tanh in place of relu");
+  path = 0;
+  expect_differs(body, [&] { path = 2; }, "does more than the captured step");
+  path = 2;
+  expect_differs(body, [&] { path = 0; }, "does less than the captured step");
+}
+
+// A replay on CUDA would read the value of the first call for ever.
+TEST_F(GraphCheckTest, StateThatMovesFromStepToStep) {
+  Tensor state = ones({2});
+  graph::Step step = graph::capture([&] { state = add(state, 1); });
+  step();
+  step();
+  EXPECT_WEFT_ERROR(step(), InvalidArgument, "add_scalar got another tensor [2]");
+}
+
+WEFT_FOR_EACH_DEVICE(GraphTest);
+
+}  // namespace
+}  // namespace weft

@@ -70,6 +70,10 @@ bool capturing(const Stream& stream) {
   return status != cudaStreamCaptureStatusNone;
 }
 
+void AllowWhileRecording::exchange() noexcept {
+  WEFT_CUDA_LOG(cudaThreadExchangeStreamCaptureMode(&mode_));
+}
+
 DeviceGuard::DeviceGuard(int device) {
   int current = 0;
   WEFT_CUDA(cudaGetDevice(&current));

@@ -37,6 +37,20 @@ class DeviceGuard {
   int previous_ = -1;  // -1: nothing to put back
 };
 
+/// Allows the calling thread, for a scope, what CUDA forbids while one of its streams records
+/// because it might wait for that stream: getting and giving back memory, making library handles.
+class AllowWhileRecording {
+ public:
+  AllowWhileRecording() noexcept { exchange(); }
+  ~AllowWhileRecording() { exchange(); }
+  AllowWhileRecording(const AllowWhileRecording&) = delete;
+  AllowWhileRecording& operator=(const AllowWhileRecording&) = delete;
+
+ private:
+  void exchange() noexcept;
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // the thread's own during the scope
+};
+
 }  // namespace weft::cuda
 
 #define WEFT_CUDA_CHECK_(call, success)                                    \

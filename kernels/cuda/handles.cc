@@ -36,6 +36,7 @@ class Handle {
  public:
   explicit Handle(int device) : device_(device) {
     const DeviceGuard guard(device);
+    const AllowWhileRecording allow;
     handle_ = Library::create();
   }
   Handle(Handle&& other) noexcept

@@ -18,7 +18,7 @@ cudnnHandle_t cudnn_handle(int device);
 cublasLtHandle_t cublas_handle(int device);
 
 /// Device memory of one stream, for results between two kernels of one operation. Made at first use
-/// (not while capturing, which forbids it) and kept for the life of the process, like the stream;
+/// and kept for the life of the process, like the stream;
 /// two streams never share it, and within one the work is ordered. One thread at a time holds it,
 /// until all that reads it is queued: threads share streams (the default one is everybody's), and
 /// another thread's kernel in between would leave its own result.

@@ -1,6 +1,7 @@
 // Random fills. Element i depends on the key and i alone.
 #include <cmath>
 
+#include "weft/core/capture.h"
 #include "weft/kernels/cuda/access.cuh"
 #include "weft/kernels/cuda/families.h"
 #include "weft/kernels/cuda/launch.h"
@@ -8,6 +9,22 @@
 
 namespace weft::cuda {
 namespace {
+
+/// What a fill's numbers depend on: drawn from the generator on the host. A captured fill finds it
+/// in memory, where each replay has another one.
+struct Key {
+  std::uint64_t value;
+  const std::uint64_t* at;  // null: the value
+  __device__ std::uint64_t get() const { return at ? *at : value; }
+};
+
+Key next_key(Generator& generator) {
+  const std::uint64_t value = generator.random64();
+  graph::Capture* const capture = thread_state().capture;
+  if (!capture) return {value, nullptr};
+  return {value,
+          capture->number<std::uint64_t>(value, [&generator] { return generator.random64(); })};
+}
 
 // A Philox block gives four f32 or two f64.
 template <class T>
@@ -48,13 +65,14 @@ struct Normal {
 /// y dense: its elements in memory order are elements 0, 1, ... of the sequence.
 template <class T, class Distribution>
 __global__ void __launch_bounds__(kBlock)
-    fill_random_kernel(std::int64_t n, std::uint64_t key, Distribution distribution, T* y) {
+    fill_random_kernel(std::int64_t n, Key key, Distribution distribution, T* y) {
   constexpr int kEach = kPerBlock<T>;
+  const std::uint64_t seed = key.get();
   const std::int64_t blocks = n / kEach + (n % kEach != 0);
   for (std::int64_t b = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; b < blocks;
        b += std::int64_t{gridDim.x} * kBlock) {
     T values[kEach];
-    distribution(philox(key, static_cast<std::uint64_t>(b)), values);
+    distribution(philox(seed, static_cast<std::uint64_t>(b)), values);
 #pragma unroll
     for (int k = 0; k < kEach; ++k) {
       if (b * kEach + k < n) y[b * kEach + k] = values[k];
@@ -65,11 +83,12 @@ __global__ void __launch_bounds__(kBlock)
 /// y's elements are `one` with probability p, else 0 bits. T is an unsigned type of their size.
 template <class T>
 __global__ void __launch_bounds__(kBlock)
-    bernoulli_kernel(std::int64_t n, std::uint64_t key, double p, T one, T* y) {
+    bernoulli_kernel(std::int64_t n, Key key, double p, T one, T* y) {
+  const std::uint64_t seed = key.get();
   const std::int64_t blocks = n / 4 + (n % 4 != 0);
   for (std::int64_t b = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; b < blocks;
        b += std::int64_t{gridDim.x} * kBlock) {
-    const PhiloxWords words = philox(key, static_cast<std::uint64_t>(b));
+    const PhiloxWords words = philox(seed, static_cast<std::uint64_t>(b));
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       // 32 bits, exact in double: p = 0 gives none, p = 1 all.
@@ -87,7 +106,7 @@ void fill_random(const char* name, const Stream& stream, Generator& generator, d
   const auto run = [&]<class T>() {
     const Distribution<T> distribution{static_cast<T>(a), static_cast<T>(b)};
     launch(name, stream, fill_random_kernel<T, Distribution<T>>, grid_blocks(n / kPerBlock<T> + 1),
-           kBlock, n, generator.random64(), distribution, y.as<T>());
+           kBlock, n, next_key(generator), distribution, y.as<T>());
   };
   switch (y.dtype) {
     case DType::f32: return run.template operator()<float>();
@@ -109,7 +128,7 @@ void bernoulli(const Stream& stream, Generator& generator, double p, const View&
   if (n == 0) return;
   dispatch_all(y.dtype, [&]<class T>() {
     launch("bernoulli", stream, bernoulli_kernel<T>, grid_blocks(n / 4 + 1), kBlock, n,
-           generator.random64(), p, static_cast<T>(1.0f), y.as<T>());
+           next_key(generator), p, static_cast<T>(1.0f), y.as<T>());
   });
 }
 

@@ -1,9 +1,14 @@
 #include "weft/kernels/cuda/runtime.h"
 
+#include "weft/core/capture.h"
 #include "weft/kernels/cuda/check.h"
 
 namespace weft::cuda {
 namespace {
+
+void check_may_wait() {
+  graph::check_not_capturing("synchronize", "a stream that records has nothing to wait for");
+}
 
 class CudaEvent final : public Event {
  public:
@@ -38,7 +43,10 @@ class CudaEvent final : public Event {
     return true;
   }
 
-  void synchronize() override { WEFT_CUDA(cudaEventSynchronize(event_)); }
+  void synchronize() override {
+    check_may_wait();
+    WEFT_CUDA(cudaEventSynchronize(event_));
+  }
 
  private:
   int device_;
@@ -61,6 +69,7 @@ int CudaRuntime::device_count() {
 
 void* CudaRuntime::allocate(int device, std::size_t bytes) {
   const DeviceGuard guard(device);
+  const AllowWhileRecording allow;
   void* p = nullptr;
   const cudaError_t status = cudaMalloc(&p, bytes);
   if (status == cudaErrorMemoryAllocation) {
@@ -72,7 +81,10 @@ void* CudaRuntime::allocate(int device, std::size_t bytes) {
 }
 
 // cudaFree finds the device by the address.
-void CudaRuntime::free(int, void* p, std::size_t) noexcept { WEFT_CUDA_LOG(cudaFree(p)); }
+void CudaRuntime::free(int, void* p, std::size_t) noexcept {
+  const AllowWhileRecording allow;
+  WEFT_CUDA_LOG(cudaFree(p));
+}
 
 void* CudaRuntime::allocate_pinned(std::size_t bytes) {
   void* p = nullptr;
@@ -140,11 +152,13 @@ Stream CudaRuntime::new_stream(int device) {
 }
 
 void CudaRuntime::synchronize(const Stream& stream) {
+  check_may_wait();
   const DeviceGuard guard(stream.device.index);
   WEFT_CUDA(cudaStreamSynchronize(handle(stream)));
 }
 
 void CudaRuntime::synchronize_device(int device) {
+  check_may_wait();
   const DeviceGuard guard(device);
   WEFT_CUDA(cudaDeviceSynchronize());
 }

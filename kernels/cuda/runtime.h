@@ -27,6 +27,12 @@ class CudaRuntime final : public Runtime {
   void synchronize(const Stream& stream) override;
   void synchronize_device(int device) override;
   std::unique_ptr<Event> new_event(int device) override;
+  bool can_record() const override { return true; }
+  void begin_recording(const Stream& stream) override;
+  std::unique_ptr<RecordedWork> end_recording(const Stream& stream) override;
+  void abandon_recording(const Stream& stream) noexcept override;
+  void write_words(std::uint64_t* to, std::span<const std::uint64_t> words,
+                   const Stream& stream) override;
 
  private:
   /// Lets two devices copy directly, where the machine can; without it the driver goes through the

@@ -1,0 +1,84 @@
+// Streams that record: CUDA graphs.
+#include <algorithm>
+#include <utility>
+
+#include "weft/kernels/cuda/launch.h"
+#include "weft/kernels/cuda/runtime.h"
+
+namespace weft::cuda {
+namespace {
+
+/// An executable graph.
+class CudaRecordedWork final : public RecordedWork {
+ public:
+  CudaRecordedWork(int device, cudaGraph_t graph) : device_(device) {
+    const DeviceGuard guard(device);
+    WEFT_CUDA(cudaGraphInstantiate(&work_, graph, 0));
+  }
+
+  // Another step may be recording on this thread, which is no reason not to wait for this one.
+  ~CudaRecordedWork() override {
+    const AllowWhileRecording allow;
+    if (launched_) WEFT_CUDA_LOG(cudaStreamSynchronize(handle(last_)));
+    WEFT_CUDA_LOG(cudaGraphExecDestroy(work_));
+  }
+
+  void launch(const Stream& stream) override {
+    const DeviceGuard guard(device_);
+    WEFT_CUDA(cudaGraphLaunch(work_, handle(stream)));
+    last_ = stream;
+    launched_ = true;
+    check_launched("graph", stream);
+  }
+
+ private:
+  int device_;
+  cudaGraphExec_t work_ = nullptr;
+  Stream last_;
+  bool launched_ = false;
+};
+
+/// Kernel parameters are copied when the launch is queued, so the host may go on at once.
+struct Words {
+  std::uint64_t at[Runtime::kMaxWords];
+};
+static_assert(sizeof(Words) + 64 <= 4096, "kernel parameters");
+
+__global__ void __launch_bounds__(kBlock)
+    write_words_kernel(const __grid_constant__ Words words, int count, std::uint64_t* to) {
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += kBlock) to[i] = words.at[i];
+}
+
+}  // namespace
+
+// Other threads may get memory meanwhile; this one asks for permission (AllowWhileRecording).
+void CudaRuntime::begin_recording(const Stream& stream) {
+  const DeviceGuard guard(stream.device.index);
+  WEFT_CUDA(cudaStreamBeginCapture(handle(stream), cudaStreamCaptureModeThreadLocal));
+}
+
+std::unique_ptr<RecordedWork> CudaRuntime::end_recording(const Stream& stream) {
+  const DeviceGuard guard(stream.device.index);
+  cudaGraph_t graph = nullptr;
+  WEFT_CUDA(cudaStreamEndCapture(handle(stream), &graph));
+  const auto destroy = [](cudaGraph_t g) { WEFT_CUDA_LOG(cudaGraphDestroy(g)); };
+  const std::unique_ptr<CUgraph_st, decltype(destroy)> owner(graph, destroy);
+  return std::make_unique<CudaRecordedWork>(stream.device.index, graph);
+}
+
+void CudaRuntime::abandon_recording(const Stream& stream) noexcept {
+  cudaGraph_t graph = nullptr;
+  // What went wrong is being reported already: often this is refused because of it.
+  if (cudaStreamEndCapture(handle(stream), &graph) != cudaSuccess) cudaGetLastError();
+  if (graph) WEFT_CUDA_LOG(cudaGraphDestroy(graph));
+}
+
+void CudaRuntime::write_words(std::uint64_t* to, std::span<const std::uint64_t> words,
+                              const Stream& stream) {
+  Words by_value{};
+  std::copy(words.begin(), words.end(), by_value.at);
+  launch("write_words", stream, write_words_kernel, 1, kBlock, by_value,
+         static_cast<int>(words.size()), to);
+}
+
+}  // namespace weft::cuda

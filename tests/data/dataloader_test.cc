@@ -11,6 +11,7 @@
 #include <set>
 #include <thread>
 
+#include "weft/core/capture.h"
 #include "weft/core/parallel.h"
 #include "weft/core/rng.h"
 #include "weft/core/thread_state.h"
@@ -57,6 +58,14 @@ TEST(DataLoader, OrderIsPyTorchsForAnyNumberOfWorkers) {
       EXPECT_EQ(draw_int64(default_generator()), item["next"].get<std::uint64_t>());
     }
   }
+}
+
+TEST(DataLoader, NotInsideACapturedStep) {
+  DataLoader loader(Numbers{}, {.batch_size = 4, .workers = 2});
+  graph::Step step = graph::capture([&] { epoch(loader); });
+  step();
+  EXPECT_WEFT_ERROR(step(), Unsupported, "[dataloader] cannot be captured");
+  EXPECT_EQ(epoch(loader).size(), 3u);
 }
 
 TEST(DataLoader, TakesASampler) {

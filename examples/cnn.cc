@@ -37,10 +37,13 @@ void cnn(const train::Options& options, const examples::CnnOptions& net) {
       sgd.step();
       recorder.step(loss);
     }
-    if (!recorder.interrupted()) recorder.test("accuracy", train::accuracy(model, test));
+    // Not in the middle of one: a test draws from the generator the rest of the epoch goes on with.
+    if (loader.position() == 0) recorder.test("accuracy", train::accuracy(model, test));
     recorder.save(model, loader, sgd);
   }
-  if (!recorder.interrupted()) recorder.finish(model);
+  if (recorder.interrupted()) return;
+  if (loader.position() > 0) recorder.test("accuracy", train::accuracy(model, test));
+  recorder.finish(model);
 }
 
 int main(int argc, char** argv) {

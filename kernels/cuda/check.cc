@@ -70,8 +70,9 @@ bool capturing(const Stream& stream) {
   return status != cudaStreamCaptureStatusNone;
 }
 
+// Fails where every call does, as without a driver: then the call it is for tells.
 void AllowWhileRecording::exchange() noexcept {
-  WEFT_CUDA_LOG(cudaThreadExchangeStreamCaptureMode(&mode_));
+  if (cudaThreadExchangeStreamCaptureMode(&mode_) != cudaSuccess) cudaGetLastError();
 }
 
 DeviceGuard::DeviceGuard(int device) {

@@ -98,8 +98,8 @@ void Optimizer::step() {
       const std::int64_t* step = nullptr;
       if (graph::Capture* capture = thread_state().capture) {
         lr = capture->number<double>(groups_[g].lr, [this, g] { return groups_[g].lr; });
-        step = capture->number<std::int64_t>(
-            b.step, [this, members = b.members] { return advance(members); });
+        step = capture->number<std::int64_t>(b.step,
+                                             [members = b.members] { return advance(members); });
       } else {
         raw::fill_(b.lr_on_device, groups_[g].lr);
         raw::fill_(b.step_on_device, static_cast<double>(b.step));

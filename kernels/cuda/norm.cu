@@ -16,10 +16,10 @@ namespace {
 struct Groups {
   std::int64_t groups, n;
   std::int64_t inner, outer_step, inner_step, group_step;
-  std::int64_t chunks;  // that the elements of a group are cut into
+  std::int64_t chunks = 0;  // that the elements of a group are cut into
   // How a block divides its threads: neighbours read neighbouring elements.
-  int lanes, block_groups;
-  bool lanes_inner;
+  int lanes = 0, block_groups = 0;
+  bool lanes_inner = false;
 
   __device__ std::int64_t offset(std::int64_t g, std::int64_t p) const {
     if (inner == n) return p * inner_step + g * group_step;

@@ -33,7 +33,7 @@ using nlohmann::json;
 struct Options {
   std::string peer;
   std::string peer_script = "benchmarks/peer.py";
-  std::vector<std::string> works = {"autoencoder", "mlp", "cnn"};
+  std::vector<std::string> works = {"autoencoder", "mlp", "cnn", "resnet50", "dcgan"};
   std::string device = "cpu";
   bool floor = false;
   bool compile = false;
@@ -55,11 +55,13 @@ void finish() {
   runtime(device).synchronize_device(device.index);
 }
 
-// weft's configurations: the team sizes up to all cores; the fastest is kept, as on the peer's
-// side.
+// weft's configurations: the team sizes up to all cores, and the batches' layout; the fastest is
+// kept, as on the peer's side.
 struct Prepared {
   std::unique_ptr<Work> work;
   int threads = 1;
+  bool channels_last = false;
+  std::string name;
   json tried;
 };
 
@@ -69,22 +71,25 @@ Prepared prepare(const std::string& name, int most_threads) {
   json tried;
   if (!thread_state().device.is_cpu()) most_threads = 1;
   for (int threads = 1; threads <= most_threads; threads *= 2) {
-    set_num_threads(threads);
-    auto work = make_work(name);
-    const int block = work->block();
-    const auto run = [&] {
-      for (int i = 0; i < block; ++i) work->step();
-      finish();
-    };
-    run();
-    double ms = time_ms(run);
-    for (int i = 0; i < 2; ++i) ms = std::min(ms, time_ms(run));
-    ms /= block;
-    tried["threads=" + std::to_string(threads)] = ms;
-    if (!best.work || ms < best_ms) {
-      best_ms = ms;
-      best.work = std::move(work);
-      best.threads = threads;
+    for (int channels_last = 0; channels_last <= int(has_layouts(name)); ++channels_last) {
+      set_num_threads(threads);
+      auto work = make_work(name, channels_last);
+      const int block = work->block();
+      const auto run = [&] {
+        for (int i = 0; i < block; ++i) work->step();
+        finish();
+      };
+      run();
+      double ms = time_ms(run);
+      for (int i = 0; i < 2; ++i) ms = std::min(ms, time_ms(run));
+      ms /= block;
+      const std::string config =
+          "threads=" + std::to_string(threads) + (channels_last ? " channels_last" : "");
+      tried[config] = ms;
+      if (!best.work || ms < best_ms) {
+        best_ms = ms;
+        best = {std::move(work), threads, bool(channels_last), config, {}};
+      }
     }
   }
   best.tried = tried;
@@ -92,10 +97,10 @@ Prepared prepare(const std::string& name, int most_threads) {
 }
 
 // Of one step: parameters, their gradients, optimiser state, the batches, and what the step makes.
-std::int64_t peak_bytes(const std::string& name) {
+std::int64_t peak_bytes(const std::string& name, bool channels_last) {
   const Device device = thread_state().device;
   const std::int64_t others = memory_stats(device).in_use_bytes;  // the work being timed
-  auto work = make_work(name);
+  auto work = make_work(name, channels_last);
   work->step();
   work->step();
   reset_peak_memory(device);
@@ -118,7 +123,7 @@ json bench_work(const std::string& name, const Options& options, Peer* peer) {
   const int block = weft_side.work->block();
   json row = {{"work", name},
               {"batch_size", weft_side.work->batch_size()},
-              {"weft_config", "threads=" + std::to_string(weft_side.threads)},
+              {"weft_config", weft_side.name},
               {"weft_tried", weft_side.tried}};
   if (peer) {
     const json answer = peer->ask({{"cmd", "prepare"},
@@ -167,7 +172,7 @@ json bench_work(const std::string& name, const Options& options, Peer* peer) {
   }
   std::printf("\n");
 
-  row["weft_peak_bytes"] = peak_bytes(name);
+  row["weft_peak_bytes"] = peak_bytes(name, weft_side.channels_last);
   if (peer) {
     const json memory = peer->ask({{"cmd", "memory"}, {"work", name}});
     row["peer_peak_bytes"] = memory["peak_bytes"];
@@ -247,7 +252,7 @@ int main(int argc, char** argv) {
   CLI::App app("weft against PyTorch on this machine", "./weft bench");
   app.add_option("--peer", options.peer, "Python with torch (tools/peer-setup makes one)");
   app.add_option("--peer-script", options.peer_script, "the peer's program")->capture_default_str();
-  app.add_option("--work", options.works, "autoencoder, mlp, cnn")->capture_default_str();
+  app.add_option("--work", options.works, "autoencoder, mlp, cnn, resnet50, dcgan")->capture_default_str();
   app.add_option("--device", options.device, "cpu, cuda or cuda:N")->capture_default_str();
   app.add_flag("--floor", options.floor, "also time the kernels of a step one by one");
   app.add_flag("--compile", options.compile, "let the peer try torch.compile too");

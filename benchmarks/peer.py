@@ -16,13 +16,14 @@ import os
 import sys
 import tempfile
 import time
+from functools import partial
 
 import torch
 from torch.nn import functional as F
 
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../examples/pytorch"))
-import autoencoder, cnn, mlp  # noqa: E401, E402: the programs' twins
+import autoencoder, cnn, dcgan, mlp, resnet  # noqa: E401, E402: the programs' twins
 
 device = torch.device("cpu")
 
@@ -52,14 +53,6 @@ def batches(shape, classes, count):
     return list(zip(x.view(count, *shape).to(device), labels.to(device)))
 
 
-class Work:
-    """A model, what makes a loss of its output, and how it is trained."""
-
-    def __init__(self, model, shape, optimizer, loss=lambda y, label, x: F.cross_entropy(y, label), classes=10, count=8, block=10):
-        self.model, self.shape, self.optimizer, self.loss = model, shape, optimizer, loss
-        self.classes, self.count, self.block = classes, count, block
-
-
 def adam(model, fused):
     return torch.optim.Adam(model.parameters(), fused=fused)
 
@@ -68,36 +61,83 @@ def sgd(**options):
     return lambda model, fused: torch.optim.SGD(model.parameters(), fused=fused, **options)
 
 
-WORKS = {
-    "autoencoder": Work(autoencoder.Autoencoder, (32, 1, 28, 28), adam, loss=lambda y, label, x: F.mse_loss(y[0], x)),
-    "mlp": Work(mlp.mlp, (64, 1, 28, 28), sgd(lr=1e-3), block=200),
-    "cnn": Work(lambda: cnn.cnn(1 / 16), (64, 3, 32, 32), sgd(lr=0.01), count=2, block=1),
-}
-
-
 class Step:
     """One configuration of one work; calling it takes one training step."""
 
-    def __init__(self, work, channels_last, fused, compiled):
+    def __init__(self, channels_last):
         torch.manual_seed(0)
         self.at = 0
-        self.model = work.model().to(device)
-        self.data = batches(work.shape, work.classes, work.count)
-        self.optimizer = work.optimizer(self.model, fused)
-        self.loss = work.loss
-        if channels_last:
-            self.model = self.model.to(memory_format=torch.channels_last)
-            self.data = [(x.contiguous(memory_format=torch.channels_last), y) for x, y in self.data]
+        self.format = torch.channels_last if channels_last else torch.contiguous_format
+
+    def batches(self, shape, classes=10, count=8):
+        data = batches(shape, classes, count)
+        return [(x.contiguous(memory_format=self.format), y) for x, y in data] if len(shape) == 4 else data
+
+    def place(self, model):
+        return model.to(device).to(memory_format=self.format)
+
+    def next(self, data):
+        return data[self.at % len(data)]
+
+
+class Classifier(Step):
+    """A model, and what makes a loss of its output."""
+
+    def __init__(self, channels_last, fused, compiled, model, shape, optimizer, classes=10, count=8,
+                 loss=lambda y, label, x: F.cross_entropy(y, label)):
+        super().__init__(channels_last)
+        self.model, self.loss = self.place(model()), loss
+        self.data = self.batches(shape, classes, count)
+        self.optimizers = [optimizer(self.model, fused)]
         self.run = torch.compile(self.model) if compiled else self.model
 
     def __call__(self):
-        x, label = self.data[self.at % len(self.data)]
+        x, label = self.next(self.data)
         self.at += 1
-        self.optimizer.zero_grad()
-        loss = self.loss(self.run(x), label, x)
-        loss.backward()
-        self.optimizer.step()
-        return loss
+        self.optimizers[0].zero_grad()
+        self.loss(self.run(x), label, x).backward()
+        self.optimizers[0].step()
+
+    def inputs(self):
+        return [t for batch in self.data for t in batch]
+
+
+class Gan(Step):
+    """One step of the discriminator, one of the generator."""
+
+    def __init__(self, channels_last, fused, compiled):
+        super().__init__(channels_last)
+        self.model = dcgan.Gan(64, 64, 100)
+        self.model.apply(dcgan.init)
+        self.place(self.model)
+        self.real, self.noise = self.batches((64, 1, 64, 64), count=2), self.batches((64, 100, 1, 1), count=2)
+        self.optimizers = [torch.optim.Adam(net.parameters(), lr=2e-4, betas=(0.5, 0.999), fused=fused)
+                           for net in (self.model.discriminator, self.model.generator)]
+        if compiled:
+            self.model.generator.compile()
+            self.model.discriminator.compile()
+
+    def __call__(self):
+        real, fake = self.next(self.real)[0], self.model.generator(self.next(self.noise)[0])
+        self.at += 1
+        dcgan.train_discriminator(self.model, self.optimizers[0], real, fake)
+        dcgan.train_generator(self.model, self.optimizers[1], fake)
+
+    def inputs(self):
+        return [t for batch in self.real + self.noise for t in batch]
+
+
+# What makes a step of (channels_last, fused, compiled), and how many are timed as one.
+WORKS = {
+    "autoencoder": (partial(Classifier, model=autoencoder.Autoencoder, shape=(32, 1, 28, 28), optimizer=adam,
+                            loss=lambda y, label, x: F.mse_loss(y[0], x)), 10),
+    "mlp": (partial(Classifier, model=mlp.mlp, shape=(64, 1, 28, 28), optimizer=sgd(lr=1e-3)), 200),
+    "cnn": (partial(Classifier, model=partial(cnn.cnn, 1 / 16), shape=(64, 3, 32, 32), optimizer=sgd(lr=0.01),
+                    count=2), 1),
+    "resnet50": (partial(Classifier, model=resnet.resnet50, shape=(8, 3, 224, 224), classes=1000, count=2,
+                         optimizer=sgd(lr=0.1, momentum=0.9, weight_decay=1e-4)), 1),
+    "dcgan": (Gan, 1),
+}
 
 
 def time_steps(step, n):
@@ -114,13 +154,13 @@ kept = {}
 def prepare(work, threads, compile_too):
     best = None
     tried = {}
-    n = WORKS[work].block
+    make, n = WORKS[work]
     for t, channels_last, fused, compiled in itertools.product(
             sorted({1, threads if device.type == "cpu" else 1}), (False, True), (False, True), (False, True) if compile_too else (False,)):
         if channels_last and work == "mlp":
             continue
         torch.set_num_threads(t)
-        step = Step(WORKS[work], channels_last, fused, compiled)
+        step = make(channels_last, fused, compiled)
         time_steps(step, n)
         ms = min(time_steps(step, n) for _ in range(3)) / n
         name = f"threads={t}" + " channels_last" * channels_last + " fused" * fused + " compile" * compiled
@@ -134,12 +174,12 @@ def prepare(work, threads, compile_too):
 def peak_memory(work):
     if device.type == "cuda":
         before = torch.cuda.memory_allocated(device)
-        step = Step(WORKS[work], False, True, False)
+        step = WORKS[work][0](False, True, False)
         step()
         torch.cuda.reset_peak_memory_stats(device)
         step()
         return {"peak_bytes": torch.cuda.max_memory_allocated(device) - before}
-    step = Step(WORKS[work], False, True, False)
+    step = WORKS[work][0](False, True, False)
     step()
     with tempfile.TemporaryDirectory() as folder:
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as p:
@@ -150,9 +190,9 @@ def peak_memory(work):
             events = [e for e in json.load(f)["traceEvents"] if e.get("name") == "[memory]"]
     # The profiler counts from its own start: add what was alive then.
     live = sum(t.numel() * t.element_size() for t in step.model.parameters())
-    live += sum(v.numel() * v.element_size() for s in step.optimizer.state.values() for v in s.values() if torch.is_tensor(v))
+    live += sum(v.numel() * v.element_size() for o in step.optimizers for s in o.state.values() for v in s.values() if torch.is_tensor(v))
     live += sum(p.grad.numel() * p.grad.element_size() for p in step.model.parameters() if p.grad is not None)
-    live += sum(t.numel() * t.element_size() for batch in step.data for t in batch)
+    live += sum(t.numel() * t.element_size() for t in step.inputs())
     total = peak = 0
     for e in sorted(events, key=lambda e: e["ts"]):
         total += e["args"]["Bytes"]

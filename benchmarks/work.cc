@@ -4,11 +4,14 @@
 #include "weft/core/error.h"
 #include "weft/examples/autoencoder.h"
 #include "weft/examples/cnn.h"
+#include "weft/examples/dcgan.h"
 #include "weft/examples/mlp.h"
+#include "weft/examples/resnet.h"
 #include "weft/nn/loss.h"
 #include "weft/optim/adam.h"
 #include "weft/optim/sgd.h"
 #include "weft/tensor/creation.h"
+#include "weft/tensor/ops.h"
 
 namespace weft::bench {
 
@@ -64,6 +67,29 @@ std::unique_ptr<Work> classifier(Model model, const optim::SGDOptions& options, 
   return std::make_unique<ClassifierWork<Model>>(std::move(model), options, std::move(data), block);
 }
 
+/// One step of the discriminator, one of the generator.
+class DcganWork final : public Work {
+ public:
+  DcganWork() { examples::dcgan_init(gan_); }
+  void step() override {
+    const Tensor& real = real_[at_ % real_.size()].first;
+    const Tensor fake = gan_.generator(noise_[at_++ % noise_.size()].first);
+    examples::train_discriminator(gan_, adam_d_, real, fake);
+    examples::train_generator(gan_, adam_g_, fake);
+  }
+  std::int64_t batch_size() const override { return 64; }
+  int block() const override { return 1; }
+
+ private:
+  static constexpr optim::AdamOptions kAdam = {.lr = 2e-4, .beta1 = 0.5};
+  examples::Gan gan_{64, 64, 100};
+  optim::Adam adam_d_{gan_.discriminator.parameters(), kAdam};
+  optim::Adam adam_g_{gan_.generator.parameters(), kAdam};
+  Batches real_ = batches({64, 1, 64, 64}, 10, 2);
+  Batches noise_ = batches({64, 100, 1, 1}, 10, 2);
+  std::size_t at_ = 0;
+};
+
 }  // namespace
 
 Batches batches(const Shape& shape, std::int64_t classes, std::int64_t count) {
@@ -79,16 +105,30 @@ Batches batches(const Shape& shape, std::int64_t classes, std::int64_t count) {
   return result;
 }
 
-std::unique_ptr<Work> make_work(const std::string& name) {
+bool has_layouts(const std::string& name) { return name == "cnn" || name == "resnet50"; }
+
+std::unique_ptr<Work> make_work(const std::string& name, bool channels_last) {
   manual_seed(0);
+  const auto images = [&](const Shape& shape, std::int64_t classes, std::int64_t count) {
+    Batches result = batches(shape, classes, count);
+    for (auto& [x, label] : result) {
+      if (channels_last) x = raw::contiguous(x, MemoryFormat::nhwc);
+    }
+    return result;
+  };
   if (name == "autoencoder") return std::make_unique<AutoencoderWork>();
   if (name == "mlp")
     return classifier(examples::mlp(), {.lr = 1e-3}, batches({64, 1, 28, 28}, 10, 8), 200);
   if (name == "cnn")
     return classifier(examples::cnn({.width_scale = 1.0 / 16}), {.lr = 0.01},
-                      batches({64, 3, 32, 32}, 10, 2), 1);
+                      images({64, 3, 32, 32}, 10, 2), 1);
+  if (name == "resnet50")
+    return classifier(examples::resnet50(),
+                      {.lr = 0.1, .momentum = 0.9, .weight_decay = 1e-4},
+                      images({8, 3, 224, 224}, 1000, 2), 1);
+  if (name == "dcgan") return std::make_unique<DcganWork>();
   WEFT_THROW(InvalidArgument, "bench", "no work named '", name,
-             "'; there are autoencoder, mlp and cnn");
+             "'; there are autoencoder, mlp, cnn, resnet50 and dcgan");
 }
 
 }  // namespace weft::bench

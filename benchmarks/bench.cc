@@ -252,7 +252,8 @@ int main(int argc, char** argv) {
   CLI::App app("weft against PyTorch on this machine", "./weft bench");
   app.add_option("--peer", options.peer, "Python with torch (tools/peer-setup makes one)");
   app.add_option("--peer-script", options.peer_script, "the peer's program")->capture_default_str();
-  app.add_option("--work", options.works, "autoencoder, mlp, cnn, resnet50, dcgan")->capture_default_str();
+  app.add_option("--work", options.works, "autoencoder, mlp, cnn, resnet50, dcgan")
+      ->capture_default_str();
   app.add_option("--device", options.device, "cpu, cuda or cuda:N")->capture_default_str();
   app.add_flag("--floor", options.floor, "also time the kernels of a step one by one");
   app.add_flag("--compile", options.compile, "let the peer try torch.compile too");

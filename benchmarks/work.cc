@@ -123,8 +123,7 @@ std::unique_ptr<Work> make_work(const std::string& name, bool channels_last) {
     return classifier(examples::cnn({.width_scale = 1.0 / 16}), {.lr = 0.01},
                       images({64, 3, 32, 32}, 10, 2), 1);
   if (name == "resnet50")
-    return classifier(examples::resnet50(),
-                      {.lr = 0.1, .momentum = 0.9, .weight_decay = 1e-4},
+    return classifier(examples::resnet50(), {.lr = 0.1, .momentum = 0.9, .weight_decay = 1e-4},
                       images({8, 3, 224, 224}, 1000, 2), 1);
   if (name == "dcgan") return std::make_unique<DcganWork>();
   WEFT_THROW(InvalidArgument, "bench", "no work named '", name,

@@ -27,9 +27,9 @@ class Work {
 };
 
 /// "autoencoder" (batch 32, Adam), "mlp" (batch 64, SGD), "cnn" (1/16 of the width, batch 64, SGD),
-/// "resnet50" (batch 8, 224x224, SGD with momentum and weight decay) or "dcgan" (batch 64, 64x64, 64
-/// channels next to the image, a step of both nets). channels_last: the batches come in that layout,
-/// which the layers keep. Throws InvalidArgument.
+/// "resnet50" (batch 8, 224x224, SGD with momentum and weight decay) or "dcgan" (batch 64, 64x64,
+/// 64 channels next to the image, a step of both nets). channels_last: the batches come in that
+/// layout, which the layers keep. Throws InvalidArgument.
 std::unique_ptr<Work> make_work(const std::string& name, bool channels_last = false);
 
 /// Whether channels_last makes a difference: whether the work's images have several channels.

@@ -90,12 +90,14 @@ View unplaced(const Shape& shape, MemoryFormat format, DType dtype) {
           format == MemoryFormat::nchw ? contiguous_strides(shape) : channels_last_strides(shape)};
 }
 
-// A result keeps its input's layout, except that of an image. Which of the two few channels come in
-// matters little to what reads them; further layers are faster with channels last.
-MemoryFormat result_format(const Tensor& image, const Conv2dParams& params) {
+// A result keeps its input's layout, except that of an image: which of the two a few channels, or a
+// single pixel, come in matters little to what reads them, and further layers are faster with
+// channels last.
+MemoryFormat result_format(const Tensor& image) {
   constexpr std::int64_t kFewChannels = 4;
-  return image.shape()[1] <= kFewChannels && !params.transposed ? MemoryFormat::nhwc
-                                                                : format_of(image);
+  const Shape& shape = image.shape();
+  const bool image_like = shape[1] <= kFewChannels || shape[2] * shape[3] == 1;
+  return image_like ? MemoryFormat::nhwc : format_of(image);
 }
 
 }  // namespace
@@ -126,7 +128,7 @@ Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2d
   args.x = image_view(image);
   args.w = formatted_view(weight, MemoryFormat::nchw);
   if (row.defined()) args.bias = row.view_of();
-  args.y = unplaced(shape, result_format(image, params), x.dtype());
+  args.y = unplaced(shape, result_format(image), x.dtype());
   const Conv2dPlan& plan = plan_for(op, device, args);
   Tensor y = allocate(shape, plan.output_format, x.dtype(), device);
   args.y = y.view_of();

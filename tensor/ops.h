@@ -161,7 +161,7 @@ Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias = {});
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias = {});
 
 // --- Convolution, pooling: x [N,C,H,W] of any layout; results keep it where the kernel can ---
-/// The result of an image, up to four channels, has channels last.
+/// The result of an image of up to four channels, or of one pixel, has channels last.
 Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dParams& params);
 /// dL/dx in the layout x_format, which is x's.
 Tensor conv2d_backward_data(const Tensor& grad_y, const Tensor& w, const Shape& x_shape,

@@ -37,6 +37,7 @@
 #include "weft/nn/module_list.h"
 #include "weft/nn/pooling.h"
 #include "weft/nn/sequential.h"
+#include "weft/nn/summary.h"
 #include "weft/optim/adam.h"
 #include "weft/optim/lr_scheduler.h"
 #include "weft/optim/rmsprop.h"

@@ -16,6 +16,9 @@ class Tracer;
 namespace graph {
 class Capture;
 }
+namespace nn {
+class CallObserver;
+}
 
 /// Receives the library's messages; without one nothing is printed.
 class LogSink {
@@ -51,6 +54,9 @@ struct ThreadState {
   LogSink* log = nullptr;
   Tracer* tracer = nullptr;
   graph::Capture* capture = nullptr;  ///< set while graph::capture records a step
+  nn::CallObserver* calls = nullptr;  ///< told of every call of a module (nn::summary)
+  /// Where matrix products and convolutions count what they multiply and add; null: nowhere.
+  std::int64_t* multiply_adds = nullptr;
 };
 
 namespace detail {

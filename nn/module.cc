@@ -6,6 +6,7 @@
 
 #include "weft/autograd/autograd.h"
 #include "weft/core/error.h"
+#include "weft/nn/repr.h"
 
 namespace weft::nn {
 
@@ -338,15 +339,9 @@ LoadResult ModuleBase::load_state_dict(const NamedTensors& values, bool strict) 
 
 namespace {
 
-std::string with_commas(std::int64_t n) {
-  std::string text = std::to_string(n);
-  for (int at = static_cast<int>(text.size()) - 3; at > 0; at -= 3) text.insert(at, ",");
-  return text;
-}
-
 std::string describe(const ModuleNode& node, const std::string& indent) {
   const std::int64_t own = node.own_parameter_count();
-  const std::string count = own ? "  # " + with_commas(own) + " parameters" : "";
+  const std::string count = own ? "  # " + detail::with_commas(own) + " parameters" : "";
   if (node.children.empty()) return node.type_name + "(" + node.description + ")" + count;
   std::string text = node.type_name + "(" + count + "\n";
   for (const auto& c : node.children)
@@ -357,7 +352,7 @@ std::string describe(const ModuleNode& node, const std::string& indent) {
 }  // namespace
 
 std::string ModuleBase::to_string() const {
-  return describe(*node_, "") + "\n" + with_commas(parameter_count()) + " parameters";
+  return describe(*node_, "") + "\n" + detail::with_commas(parameter_count()) + " parameters";
 }
 
 }  // namespace weft::nn

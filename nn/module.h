@@ -14,8 +14,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -164,6 +167,37 @@ bool cloning();
 
 }  // namespace detail
 
+/// What nn::summary hangs into ThreadState::calls.
+class CallObserver {
+ public:
+  virtual ~CallObserver() = default;
+  /// A call of `module` begins, with those of its arguments that are tensors.
+  virtual void enter(const ModuleBase& module, std::span<const Tensor* const> inputs) = 0;
+  /// The innermost call that has begun ends, with the tensors of its result. Not called when it
+  /// throws.
+  virtual void leave(std::span<const Tensor* const> outputs) = 0;
+};
+
+namespace detail {
+
+using TensorList = std::vector<const Tensor*>;
+
+/// The tensors of an argument or result: itself, or those in a vector, array, pair or tuple; of
+/// anything else none.
+template <class T>
+void collect_tensors(const T& value, TensorList& list) {
+  if constexpr (std::is_base_of_v<Tensor, T>) {
+    list.push_back(&value);
+  } else if constexpr (requires { value.begin() != value.end(); }) {
+    if constexpr (std::is_base_of_v<Tensor, std::remove_cvref_t<decltype(*value.begin())>>)
+      for (const Tensor& x : value) list.push_back(&x);
+  } else if constexpr (requires { std::tuple_size<T>::value; }) {
+    std::apply([&](const auto&... parts) { (collect_tensors(parts, list), ...); }, value);
+  }
+}
+
+}  // namespace detail
+
 /// Base of every module; Self is the derived struct, which offers forward(...) with any parameters
 /// and result.
 template <class Self>
@@ -175,7 +209,27 @@ class Module : public ModuleBase {
   template <class... Args>
   decltype(auto) operator()(Args&&... args) {
     PathScope scope(path_name());
+    if (CallObserver* observer = thread_state().calls) [[unlikely]]
+      return observed(*observer, std::forward<Args>(args)...);
     return static_cast<Self&>(*this).forward(std::forward<Args>(args)...);
+  }
+
+ private:
+  template <class... Args>
+  decltype(auto) observed(CallObserver& observer, Args&&... args) {
+    Self& self = static_cast<Self&>(*this);
+    detail::TensorList inputs, outputs;
+    (detail::collect_tensors(args, inputs), ...);
+    observer.enter(*this, inputs);
+    if constexpr (std::is_void_v<decltype(self.forward(std::forward<Args>(args)...))>) {
+      self.forward(std::forward<Args>(args)...);
+      observer.leave(outputs);
+    } else {
+      decltype(auto) result = self.forward(std::forward<Args>(args)...);
+      detail::collect_tensors(result, outputs);
+      observer.leave(outputs);
+      return result;
+    }
   }
 };
 

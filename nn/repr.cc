@@ -20,6 +20,13 @@ std::string repr(double value) {
   return digits;
 }
 
+std::string with_commas(std::int64_t n) {
+  std::string text = std::to_string(n);
+  for (int at = static_cast<int>(text.size()) - 3; at > 0; at -= 3)
+    text.insert(static_cast<std::size_t>(at), 1, ',');
+  return text;
+}
+
 std::string repr(const Pair& pair) {
   return pair.h == pair.w ? std::to_string(pair.h)
                           : weft::detail::concat("(", pair.h, ", ", pair.w, ")");

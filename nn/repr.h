@@ -1,4 +1,4 @@
-// How a layer's options are written in to_string: as Python writes them.
+// How a layer's options are written in to_string: as Python writes them; and counts.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,8 @@ namespace weft::nn::detail {
 const char* repr(bool value);
 /// The shortest digits that give the same number again: "0.1", "1e-05", "2.0".
 std::string repr(double value);
+/// "2,405,633", of a count
+std::string with_commas(std::int64_t n);
 /// "3", or "(3, 2)" for two different numbers.
 std::string repr(const Pair& pair);
 /// "(4, 5)", "(10,)"

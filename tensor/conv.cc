@@ -119,6 +119,11 @@ Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2d
     if (bias.defined()) return copy_(y, reshape(bias, {1, shape[1], 1, 1}));
     return zero_(y);
   }
+  if (std::int64_t* count = thread_state().multiply_adds) {
+    // Each weight meets each pixel of the side it is slid over.
+    const Shape& pixels = params.transposed ? x.shape() : shape;
+    *count += w.numel() * pixels[0] * pixels[2] * pixels[3];
+  }
   const Tensor image = in_image_format(x);
   const Tensor weight = contiguous(w);
   const Tensor row = bias.defined() ? contiguous(bias) : bias;

@@ -73,6 +73,7 @@ void run_matmul(const char* op, const Tensor& a, const Tensor& b, const Tensor& 
   Matrix ma, mb;
   if (!as_matrix(a, ma)) return run_matmul(op, contiguous(a), b, bias, y);
   if (!as_matrix(b, mb)) return run_matmul(op, a, contiguous(b), bias, y);
+  if (std::int64_t* count = thread_state().multiply_adds) *count += y.numel() * a.shape().back();
 
   Batch batch;
   for (int i = 0; i < y.dim() - 2; ++i) {

@@ -1,0 +1,178 @@
+#include "weft/nn/summary.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <unordered_set>
+
+#include "weft/autograd/autograd.h"
+#include "weft/core/rng.h"
+#include "weft/nn/repr.h"
+
+namespace weft::nn {
+
+namespace {
+
+class Recording final : public CallObserver {
+ public:
+  void enter(const ModuleBase& module, std::span<const Tensor* const> inputs) override {
+    take_macs();
+    Call call{.row = rows.size()};
+    for (const Tensor* x : inputs) {
+      if (x->defined()) call.inputs.push_back(x->storage().get());
+    }
+    SummaryRow row{.path = module_path(), .type = module.type_name()};
+    const NamedTensors own = module.named_parameters(/*recurse=*/false);
+    row.recursive = !own.empty();
+    for (const auto& [name, p] : own) {
+      if (!seen_.insert(p.impl()).second) continue;
+      row.recursive = false;
+      row.parameters += p.numel();
+      if (p.requires_grad()) row.trainable += p.numel();
+    }
+    rows.push_back(std::move(row));
+    calls_.push_back(std::move(call));
+  }
+
+  void leave(std::span<const Tensor* const> outputs) override {
+    take_macs();
+    const Call& call = calls_.back();
+    const bool called_others = rows.size() > call.row + 1;
+    SummaryRow& row = rows[call.row];
+    std::vector<const Storage*> counted = call.inputs;  // a view, or worked in place
+    for (const Tensor* y : outputs) {
+      if (!y->defined()) continue;
+      row.outputs.push_back(y->shape());
+      const Storage* storage = y->storage().get();
+      if (called_others || std::ranges::find(counted, storage) != counted.end()) continue;
+      counted.push_back(storage);
+      row.activation_bytes += y->numel() * size_of(y->dtype());
+    }
+    calls_.pop_back();
+  }
+
+  std::vector<SummaryRow> rows;
+  std::int64_t macs = 0;  // since a call last began or ended
+
+ private:
+  struct Call {
+    std::size_t row;
+    std::vector<const Storage*> inputs = {};
+  };
+
+  // They belong to the innermost call.
+  void take_macs() {
+    const std::int64_t count = std::exchange(macs, 0);
+    if (!calls_.empty()) rows[calls_.back().row].macs += count;
+  }
+
+  std::vector<Call> calls_;
+  std::unordered_set<const TensorImpl*> seen_;
+};
+
+std::string in_units(std::int64_t count, double unit, const char* name) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.3f %s", static_cast<double>(count) / unit, name);
+  return text;
+}
+
+}  // namespace
+
+namespace detail {
+
+struct SummaryScope::Impl {
+  explicit Impl(const ModuleBase& module) : model(module) {
+    model.apply([&](ModuleBase& m) { modes.emplace_back(m, m.is_training()); });
+    model.eval();
+  }
+  ~Impl() {
+    // Parents first: train() reaches what is below.
+    for (auto mode = modes.rbegin(); mode != modes.rend(); ++mode) mode->first.train(mode->second);
+  }
+
+  ModuleBase model;
+  std::vector<std::pair<ModuleBase, bool>> modes;
+  Recording recording;
+  Generator generator;
+  NoGrad no_grad;
+  Scoped<Generator*> drawing{&ThreadState::generator, &generator};
+  Scoped<const PathNode*> path{&ThreadState::path, nullptr};
+  Scoped<CallObserver*> calls{&ThreadState::calls, &recording};
+  Scoped<std::int64_t*> multiply_adds{&ThreadState::multiply_adds, &recording.macs};
+};
+
+SummaryScope::SummaryScope(const ModuleBase& model) : impl_(std::make_unique<Impl>(model)) {}
+SummaryScope::~SummaryScope() = default;
+
+Tensor SummaryScope::input(const Shape& shape) const {
+  for (const Tensor& p : impl_->model.parameters()) {
+    if (is_floating(p.dtype())) return zeros(shape, {p.dtype(), p.device()});
+  }
+  return zeros(shape);
+}
+
+Summary SummaryScope::result(const Tensor& input) const {
+  Summary result{.input = input.shape(), .dtype = input.dtype(), .rows = impl_->recording.rows};
+  for (const Tensor& p : impl_->model.parameters()) {
+    result.parameters += p.numel();
+    result.parameter_bytes += p.numel() * size_of(p.dtype());
+    if (p.requires_grad()) result.trainable += p.numel();
+  }
+  for (const SummaryRow& row : result.rows) {
+    result.macs += row.macs;
+    result.activation_bytes += row.activation_bytes;
+  }
+  return result;
+}
+
+}  // namespace detail
+
+std::string Summary::to_string() const {
+  constexpr double kMiB = 1 << 20;
+  constexpr std::size_t kColumns = 7, kTexts = 3;  // texts stand left, numbers right
+  using Line = std::array<std::string, kColumns>;
+  std::vector<Line> lines = {
+      {"module", "type", "output", "parameters", "trainable", "MACs", "activation bytes"}};
+  const auto count = [](std::int64_t n) { return n == 0 ? "-" : detail::with_commas(n); };
+  for (const SummaryRow& row : rows) {
+    std::string shapes;
+    for (const Shape& shape : row.outputs)
+      shapes += (shapes.empty() ? "" : " ") + weft::to_string(shape);
+    lines.push_back({row.path.empty() ? "(model)" : row.path, row.type, shapes,
+                     row.recursive ? "(recursive)" : count(row.parameters),
+                     row.recursive ? "(recursive)" : count(row.trainable), count(row.macs),
+                     count(row.activation_bytes)});
+  }
+  std::array<std::size_t, kColumns> widths{};
+  for (const Line& line : lines) {
+    for (std::size_t c = 0; c < kColumns; ++c) widths[c] = std::max(widths[c], line[c].size());
+  }
+  std::size_t whole = 2 * (kColumns - 1);
+  for (const std::size_t width : widths) whole += width;
+  const std::string rule = std::string(whole, '-') + "\n";
+
+  std::string text;
+  for (const Line& line : lines) {
+    for (std::size_t c = 0; c < kColumns; ++c) {
+      const std::string gap(widths[c] - line[c].size(), ' ');
+      text += (c ? "  " : "") + (c < kTexts ? line[c] + gap : gap + line[c]);
+    }
+    text += "\n";
+    if (&line == &lines.front()) text += rule;
+  }
+  const auto total = [&](std::string name, const std::string& value) {
+    name.resize(20, ' ');
+    text += name + value + "\n";
+  };
+  text += rule;
+  total("input", weft::to_string(input) + " " + weft::to_string(dtype));
+  total("parameters",
+        detail::with_commas(parameters) + " (" + in_units(parameter_bytes, kMiB, "MiB") + ")");
+  total("  trainable", detail::with_commas(trainable));
+  total("  frozen", detail::with_commas(frozen()));
+  total("MACs", detail::with_commas(macs) + " (" + in_units(macs, 1e9, "GMAC") + ")");
+  total("activations", in_units(activation_bytes, kMiB, "MiB"));
+  return text;
+}
+
+}  // namespace weft::nn

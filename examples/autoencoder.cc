@@ -1,8 +1,6 @@
 // Trains the convolutional autoencoder. `./weft run autoencoder --help` lists the options.
 #include "weft/examples/autoencoder.h"
 
-#include <cstdio>
-
 #include "weft/train/train.h"
 #include "weft/weft.h"
 
@@ -11,7 +9,7 @@ using namespace weft;
 void autoencoder(const train::Options& options) {
   examples::Autoencoder model;
   model.to(options.device, options.dtype);
-  std::printf("%s\n", model.to_string().c_str());
+  if (train::show_model(options, model, {1, 1, 28, 28})) return;
   optim::Adam adam(model.parameters(), {.lr = options.lr});
   data::DataLoader loader(data::Mnist(options.data, {.dtype = options.dtype}), options.loader());
 

@@ -1,8 +1,6 @@
 // Trains the convolutional net on CIFAR-10. `./weft run cnn --help` lists the options.
 #include "weft/examples/cnn.h"
 
-#include <cstdio>
-
 #include "weft/train/train.h"
 #include "weft/weft.h"
 
@@ -18,13 +16,13 @@ data::ImageSet images(const train::Options& options, bool train) {
 }
 
 void cnn(const train::Options& options, const examples::CnnOptions& net) {
+  nn::Sequential model = examples::cnn(net);
+  model.to(options.device, options.dtype);
+  if (train::show_model(options, model, {1, 3, 32, 32})) return;
   data::DataLoader loader(images(options, true), options.loader());
   data::DataLoader test(
       images(options, false),
       {.batch_size = options.batch_size, .workers = options.workers, .device = options.device});
-  nn::Sequential model = examples::cnn(net);
-  model.to(options.device, options.dtype);
-  std::printf("%s\n", model.to_string().c_str());
   optim::SGD sgd(model.parameters(), {.lr = options.lr});
 
   train::Recorder recorder(options);

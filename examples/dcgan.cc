@@ -1,8 +1,6 @@
 // Trains the DCGAN. `./weft run dcgan --help` lists the options.
 #include "weft/examples/dcgan.h"
 
-#include <cstdio>
-
 #include "weft/train/train.h"
 #include "weft/weft.h"
 
@@ -25,7 +23,8 @@ void dcgan(const train::Options& options, const DcganOptions& net) {
   examples::dcgan_init(gan.generator);
   examples::dcgan_init(gan.discriminator);
   gan.to(options.device);
-  std::printf("%s\n", gan.to_string().c_str());
+  train::show_model(options, gan.generator, {1, net.latent, 1, 1});
+  if (train::show_model(options, gan.discriminator, {1, 1, size, size})) return;
   optim::Adam adam_d(gan.discriminator.parameters(), {.lr = options.lr, .beta1 = 0.5});
   optim::Adam adam_g(gan.generator.parameters(), {.lr = options.lr, .beta1 = 0.5});
   // 28x28 with a black margin, from -1 to 1 as tanh gives it.

@@ -1,8 +1,6 @@
 // Trains the two-layer classifier. `./weft run mlp --help` lists the options.
 #include "weft/examples/mlp.h"
 
-#include <cstdio>
-
 #include "weft/train/train.h"
 #include "weft/weft.h"
 
@@ -11,7 +9,7 @@ using namespace weft;
 void mlp(const train::Options& options) {
   nn::Sequential model = examples::mlp();
   model.to(options.device, options.dtype);
-  std::printf("%s\n", model.to_string().c_str());
+  if (train::show_model(options, model, {1, 1, 28, 28})) return;
   optim::SGD sgd(model.parameters(), {.lr = options.lr});
   data::DataLoader loader(data::Mnist(options.data, {.dtype = options.dtype}), options.loader());
 

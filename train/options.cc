@@ -170,6 +170,8 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
   app.add_option("--log-every", options.log_every, "print a line every so many steps; 0: none")
       ->check(CLI::Range(std::int64_t{0}, kMany))
       ->capture_default_str();
+  app.add_flag("--summary", options.summary,
+               "print the model's layers, parameters and MACs for one image, and end");
   for (const Flag& flag : flags) add_flag(app, flag);
 
   try {

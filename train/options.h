@@ -36,6 +36,7 @@ struct Options {
   bool deterministic = false;
   int host_devices = 0;           ///< 0: as WEFT_HOST_DEVICES says
   std::int64_t log_every = 0;     ///< a line that stays every so many steps; 0: none
+  bool summary = false;           ///< show what nn::summary finds, and train nothing
   bool keep_checkpoints = false;  ///< one of each epoch; else only the last
 
   /// For the loader of the training data.

@@ -1,9 +1,12 @@
 // What surrounds a program's own code: options, signals, messages, exit status.
 #pragma once
 
+#include <cstdio>
 #include <functional>
+#include <string>
 #include <vector>
 
+#include "weft/nn/summary.h"
 #include "weft/train/options.h"
 
 namespace weft::train {
@@ -20,5 +23,15 @@ namespace weft::train {
 ///   }
 int run(int argc, const char* const* argv, Options defaults,
         const std::function<void(const Options&)>& body, const std::vector<Flag>& flags = {});
+
+/// Prints the model as its to_string() does or, with --summary, the table of nn::summary for an
+/// input of this shape: true then, and the program should return.
+template <class Model>
+bool show_model(const Options& options, Model& model, const Shape& shape) {
+  const std::string text =
+      options.summary ? nn::summary(model, shape).to_string() : model.to_string() + "\n";
+  std::fputs(text.c_str(), stdout);
+  return options.summary;
+}
 
 }  // namespace weft::train

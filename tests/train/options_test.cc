@@ -71,7 +71,8 @@ TEST(Options, EveryOptionArrives) {
                           "--map-location",
                           "cpu:1",
                           "--log-every",
-                          "100"});
+                          "100",
+                          "--summary"});
   ASSERT_FALSE(p.status.has_value()) << p.err;
   const Options& o = p.options;
   EXPECT_EQ(o.device, Device("cpu:1"));
@@ -89,6 +90,7 @@ TEST(Options, EveryOptionArrives) {
   EXPECT_EQ(o.host_devices, 2);
   EXPECT_EQ(o.map_location, Device("cpu:1"));
   EXPECT_EQ(o.log_every, 100);
+  EXPECT_TRUE(o.summary);
 }
 
 TEST(Options, AProgramHasSomeOfItsOwn) {
@@ -135,7 +137,7 @@ TEST(Options, HelpNamesEveryOption) {
   for (const char* option :
        {"--device", "--dtype", "--epochs", "--batch-size", "--lr", "--seed", "--no-shuffle",
         "--workers", "--threads", "--limit-steps", "--data", "--out", "--resume", "--map-location",
-        "--trace", "--deterministic", "--host-devices", "--log-every"}) {
+        "--trace", "--deterministic", "--host-devices", "--log-every", "--summary"}) {
     EXPECT_NE(p.out.find(option), std::string::npos) << option;
   }
 }

@@ -1,4 +1,4 @@
-// Trains ResNet-18 or ResNet-50. `./weft run resnet --help` lists the options.
+// Trains a ResNet. `./weft run resnet --help` lists the options.
 #include "weft/examples/resnet.h"
 
 #include <cstdio>
@@ -70,8 +70,8 @@ std::unique_ptr<optim::LRScheduler> make_schedule(const std::string& name, optim
 
 void resnet(const train::Options& options, const ResNetFlags& flags) {
   const Images sets = images(options, static_cast<int>(flags.image_size));
-  examples::ResNet model = (flags.depth == 18 ? examples::resnet18 : examples::resnet50)(
-      {.num_classes = sets.classes, .zero_init_residual = flags.zero_init_residual});
+  examples::ResNet model = examples::resnet(
+      flags.depth, {.num_classes = sets.classes, .zero_init_residual = flags.zero_init_residual});
   if (!flags.weights.empty()) load_weights(model, flags.weights);
   model.to(options.device, options.dtype);
   if (flags.freeze == "all-but-fc") {
@@ -79,7 +79,7 @@ void resnet(const train::Options& options, const ResNetFlags& flags) {
     model.fc.requires_grad(true);
     model.eval();  // the running statistics stay as well
   }
-  std::printf("%s\n", model.to_string().c_str());
+  if (train::show_model(options, model, {1, 3, flags.image_size, flags.image_size})) return;
   optim::SGD sgd(trainable(model), {.lr = options.lr, .momentum = 0.9, .weight_decay = 1e-4});
   const auto schedule = make_schedule(flags.schedule, sgd, options.epochs);
   data::DataLoader loader(sets.train, options.loader());
@@ -118,13 +118,13 @@ int main(int argc, char** argv) {
   return train::run(
       argc, argv,
       {.example = "resnet",
-       .description = "Trains ResNet-18 or ResNet-50 on pictures in folders, or on made-up ones.",
+       .description = "Trains a ResNet on pictures in folders, or on made-up ones.",
        .lr = 0.0125,  // 0.1 for 256 images
        .data = "fake",
        .data_help = "folder with train/CLASS/*.jpg and val/CLASS/*.jpg, or fake",
        .log_every = 10},
       [&](const train::Options& options) { resnet(options, flags); },
-      {{"--depth", &flags.depth, "18 or 50", {"18", "50"}},
+      {{"--depth", &flags.depth, "18, 34, 50 or 101", {"18", "34", "50", "101"}},
        {"--image-size", &flags.image_size, "height and width of what the net sees"},
        {"--zero-init-residual", &flags.zero_init_residual, "each block starts as the identity"},
        {"--weights", &flags.weights, "start from this model.safetensors"},

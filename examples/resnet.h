@@ -1,5 +1,5 @@
-// ResNet-18 and ResNet-50 as torchvision has them: the names of the weights, their first values,
-// and the stride in the 3x3 convolution of a bottleneck ("v1.5").
+// ResNet-18, -34, -50 and -101 as torchvision has them: the names of the weights, their first
+// values, and the stride in the 3x3 convolution of a bottleneck ("v1.5").
 #pragma once
 
 #include <array>
@@ -123,8 +123,26 @@ struct ResNet : nn::Module<ResNet> {
 inline ResNet resnet18(const ResNetOptions& options = {}) {
   return {std::type_identity<BasicBlock>(), {2, 2, 2, 2}, options};
 }
+inline ResNet resnet34(const ResNetOptions& options = {}) {
+  return {std::type_identity<BasicBlock>(), {3, 4, 6, 3}, options};
+}
 inline ResNet resnet50(const ResNetOptions& options = {}) {
   return {std::type_identity<Bottleneck>(), {3, 4, 6, 3}, options};
+}
+inline ResNet resnet101(const ResNetOptions& options = {}) {
+  return {std::type_identity<Bottleneck>(), {3, 4, 23, 3}, options};
+}
+
+/// depth: 18, 34, 50 or 101, else InvalidArgument.
+inline ResNet resnet(std::int64_t depth, const ResNetOptions& options = {}) {
+  switch (depth) {
+    case 18: return resnet18(options);
+    case 34: return resnet34(options);
+    case 50: return resnet50(options);
+    case 101: return resnet101(options);
+    default:
+      WEFT_THROW(InvalidArgument, "resnet", "depth: got ", depth, ", there are 18, 34, 50, 101");
+  }
 }
 
 }  // namespace weft::examples

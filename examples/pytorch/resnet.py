@@ -92,12 +92,14 @@ class ResNet(nn.Module):
         return self.fc(self.avgpool(x).flatten(1))
 
 
-def resnet18(**options):
-    return ResNet(BasicBlock, (2, 2, 2, 2), **options)
-
-
-def resnet50(**options):
-    return ResNet(Bottleneck, (3, 4, 6, 3), **options)
+def resnet(depth, **options):
+    block, blocks = {
+        18: (BasicBlock, (2, 2, 2, 2)),
+        34: (BasicBlock, (3, 4, 6, 3)),
+        50: (Bottleneck, (3, 4, 6, 3)),
+        101: (Bottleneck, (3, 4, 23, 3)),
+    }[depth]
+    return ResNet(block, blocks, **options)
 
 
 def images(options):
@@ -154,8 +156,7 @@ def test(model, loader, device):
 
 def main(options):
     train_set, test_set, classes = images(options)
-    make = resnet18 if options.depth == 18 else resnet50
-    model = make(num_classes=classes, zero_init_residual=options.zero_init_residual)
+    model = resnet(options.depth, num_classes=classes, zero_init_residual=options.zero_init_residual)
     if options.weights:
         load_weights(model, options.weights)
     model.to(options.device, options.dtype)
@@ -200,7 +201,7 @@ def main(options):
 
 if __name__ == "__main__":
     main(common.parse_options("resnet", __doc__, lr=0.0125, data="fake", options={  # 0.1 for 256 images
-        "--depth": {"type": int, "choices": (18, 50), "default": 18, "help": "18 or 50"},
+        "--depth": {"type": int, "choices": (18, 34, 50, 101), "default": 18, "help": "layers"},
         "--image-size": {"type": int, "default": 224, "help": "height and width of what the net sees"},
         "--zero-init-residual": {"action": "store_true", "help": "each block starts as the identity"},
         "--weights": {"help": "start from this model.safetensors"},

@@ -114,8 +114,18 @@ TEST_F(ResNetRunTest, StartsFromWeightsForOtherClasses) {
   EXPECT_NE(log().find("layer1.0.conv1.weight"), std::string::npos) << log();
 }
 
+TEST_F(ResNetRunTest, SummaryTrainsNothing) {
+  ASSERT_EQ(run("out", "--summary --depth 50 --freeze all-but-fc"), 0) << log();
+  // torchvision's 23,508,032 without fc, which is for two classes here.
+  for (const char* line : {"layer4.2.conv3 ", "  trainable         4,098\n",
+                           "  frozen            23,508,032\n", "GMAC"}) {
+    EXPECT_NE(log().find(line), std::string::npos) << line << log();
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder.path("out")));
+}
+
 TEST_F(ResNetRunTest, WrongUse) {
-  EXPECT_EQ(run("out", "--depth 34"), 2);
+  EXPECT_EQ(run("out", "--depth 35"), 2);
   EXPECT_EQ(run("out", "--freeze everything"), 2);
   add_class("train/zebra", 1);
   EXPECT_EQ(run("out", ""), 1);

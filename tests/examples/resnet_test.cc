@@ -136,7 +136,10 @@ INSTANTIATE_TEST_SUITE_P(Depths, ResNetTest, ::testing::Values("resnet18", "resn
 // torchvision's counts.
 TEST(ResNet, HasAsManyParametersAsTorchvisions) {
   EXPECT_EQ(examples::resnet18().parameter_count(), 11'689'512);
+  EXPECT_EQ(examples::resnet(34).parameter_count(), 21'797'672);
   EXPECT_EQ(examples::resnet50().parameter_count(), 25'557'032);
+  EXPECT_EQ(examples::resnet(101).parameter_count(), 44'549'160);
+  EXPECT_WEFT_ERROR(examples::resnet(20), InvalidArgument, "depth: got 20");
 }
 
 TEST(ResNet, ZeroInitResidualMakesEveryBlockTheIdentity) {
@@ -162,15 +165,15 @@ TEST(ResNet, ZeroInitResidualMakesEveryBlockTheIdentity) {
             raw::to(x, DType::f32).to_vector<float>());
 }
 
-// A bottleneck whose author forgot that conv1 has narrowed the channels.
-struct WideBlock : nn::Module<WideBlock> {
-  nn::Conv2d conv1 = child("conv1", examples::conv1x1(16, 8));
-  nn::Conv2d conv2 = child("conv2", examples::conv3x3(16, 8));
+// A block whose author forgot, where the net has 256 channels, that conv1 has doubled them.
+struct WrongBlock : nn::Module<WrongBlock> {
+  static constexpr int expansion = 1;
+  static constexpr const char* last_norm = ".conv2.weight";
+  nn::Conv2d conv1, conv2;
+  WrongBlock(std::int64_t in, std::int64_t planes, int stride)
+      : conv1(child("conv1", examples::conv3x3(in, planes, stride))),
+        conv2(child("conv2", examples::conv3x3(planes == 256 ? in : planes, planes))) {}
   Tensor forward(const Tensor& x) { return conv2(relu(conv1(x))); }
-};
-struct WideNet : nn::Module<WideNet> {
-  nn::Sequential layer3 = child("layer3", nn::Sequential{WideBlock()});
-  Tensor forward(const Tensor& x) { return layer3(x); }
 };
 
 TEST(ResNet, WrongShapesNameTheModule) {
@@ -179,8 +182,20 @@ TEST(ResNet, WrongShapesNameTheModule) {
   EXPECT_WEFT_ERROR(model(zeros({3, 32, 32})), Shape, "in conv1");
   // Of an image of 32 x 32 layer4 leaves one value per channel, which has no variance.
   EXPECT_WEFT_ERROR(model(zeros({1, 3, 32, 32})), Shape, "in layer4.0.bn1");
-  WideNet wide;
-  EXPECT_WEFT_ERROR(wide(zeros({2, 16, 4, 4})), Shape, "in layer3.0.conv2");
+  examples::ResNet wrong(std::type_identity<WrongBlock>(), {1, 1, 2, 1}, {});
+  EXPECT_WEFT_ERROR(wrong(zeros({2, 3, 64, 64})), Shape,
+                    "[conv2d] input channels: got 256, weight expects 128");
+  EXPECT_WEFT_ERROR(wrong(zeros({2, 3, 64, 64})), Shape, "in layer3.0.conv2 at");
+}
+
+// Backward runs each rule with the path of the call it belongs to.
+TEST(ResNet, ErrorsInBackwardNameTheModule) {
+  examples::ResNet model = examples::resnet18();
+  const Tensor loss = model(rand({2, 3, 64, 64})).sum();
+  for (const auto& [name, p] : model.named_parameters()) {
+    if (name == "layer3.0.conv2.weight") raw::mul_(p, 2);
+  }
+  EXPECT_WEFT_ERROR(loss.backward(), InvalidArgument, "in layer3.0.conv2 at");
 }
 
 }  // namespace

@@ -53,12 +53,12 @@ def figures(x, samples=0):
     return [x.norm().item(), x.sum().item()] + [x[i * (len(x) - 1) // (samples - 1)].item() for i in range(samples)]
 
 
-def goldens(make):
-    model = make(num_classes=CLASSES).double()
+def goldens(depth):
+    model = resnet.resnet(depth, num_classes=CLASSES).double()
     set_weights(model)
     x, label = made_up(1000, (2, 3, 64, 64)), torch.tensor([3, 7])
     sgd = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, weight_decay=1e-4)
-    out = {"shapes": {name: list(value.shape) for name, value in make().state_dict().items()}, "losses": []}
+    out = {"shapes": {name: list(value.shape) for name, value in resnet.resnet(depth).state_dict().items()}, "losses": []}
     for step in range(STEPS):
         sgd.zero_grad()
         logits = model(x)
@@ -84,4 +84,4 @@ def lines(value, depth=0):
 
 
 print(lines({"torch": torch.__version__.split("+")[0],
-             "resnet18": goldens(resnet.resnet18), "resnet50": goldens(resnet.resnet50)}))
+             "resnet18": goldens(18), "resnet50": goldens(50)}))

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <numeric>
 
 #include "weft/core/error.h"
+#include "weft/core/parallel.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 
@@ -62,6 +64,44 @@ double inverse_erf(double y) {
   return x;
 }
 
+// Replaces the `columns` <= `rows` columns of a, one after the other, by those of Q in a = Q R with
+// R's diagonal positive: Householder's reflections, as LAPACK's geqrf and orgqr.
+void orthonormalize(std::vector<double>& a, std::int64_t rows, std::int64_t columns) {
+  const auto column = [&](std::vector<double>& matrix, std::int64_t j) {
+    return matrix.data() + j * rows;
+  };
+  // Takes (I - 2 v v^T / |v|^2), v being zero above its row k, to columns [first, columns).
+  const auto reflect = [&](std::vector<double>& matrix, std::int64_t first, const double* v,
+                           std::int64_t k) {
+    const double norm = std::inner_product(v + k, v + rows, v + k, 0.0);
+    if (norm == 0) return;
+    constexpr std::int64_t kGrain = 1 << 14;  // multiplications
+    parallel_for(columns - first, std::max<std::int64_t>(1, kGrain / rows),
+                 [&](std::int64_t begin, std::int64_t end) {
+                   for (std::int64_t j = first + begin; j < first + end; ++j) {
+                     double* c = column(matrix, j);
+                     const double scale =
+                         2 * std::inner_product(v + k, v + rows, c + k, 0.0) / norm;
+                     for (std::int64_t i = k; i < rows; ++i) c[i] -= scale * v[i];
+                   }
+                 });
+  };
+
+  std::vector<double> sign(static_cast<std::size_t>(columns));
+  for (std::int64_t k = 0; k < columns; ++k) {
+    double* v = column(a, k);  // what is below R's diagonal becomes the reflection's vector
+    const double length = std::sqrt(std::inner_product(v + k, v + rows, v + k, 0.0));
+    const double r = std::copysign(length, -v[k]);  // nothing cancels in v[k] - r
+    sign[static_cast<std::size_t>(k)] = r < 0 ? -1 : 1;
+    v[k] -= r;
+    reflect(a, k + 1, v, k);
+  }
+  std::vector<double> q(a.size(), 0);
+  for (std::int64_t k = 0; k < columns; ++k) column(q, k)[k] = sign[static_cast<std::size_t>(k)];
+  for (std::int64_t k = columns; k-- > 0;) reflect(q, k, column(a, k), k);
+  a = std::move(q);
+}
+
 }  // namespace
 
 double calculate_gain(Nonlinearity nonlinearity, double slope) {
@@ -117,6 +157,23 @@ void dirac_(const Tensor& x, std::int64_t groups) {
       raw::fill_(at, 1);
     }
   }
+}
+
+void orthogonal_(const Tensor& x, double gain) {
+  WEFT_CHECK(x.dim() >= 2, Shape, "orthogonal_", "needs at least 2 dimensions, got ", x.shape());
+  if (x.numel() == 0) return;
+  raw::normal_(x);
+  const std::int64_t rows = x.shape(0), columns = x.numel() / rows;
+  // orthonormalize wants columns one after the other, the longer side: a wide matrix's rows are so.
+  const bool tall = rows >= columns;
+  Tensor matrix = raw::reshape(raw::to(raw::to(x, Device()), DType::f64), {rows, columns});
+  if (tall) matrix = raw::transpose(matrix, 0, 1);
+  std::vector<double> values = matrix.to_vector<double>();
+  orthonormalize(values, std::max(rows, columns), std::min(rows, columns));
+  for (double& v : values) v *= gain;
+  Tensor q = from_vector(values, matrix.shape(), Device());
+  if (tall) q = raw::transpose(q, 0, 1);
+  raw::copy_(x, raw::reshape(q, x.shape()));
 }
 
 void xavier_uniform_(const Tensor& w, double gain) {

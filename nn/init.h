@@ -29,6 +29,11 @@ void eye_(const Tensor& x);
 /// group. Throws Shape unless x has 3 to 5 dimensions, the first divisible by groups.
 void dirac_(const Tensor& x, std::int64_t groups = 1);
 
+/// gain times a matrix [shape[0], rest] whose rows, or columns where there are fewer of them, are
+/// orthonormal: the Q of a QR decomposition of N(0, 1) draws, with the signs that make R's diagonal
+/// positive (Saxe, McClelland and Ganguli, 2013). Throws Shape below 2 dimensions.
+void orthogonal_(const Tensor& x, double gain = 1);
+
 // With fan_in = shape[1] and fan_out = shape[0], each times the kernel's area (as PyTorch computes
 // them also for ConvTranspose2d's [in, out/groups, kh, kw]). Throw Shape below 2 dimensions.
 

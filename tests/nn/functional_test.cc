@@ -228,6 +228,29 @@ TEST(Init, FollowsPyTorch) {
               SEEDS(trunc_normal_narrow), 2e-6);
 }
 
+// PyTorch decomposes in f32: its Q is off by some roundings times the condition of the draws, at
+// most 10 here, and the draws may differ by 1.8e-6 as above.
+TEST(Init, OrthogonalFollowsPyTorch) {
+  using nn::init::orthogonal_;
+  expect_init([](auto& w) { orthogonal_(w); }, {9, 4}, SEEDS(orthogonal_tall), 2e-6);
+  expect_init([](auto& w) { orthogonal_(w, 1.5); }, {3, 4, 2, 3}, SEEDS(orthogonal_wide), 2e-6);
+  expect_init([](auto& w) { orthogonal_(w); }, {5, 5}, SEEDS(orthogonal_square), 2e-6);
+}
+
+// Several blocks of threads' work, both ways round; in f64 the products are off by no more than
+// some hundred roundings.
+TEST(Init, OrthogonalIsOrthonormal) {
+  for (const Shape& shape : {Shape{300, 200}, Shape{200, 300}, Shape{1, 7}, Shape{7, 1}}) {
+    const Tensor w = empty(shape, DType::f64);
+    nn::init::orthogonal_(w, 2);
+    const Tensor product = shape[0] > shape[1] ? matmul(w.t(), w) : matmul(w, w.t());
+    const Tensor eye = empty(product.shape(), DType::f64);
+    nn::init::eye_(eye);
+    EXPECT_LT(norm(product - 4 * eye).item<double>(), 1e-12) << shape;
+  }
+  nn::init::orthogonal_(empty({0, 3}));
+}
+
 TEST(Init, FixedValues) {
   using namespace nn::init;
   const Tensor x = empty({2, 3});
@@ -253,6 +276,7 @@ TEST(Init, RefusesWhatDoesNotFit) {
   EXPECT_WEFT_ERROR(eye_(empty({2})), Shape, "[eye_] needs 2 dimensions, got [2]");
   EXPECT_WEFT_ERROR(dirac_(empty({3, 2, 1}), 2), Shape, "divisible by groups 2, got [3,2,1]");
   EXPECT_WEFT_ERROR(xavier_normal_(empty({3})), Shape, "at least 2 dimensions, got [3]");
+  EXPECT_WEFT_ERROR(orthogonal_(empty({3})), Shape, "at least 2 dimensions, got [3]");
   EXPECT_WEFT_ERROR(trunc_normal_(empty({3}), 0, 1, 2, 1), InvalidArgument, "low < high");
 }
 

@@ -47,6 +47,9 @@ for seed in (0, 7):
         ("kaiming_normal", (6, 5), lambda w: init.kaiming_normal_(w, a=0.2)),
         ("kaiming_normal_tanh", (3, 4, 2, 3),
          lambda w: init.kaiming_normal_(w, mode="fan_out", nonlinearity="tanh")),
+        ("orthogonal_tall", (9, 4), init.orthogonal_),
+        ("orthogonal_wide", (3, 4, 2, 3), lambda w: init.orthogonal_(w, 1.5)),
+        ("orthogonal_square", (5, 5), init.orthogonal_),
     ):
         w = torch.empty(shape)
         torch.manual_seed(seed)

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <set>
 
 #include "weft/train/canvas.h"
 
@@ -141,6 +142,50 @@ void draw_curve(Canvas& canvas, std::span<const double> values, const Axis& x, c
   }
 }
 
+/// Two axes and what stands around them.
+struct Plot {
+  static constexpr int kWidth = 960, kHeight = 540;
+  static constexpr int kLeft = 84, kRight = 28, kTop = 56, kBottom = 60;
+  Axis x, y;
+
+  void draw(Canvas& canvas, const std::string& title, const std::string& x_name,
+            const std::vector<double>& x_ticks) const {
+    canvas.text(kLeft, 18, title, kInk);
+    for (const double tick :
+         y.logarithmic ? log_ticks(y.low, y.high) : axis_ticks(y.low, y.high, 6)) {
+      const int at = static_cast<int>(std::lround(y.at(tick)));
+      canvas.fill(kLeft, at, kWidth - kLeft - kRight, 1, kGrid);
+      const std::string label = number(tick);
+      canvas.text(kLeft - 10 - Canvas::text_width(label), at - Canvas::kTextHeight / 2, label,
+                  kFaint);
+    }
+    for (const double tick : x_ticks) {
+      const int at = static_cast<int>(std::lround(x.at(tick)));
+      canvas.fill(at, kHeight - kBottom, 1, 6, kFaint);
+      const std::string label = number(tick);
+      canvas.text(at - Canvas::text_width(label) / 2, kHeight - kBottom + 10, label, kFaint);
+    }
+    canvas.fill(kLeft, kHeight - kBottom, kWidth - kLeft - kRight, 1, kFaint);
+    canvas.text((kLeft + kWidth - kRight - Canvas::text_width(x_name)) / 2, kHeight - 26, x_name,
+                kInk);
+  }
+};
+
+/// From the right; what has no name needs none.
+void draw_legend(Canvas& canvas, const std::vector<std::string>& names) {
+  constexpr int kSwatch = 26, kSpace = 8;
+  int end = Plot::kWidth - Plot::kRight;
+  for (std::size_t i = names.size(); i-- > 0;) {
+    if (names[i].empty()) continue;
+    end -= Canvas::text_width(names[i]);
+    canvas.text(end, 18, names[i], kInk);
+    end -= kSpace;
+    const double middle = 18 + Canvas::kTextHeight / 2.0;
+    canvas.line(end - kSwatch, middle, end, middle, 3, kCurves[i % kCurves.size()]);
+    end -= kSwatch + 3 * kSpace;
+  }
+}
+
 }  // namespace
 
 std::vector<double> axis_ticks(double low, double high, int wanted) {
@@ -251,49 +296,61 @@ io::Image loss_picture(std::span<const double> losses, const std::string& title)
 
 io::Image loss_picture(std::span<const Curve> curves, const std::string& title) {
   WEFT_CHECK(!curves.empty(), InvalidArgument, "loss_picture", "no curve to draw");
-  constexpr int kWidth = 960, kHeight = 540, kLeft = 84, kRight = 28, kTop = 56, kBottom = 60;
-  Canvas canvas(kWidth, kHeight, kWhite);
-  const Axis y = value_axis(curves, kHeight - kBottom, kTop);
+  Canvas canvas(Plot::kWidth, Plot::kHeight, kWhite);
   std::size_t steps = 0;
   for (const Curve& curve : curves) steps = std::max(steps, curve.values.size());
-  const Axis x = {0, std::max(static_cast<double>(steps) - 1, 1.0), false, kLeft, kWidth - kRight};
-
-  canvas.text(kLeft, 18, title, kInk);
-  for (const double tick :
-       y.logarithmic ? log_ticks(y.low, y.high) : axis_ticks(y.low, y.high, 6)) {
-    const int at = static_cast<int>(std::lround(y.at(tick)));
-    canvas.fill(kLeft, at, kWidth - kLeft - kRight, 1, kGrid);
-    const std::string label = number(tick);
-    canvas.text(kLeft - 10 - Canvas::text_width(label), at - Canvas::kTextHeight / 2, label,
-                kFaint);
-  }
-  for (const double tick : axis_ticks(x.low, x.high, 8)) {
-    if (tick != std::floor(tick)) continue;  // there are no half steps
-    const int at = static_cast<int>(std::lround(x.at(tick)));
-    canvas.fill(at, kHeight - kBottom, 1, 6, kFaint);
-    const std::string label = number(tick);
-    canvas.text(at - Canvas::text_width(label) / 2, kHeight - kBottom + 10, label, kFaint);
-  }
-  canvas.fill(kLeft, kHeight - kBottom, kWidth - kLeft - kRight, 1, kFaint);
-  canvas.text((kLeft + kWidth - kRight - Canvas::text_width("step")) / 2, kHeight - 26, "step",
-              kInk);
-
+  const Plot plot{{0, std::max(static_cast<double>(steps) - 1, 1.0), false, Plot::kLeft,
+                   Plot::kWidth - Plot::kRight},
+                  value_axis(curves, Plot::kHeight - Plot::kBottom, Plot::kTop)};
+  std::vector<double> ticks = axis_ticks(plot.x.low, plot.x.high, 8);
+  std::erase_if(ticks, [](double tick) { return tick != std::floor(tick); });  // no half steps
+  plot.draw(canvas, title, "step", ticks);
+  std::vector<std::string> names;
   for (std::size_t i = 0; i < curves.size(); ++i) {
-    draw_curve(canvas, curves[i].values, x, y, kCurves[i % kCurves.size()]);
+    draw_curve(canvas, curves[i].values, plot.x, plot.y, kCurves[i % kCurves.size()]);
+    names.push_back(curves[i].name);
   }
-  // The legend, from the right; what has no name needs none.
-  constexpr int kSwatch = 26, kSpace = 8;
-  int end = kWidth - kRight;
-  for (std::size_t i = curves.size(); i-- > 0;) {
-    const std::string& name = curves[i].name;
-    if (name.empty()) continue;
-    end -= Canvas::text_width(name);
-    canvas.text(end, 18, name, kInk);
-    end -= kSpace;
-    const double middle = 18 + Canvas::kTextHeight / 2.0;
-    canvas.line(end - kSwatch, middle, end, middle, 3, kCurves[i % kCurves.size()]);
-    end -= kSwatch + 3 * kSpace;
+  draw_legend(canvas, names);
+  return canvas.image();
+}
+
+io::Image log_log_picture(std::span<const PointCurve> curves, const std::string& title,
+                          const std::string& x_name) {
+  WEFT_CHECK(!curves.empty(), InvalidArgument, "log_log_picture", "no curve to draw");
+  const auto drawable = [](const std::pair<double, double>& p) {
+    return p.first > 0 && p.second > 0 && std::isfinite(p.first) && std::isfinite(p.second);
+  };
+  Canvas canvas(Plot::kWidth, Plot::kHeight, kWhite);
+  std::set<double> xs;
+  double low = INFINITY, high = 0;
+  for (const PointCurve& curve : curves) {
+    for (const auto& point : curve.points) {
+      if (!drawable(point)) continue;
+      xs.insert(point.first);
+      low = std::min(low, point.second);
+      high = std::max(high, point.second);
+    }
   }
+  if (xs.empty()) xs.insert(low = high = 1);
+  constexpr double kMargin = 1.15;
+  const Plot plot{{*xs.begin() / kMargin, *xs.rbegin() * kMargin, true, Plot::kLeft,
+                   Plot::kWidth - Plot::kRight},
+                  {low / kMargin, high * kMargin, true, Plot::kHeight - Plot::kBottom, Plot::kTop}};
+  plot.draw(canvas, title, x_name, {xs.begin(), xs.end()});
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < curves.size(); ++i) {
+    const Color color = kCurves[i % kCurves.size()];
+    const std::pair<double, double>* before = nullptr;
+    for (const auto& point : curves[i].points) {
+      if (!drawable(point)) continue;
+      const double x = plot.x.at(point.first), y = plot.y.at(point.second);
+      if (before) canvas.line(plot.x.at(before->first), plot.y.at(before->second), x, y, 2, color);
+      canvas.line(x, y, x, y, 7, color);  // a dot
+      before = &point;
+    }
+    names.push_back(curves[i].name);
+  }
+  draw_legend(canvas, names);
   return canvas.image();
 }
 

@@ -3,6 +3,7 @@
 
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "weft/io/png.h"
@@ -35,6 +36,18 @@ io::Image loss_picture(std::span<const double> losses, const std::string& title)
 /// Several losses on the same axes, each in its colour, with a legend. Throws InvalidArgument for
 /// none.
 io::Image loss_picture(std::span<const Curve> curves, const std::string& title);
+
+/// A line through points, each of both coordinates above 0.
+struct PointCurve {
+  std::string name;
+  std::vector<std::pair<double, double>> points;
+};
+
+/// Lines through points on two logarithmic axes, so that y proportional to x is a straight line
+/// whatever the factor; each in its colour, with a legend, and a tick below each x there is. Points
+/// not above 0 or not finite are left out. Throws InvalidArgument for no curve.
+io::Image log_log_picture(std::span<const PointCurve> curves, const std::string& title,
+                          const std::string& x_name);
 
 /// Round numbers that divide [low, high] into about `wanted` parts: 1, 2 or 5 times a power of ten.
 std::vector<double> axis_ticks(double low, double high, int wanted);

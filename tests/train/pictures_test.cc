@@ -161,5 +161,36 @@ TEST(Pictures, LossDrawsSeveralCurves) {
   EXPECT_WEFT_ERROR(loss_picture(std::span<const Curve>(), "title"), InvalidArgument, "no curve");
 }
 
+TEST(Pictures, ProportionalIsStraightOnLogarithmicAxes) {
+  // y = 3 x and y = x / 100: parallel lines, the second of which lies where the first does, moved.
+  std::vector<PointCurve> curves(2);
+  for (int x = 1; x <= 64; x *= 2) {
+    curves[0].points.emplace_back(x, 3 * x);
+    curves[1].points.emplace_back(x, x / 100.0);
+  }
+  const io::Image image = log_log_picture(curves, "title", "batch");
+  const auto height = [&](Color color, int x) {
+    for (int y = 60; y < image.height - 60; ++y) {
+      if (at(image, x, y) == color) return y;
+    }
+    return -1;
+  };
+  const Color first{31, 90, 180}, second{214, 96, 20};
+  const int apart = height(second, 300) - height(first, 300);
+  EXPECT_GT(apart, 100);
+  for (const int x : {200, 500, 800}) {
+    EXPECT_NEAR(height(second, x) - height(first, x), apart, 2) << x;
+    EXPECT_NEAR(height(first, x) - height(first, x + 50), height(first, 300) - height(first, 350),
+                2);
+  }
+}
+
+TEST(Pictures, LogLogLeavesOutWhatHasNoLogarithm) {
+  const PointCurve odd{"odd", {{1, 2}, {2, 0}, {-1, 3}, {4, NAN}, {0, 1}, {8, INFINITY}}};
+  EXPECT_EQ(log_log_picture(std::vector{odd}, "", "").width, 960);
+  EXPECT_EQ(log_log_picture(std::vector{PointCurve()}, "", "").width, 960);
+  EXPECT_WEFT_ERROR(log_log_picture({}, "", ""), InvalidArgument, "no curve");
+}
+
 }  // namespace
 }  // namespace weft::train

@@ -15,6 +15,7 @@
 #include "weft/autograd/ops.h"
 #include "weft/benchmarks/floor.h"
 #include "weft/benchmarks/peer.h"
+#include "weft/benchmarks/scaling.h"
 #include "weft/benchmarks/timing.h"
 #include "weft/benchmarks/work.h"
 #include "weft/core/allocator.h"
@@ -35,11 +36,12 @@ struct Options {
   std::string peer_script = "benchmarks/peer.py";
   std::vector<std::string> works = {"autoencoder", "mlp", "cnn", "resnet50", "dcgan"};
   std::string device = "cpu";
+  bool scaling = false;
   bool floor = false;
   bool compile = false;
   int threads = core_count();
   int pairs = 31;
-  std::string out = "outputs/bench.json";
+  std::string out = {};
 };
 
 std::string cpu_name() {
@@ -195,32 +197,17 @@ json bench_work(const std::string& name, const Options& options, Peer* peer) {
   return row;
 }
 
-int run(const Options& options) {
-  // Now, not after minutes of measuring.
-  const std::filesystem::path folder = std::filesystem::path(options.out).parent_path();
-  std::error_code error;
-  if (!folder.empty()) std::filesystem::create_directories(folder, error);
-  WEFT_CHECK(!error, Io, "bench", "cannot make the folder of ", options.out, ": ", error.message());
+/// The rows of `--work`, and the time of one operation.
+void compare(const Options& options, json& result) {
   std::unique_ptr<Peer> peer;
-  const Device device(options.device);
-  runtime(device);  // throws where there is no such device
-  WEFT_CHECK(device.is_cpu() || !options.floor, InvalidArgument, "bench",
-             "--floor times the CPU's kernels, not those of ", device);
-  thread_state().device = device;
-  json result = {{"cpu", cpu_name()},
-                 {"cores", core_count()},
-                 {"device", to_string(device)},
-                 {"dtype", "f32"}};
-  if (const char* commit = std::getenv("WEFT_COMMIT")) result["commit"] = commit;
+  const Device device = thread_state().device;
   if (!options.peer.empty()) {
     peer = std::make_unique<Peer>(options.peer, options.peer_script);
     result["peer"] = peer->ask({{"cmd", "hello"}, {"device", to_string(device)}});
-    std::printf("%s, %d cores, %s, f32; PyTorch %s (%s)\n", cpu_name().c_str(), core_count(),
-                to_string(device).c_str(), result["peer"]["torch"].get<std::string>().c_str(),
+    std::printf("PyTorch %s (%s)\n", result["peer"]["torch"].get<std::string>().c_str(),
                 result["peer"]["capability"].get<std::string>().c_str());
   } else {
-    std::printf("%s, %d cores, %s, f32; no --peer PYTHON given, so weft alone\n",
-                cpu_name().c_str(), core_count(), to_string(device).c_str());
+    std::printf("no --peer PYTHON given, so weft alone\n");
   }
   std::fflush(stdout);
   for (const std::string& work : options.works)
@@ -239,6 +226,33 @@ int run(const Options& options) {
     std::printf(", PyTorch %.3f us", quartiles(theirs).median);
   }
   std::printf("\n");
+}
+
+int run(const Options& options) {
+  // Now, not after minutes of measuring.
+  const std::filesystem::path folder = std::filesystem::path(options.out).parent_path();
+  std::error_code error;
+  if (!folder.empty()) std::filesystem::create_directories(folder, error);
+  WEFT_CHECK(!error, Io, "bench", "cannot make the folder of ", options.out, ": ", error.message());
+  const Device device(options.device);
+  runtime(device);  // throws where there is no such device
+  WEFT_CHECK(device.is_cpu() || !options.floor, InvalidArgument, "bench",
+             "--floor times the CPU's kernels, not those of ", device);
+  thread_state().device = device;
+  json result = {{"cpu", cpu_name()},
+                 {"cores", core_count()},
+                 {"device", to_string(device)},
+                 {"dtype", "f32"}};
+  if (const char* commit = std::getenv("WEFT_COMMIT")) result["commit"] = commit;
+  std::printf("%s, %d cores, %s, f32\n", cpu_name().c_str(), core_count(),
+              to_string(device).c_str());
+  if (options.scaling) {
+    set_num_threads(options.threads);
+    result["threads"] = options.threads;
+    result.update(run_scaling(std::filesystem::path(options.out).replace_extension().string()));
+  } else {
+    compare(options, result);
+  }
   write_file_atomically(options.out, result.dump(1) + "\n");
   std::printf("written to %s\n", options.out.c_str());
   return 0;
@@ -250,19 +264,35 @@ int run(const Options& options) {
 int main(int argc, char** argv) {
   weft::bench::Options options;
   CLI::App app("weft against PyTorch on this machine", "./weft bench");
-  app.add_option("--peer", options.peer, "Python with torch (tools/peer-setup makes one)");
+  CLI::Option* scaling = app.add_flag(
+      "--scaling", options.scaling,
+      "instead: time and memory over the batch (autoencoder) and the depth (ResNet), weft alone");
+  const auto not_scaling = [&](CLI::Option* option) { return option->excludes(scaling); };
+  not_scaling(app.add_option("--peer", options.peer, "Python with torch (tools/peer-setup)"));
+  // Given by ./weft whatever else is.
   app.add_option("--peer-script", options.peer_script, "the peer's program")->capture_default_str();
-  app.add_option("--work", options.works, "autoencoder, mlp, cnn, resnet50, dcgan")
+  not_scaling(app.add_option("--work", options.works, "autoencoder, mlp, cnn, resnet50, dcgan"))
       ->capture_default_str();
   app.add_option("--device", options.device, "cpu, cuda or cuda:N")->capture_default_str();
-  app.add_flag("--floor", options.floor, "also time the kernels of a step one by one");
-  app.add_flag("--compile", options.compile, "let the peer try torch.compile too");
-  app.add_option("--threads", options.threads, "most threads to try")->check(CLI::Range(1, 256));
-  app.add_option("--pairs", options.pairs, "alternations")
+  not_scaling(app.add_flag("--floor", options.floor, "also time a step's kernels one by one"));
+  not_scaling(app.add_flag("--compile", options.compile, "let the peer try torch.compile too"));
+  app.add_option("--threads", options.threads, "most threads to try; with --scaling, all used")
+      ->check(CLI::Range(1, 256));
+  not_scaling(app.add_option("--pairs", options.pairs, "alternations"))
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();
-  app.add_option("--out", options.out, "JSON result")->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  app.add_option("--out,--json", options.out,
+                 "JSON result (outputs/bench.json or scaling.json); --scaling draws beside it");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    std::fprintf(stderr, "bench: %s\n", error.what());
+    return 2;
+  }
+  if (options.out.empty())
+    options.out = options.scaling ? "outputs/scaling.json" : "outputs/bench.json";
   try {
     return weft::bench::run(options);
   } catch (const weft::Error& e) {

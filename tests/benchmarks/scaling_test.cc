@@ -1,0 +1,69 @@
+// What the scaling benchmark says of memory, and its command line.
+#include "weft/benchmarks/scaling.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "weft/core/thread_state.h"
+#include "weft/tests/core/expect_error.h"
+#include "weft/tests/io/files.h"
+
+namespace weft::bench {
+namespace {
+
+double peak(std::int64_t batch) {
+  return static_cast<double>(autoencoder_cost(batch, 0).peak_bytes);
+}
+
+TEST(Scaling, TheAutoencodersPeakIsTheSumByHand) {
+  for (const std::int64_t batch : {1, 32, 96}) {
+    const auto by_hand = static_cast<double>(autoencoder_memory(batch).total());
+    EXPECT_NEAR(peak(batch) / by_hand, 1, 0.1) << "batch " << batch;
+  }
+}
+
+TEST(Scaling, MemoryIsLinearInTheBatch) {
+  // The kernels' choice, and with it their scratch memory, is the same for all.
+  const Scoped deterministic(&ThreadState::deterministic, true);
+  // From 66 on one moment of the step has the peak, and each image adds the same.
+  const double small = peak(72), middle = peak(96), large = peak(144);
+  EXPECT_NEAR((large - middle) / (middle - small), 2, 0.02);
+  // Below, another one has it; parameters with their moments are most of it.
+  EXPECT_NEAR((peak(9) - peak(3)) / (peak(3) - peak(1)), 3, 0.1);
+  EXPECT_LT(peak(2) - peak(1), 0.02 * peak(1));
+}
+
+TEST(Scaling, SumByHand) {
+  const MemorySum sum = autoencoder_memory(32);
+  EXPECT_EQ(sum.parameters, 4 * 2'405'633);
+  EXPECT_EQ(sum.moments, 2 * sum.parameters);
+  EXPECT_LT(sum.gradients, sum.parameters);
+  EXPECT_EQ(sum.batch, 32 * 784 * 4);
+  EXPECT_LT(autoencoder_memory(512).gradients, sum.gradients);  // the peak has moved
+}
+
+TEST(Scaling, RefusesWhatThereIsNot) {
+  EXPECT_WEFT_ERROR(autoencoder_cost(0, 0), InvalidArgument, "batch: got 0");
+  EXPECT_WEFT_ERROR(resnet_cost(20, 0), InvalidArgument, "depth: got 20");
+}
+
+TEST(Bench, WrongFlagsGetOneLine) {
+  testing::TempFolder folder;
+  const std::string log = folder.path("log");
+  for (const char* flags : {"--scalin", "--scaling --floor", "--scaling --pairs 3", "--threads 0",
+                            "--scaling --work mlp", "--pairs"}) {
+    const std::string command = std::string("benchmarks/bench ") + flags + " >" + log + " 2>&1";
+    const int status = std::system(command.c_str());
+    ASSERT_TRUE(WIFEXITED(status)) << command;
+    EXPECT_EQ(WEXITSTATUS(status), 2) << command;
+    const std::string text = testing::read_file(log);
+    EXPECT_TRUE(text.starts_with("bench: ")) << text;
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
+  }
+}
+
+}  // namespace
+}  // namespace weft::bench

@@ -1,0 +1,180 @@
+// docs/from_pytorch.md says nothing that does not compile: its program is side_by_side.cc, and each
+// weft name of its tables is used here.
+#include <gtest/gtest.h>
+
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "weft/tests/io/files.h"
+#include "weft/weft.h"
+
+namespace weft {
+namespace {
+
+// Everything once, so that a name that goes takes the build with it; what it does is tested where
+// it lives.
+[[maybe_unused]] void tensors() {
+  std::vector<float> memory(6);
+  Tensor x = borrow(std::span(memory), {2, 3});
+  x = tensor({1, 2}), x = from_vector(memory, {2, 3}), x = scalar(1);
+  x = empty({2}), x = zeros({2}), x = ones({2}), x = full({2}, 1), x = arange(0, 3), x = eye(2);
+  x = empty_like(x), x = zeros_like(x), x = ones_like(x);
+  x = rand({2}), x = randn({2}), x = randperm(2), x = bernoulli({2}, 0.5), x = uniform({2}, 0, 1);
+  manual_seed(0);
+  Generator& generator = default_generator();
+  generator.manual_seed(1);
+  x.shape(), x.dim(), x.numel(), x.dtype(), x.device(), x.strides();
+  x.to(DType::f64).clone().contiguous().detach().item<double>(), x.to_vector<float>();
+  x.reshape({-1}).flatten().unflatten(0, {1, -1}).transpose(0, 1).t().permute({1, 0});
+  x.squeeze().unsqueeze(0).expand({2, -1});
+  x.slice(0, 0, 1), x.narrow(0, 0, 1), x.select(0, 0), x[0];
+  index_select(x, 0, x), gather(x, 0, x), one_hot(x);
+  raw::index_add_(x, 0, x, x), raw::scatter_add_(x, 0, x, x);
+  cat({x, x}), stack({x, x}), split(x, 1), chunk(x, 2);
+  add(x, x), sub(x, x), mul(x, x), div(x, x), pow(x, 2), maximum(x, x), minimum(x, x);
+  clamp(x, 0, 1), where(x, x, x);
+  neg(x), abs(x), sign(x), square(x), sqrt(x), rsqrt(x), reciprocal(x), exp(x), log(x), sin(x);
+  cos(x), floor(x), ceil(x), round(x);
+  eq(x, x), ne(x, x), lt(x, x), le(x, x), gt(x, x), ge(x, x);
+  logical_and(x, x), logical_or(x, x), logical_xor(x, x), logical_not(x);
+  sum(x), mean(x), prod(x), max(x), min(x), var(x), norm(x), all(x), any(x);
+  argmax(x, 0), argmin(x, 0), matmul(x, x);
+  x.copy_(x), x.fill_(0), x.zero_(), x.add_(x), x.sub_(x), x.mul_(x), x.div_(x);
+}
+
+struct Twice : autograd::Function<Twice> {
+  static Tensor forward(autograd::Context&, const Tensor& x) { return x * 2; }
+  static std::vector<Tensor> backward(autograd::Context&, std::span<const Tensor> grads) {
+    return {grads[0] * 2};
+  }
+};
+
+[[maybe_unused]] void tape() {
+  Tensor x = ones({1}).set_requires_grad();
+  x.set_grad(x), x.grad(), x.is_leaf(), x.backward();
+  autograd::backward(std::span(&x, 1)), autograd::grad(std::span(&x, 1), std::span(&x, 1));
+  const NoGrad no_grad;
+  const EnableGrad enable_grad;
+  Twice::apply(x);
+  autograd::gradcheck("twice", [](auto inputs) { return inputs[0] * 2; }, {x});
+  autograd::add_grad_hook(x, [](const Tensor&) { return Tensor(); });
+  autograd::add_leaf_hook(x, [](const Tensor&) {});
+  autograd::checkpoint([](const Tensor& t) { return t * 2; }, x);
+  const Tracer tracer;
+}
+
+[[maybe_unused]] void modules() {
+  struct Net : nn::Module<Net> {
+    Tensor forward(const Tensor& x) { return x; }
+  } net;
+  net.parameters(), net.named_parameters(), net.named_buffers(), net.parameter_count();
+  net.apply([](nn::ModuleBase&) {});
+  net.train(), net.eval(), net.is_training(), net.to(DType::f32), net.zero_grad();
+  net.requires_grad(true), net.load_state_dict(net.state_dict());
+  nn::clone(net), nn::replicate(net, "cpu"), net.to_string(), nn::summary(net, {1});
+  nn::Sequential{nn::Identity(),
+                 nn::Linear(1, 1),
+                 nn::Conv2d(1, 1, 1),
+                 nn::ConvTranspose2d(1, 1, 1),
+                 nn::MaxPool2d(1),
+                 nn::AvgPool2d(1),
+                 nn::AdaptiveAvgPool2d(1),
+                 nn::BatchNorm2d(1),
+                 nn::LayerNorm({1}),
+                 nn::Dropout(),
+                 nn::ReLU(),
+                 nn::LeakyReLU(),
+                 nn::GELU(),
+                 nn::Tanh(),
+                 nn::Sigmoid(),
+                 nn::Softmax(1),
+                 nn::LogSoftmax(1),
+                 nn::Flatten(),
+                 nn::Unflatten(1, {1})};
+  nn::ModuleList<>{nn::Identity()};
+  nn::ExponentialMovingAverage(net, 0.9);
+}
+
+[[maybe_unused]] void functions() {
+  const Tensor x;
+  relu(x), leaky_relu(x), gelu(x), gelu_tanh(x), tanh(x), sigmoid(x), log_sigmoid(x);
+  softmax(x, 1), log_softmax(x, 1), linear(x, x), conv2d(x, x), conv_transpose2d(x, x);
+  max_pool2d(x, {}), avg_pool2d(x, {}), adaptive_avg_pool2d(x, {1, 1});
+  batch_norm(x, x, x, {}), layer_norm(x, {1});
+  nn::cross_entropy(x, x), nn::nll_loss(x, x), nn::mse_loss(x, x), nn::l1_loss(x, x);
+  nn::smooth_l1_loss(x, x), nn::bce_with_logits(x, x);
+  nn::init::uniform_(x), nn::init::normal_(x), nn::init::trunc_normal_(x);
+  nn::init::constant_(x, 0), nn::init::zeros_(x), nn::init::ones_(x), nn::init::eye_(x);
+  nn::init::dirac_(x), nn::init::xavier_uniform_(x), nn::init::xavier_normal_(x);
+  nn::init::kaiming_uniform_(x), nn::init::kaiming_normal_(x), nn::init::orthogonal_(x);
+  nn::init::calculate_gain(nn::init::Nonlinearity::relu);
+}
+
+[[maybe_unused]] void training() {
+  const std::vector<Tensor> parameters{ones({1})};
+  optim::SGD sgd({optim::ParamGroup<optim::SGDOptions>{parameters, {.lr = 0.1}}});
+  optim::Adam adam(parameters);
+  optim::AdamW{parameters};
+  optim::RMSprop{parameters};
+  sgd.step(), sgd.zero_grad(), sgd.load_state_dict(sgd.state_dict()), sgd.set_lr(0.1);
+  optim::clip_grad_norm(parameters, 1);
+  optim::StepLR(sgd, {.step_size = 1}), optim::MultiStepLR(sgd, {.milestones = {1}});
+  optim::CosineAnnealingLR(sgd, {.T_max = 1}), optim::LinearLR{sgd};
+  optim::OneCycleLR(adam, {.max_lr = {1}, .total_steps = 2});
+
+  data::DataLoader loader(data::Mnist(), {.sampler = std::make_shared<data::RandomSampler>(1)});
+  const std::shared_ptr<const data::Sampler> in_order =
+      std::make_shared<data::SequentialSampler>(1);
+  data::ImageSet set(data::Cifar10(""));
+  set = data::ImageSet(data::Cifar100("")), set = data::ImageSet(data::ImageFolder(""));
+  set = data::ImageSet(data::FakeData(1, {3, 8, 8}, 2));
+  data::Compose({data::Resize(8), data::CenterCrop(8), data::RandomCrop(8), data::Pad(1),
+                 data::RandomHorizontalFlip(), data::RandomResizedCrop(8)});
+  const data::Normalize normalize{{0.5}, {0.5}};
+  io::write_png("", io::read_image(""));
+  io::save_safetensors("", io::load_safetensors("").tensors);
+
+  device_count(DeviceType::cuda), runtime(Device()).synchronize_device(0), memory_stats(Device());
+  reset_peak_memory(Device()), release_cached_memory(Device());
+  set_current_stream(Stream(current_stream(Device())));
+  graph::capture([] {});
+  set_num_threads(1);
+  const Scoped deterministic(&ThreadState::deterministic, true);
+}
+
+const std::string& page() {
+  static const std::string text = testing::read_file("docs/from_pytorch.md");
+  return text;
+}
+
+TEST(FromPyTorch, TheProgramIsTheOneThatIsBuilt) {
+  const std::string program = testing::read_file("tests/docs/side_by_side.cc");
+  EXPECT_NE(page().find("```cpp\n" + program + "```\n"), std::string::npos);
+}
+
+TEST(FromPyTorch, EveryNameOfTheTablesIsCompiledHere) {
+  const std::regex word("[A-Za-z_][A-Za-z_0-9]*"), quoted("`([^`]*)`");
+  const auto each = [](const std::string& text, const std::regex& pattern, const auto& f) {
+    for (std::sregex_iterator it(text.begin(), text.end(), pattern), end; it != end; ++it) f(*it);
+  };
+  std::set<std::string> used;
+  each(testing::read_file("tests/docs/from_pytorch_test.cc"), word,
+       [&](const std::smatch& m) { used.insert(m.str()); });
+  int names = 0;
+  std::istringstream lines(page());
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("| ")) continue;
+    const std::size_t begin = line.find('|', 1), end = line.find('|', begin + 1);
+    each(line.substr(begin, end - begin), quoted, [&](const std::smatch& name) {
+      ++names;
+      each(name[1].str(), word, [&](const std::smatch& part) {
+        EXPECT_TRUE(used.count(part.str())) << part.str() << " in " << line;
+      });
+    });
+  }
+  EXPECT_GT(names, 200);
+}
+
+}  // namespace
+}  // namespace weft

@@ -8,6 +8,7 @@
 #include "weft/autograd/ops.h"
 #include "weft/core/allocator.h"
 #include "weft/core/capture.h"
+#include "weft/core/choices.h"
 #include "weft/core/error.h"
 #include "weft/core/parallel.h"
 #include "weft/core/rng.h"

@@ -11,6 +11,7 @@
 
 namespace weft {
 
+class ChoiceCache;
 class Generator;
 class Tracer;
 namespace graph {
@@ -44,6 +45,8 @@ struct ThreadState {
   /// TF32 as PyTorch's defaults: convolutions yes, matmuls no. Only CUDA looks at it.
   bool allow_tf32_conv = true;
   bool allow_tf32_matmul = false;
+  /// Also tells the log how each kernel was chosen: candidates, their times, the winner and why.
+  bool log_perf = false;
   int rank = 0;
   /// Team size of parallel_for and oneDNN; 0: all cores of the process, divided by the number of
   /// virtual CPU devices.
@@ -53,6 +56,7 @@ struct ThreadState {
   const PathNode* path = nullptr;
   LogSink* log = nullptr;
   Tracer* tracer = nullptr;
+  ChoiceCache* choices = nullptr;     ///< null: what was timed is forgotten with the process
   graph::Capture* capture = nullptr;  ///< set while graph::capture records a step
   nn::CallObserver* calls = nullptr;  ///< told of every call of a module (nn::summary)
   /// Where matrix products and convolutions count what they multiply and add; null: nowhere.

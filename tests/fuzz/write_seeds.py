@@ -88,6 +88,25 @@ put("cifar", "hundred", b"\x01\x13\x63" + bytes(range(256)) * 12)
 put("cifar", "hundred_bad_coarse", b"\x01\x14\x63" + bytes(3072))
 put("cifar", "short", b"\x00" + bytes(100))
 
+# Taken as a file, and as lines to which the target puts their sums.
+choices = b"matmul 12,2,1,32,0a plain 0.125\nconv2d 1,0b nchw.1.2 1e-06\n"
+put("choices", "lines", choices)
+put("choices", "twice", choices + choices.replace(b"plain", b"other"))
+put("choices", "bad_lines", b"\nplain\nk plain -1\nk plain inf\nk  1\nk plain 1x\n")
+put("choices", "first_line", b"weft choices 1 m\n")
+
+
+def fnv1a(data):
+    total = 0xCBF29CE484222325
+    for byte in data:
+        total = (total ^ byte) * 0x100000001B3 % 2**64
+    return b"%016x" % total
+
+
+first = b"weft choices 1 m\n"
+body = b"matmul 12,2,1,32,0a plain 0.125"
+put("choices", "file", first + fnv1a(first + body) + b" " + body + b"\n")
+
 # Pillow's files; tests/io/goldens/write_pictures.py.
 for target, ending in ("jpeg", "jpg"), ("png", "png"):
     for path in glob.glob(os.path.join(HERE, "..", "io", "goldens", "*." + ending)):

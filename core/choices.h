@@ -1,0 +1,90 @@
+// Choices made by timing, kept on disk from one process to the next.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace weft {
+
+/// What won, and how long it took.
+struct Choice {
+  std::string key;  ///< the problem and its candidates
+  std::string name;
+  double ms = 0;
+  friend bool operator==(const Choice&, const Choice&) = default;
+};
+
+/// The choices of one folder, one file per machine: a text that names the hardware and the
+/// libraries, for what was fastest elsewhere says nothing here. A program asks for it, the library
+/// alone never touches the disk:
+///   ChoiceCache cache(default_choice_folder());
+///   Scoped choices(&ThreadState::choices, &cache);
+/// Nothing here ever fails: a file that is missing, damaged, another machine's or cannot be read
+/// counts as empty, and what cannot be written is forgotten with the process. Thread-safe, and
+/// processes may share the folder. To time anew, delete the files.
+class ChoiceCache {
+ public:
+  /// An empty folder: nothing is read or written. The folder is made when something is written.
+  explicit ChoiceCache(std::string folder);
+  /// Saves.
+  ~ChoiceCache();
+  ChoiceCache(const ChoiceCache&) = delete;
+  ChoiceCache& operator=(const ChoiceCache&) = delete;
+
+  std::optional<Choice> find(const std::string& machine, const std::string& key);
+  /// Remembers, and saves when the last time is kSavePause ago. A text that does not fit the format
+  /// (no line breaks; at most kMostChoiceLine bytes in all; no blank in the name) is left out.
+  void add(const std::string& machine, Choice choice);
+  /// Writes what is new, together with what other processes wrote meanwhile. False when something
+  /// could not be written; it stays for the next time.
+  bool save() noexcept;
+
+  /// The file of one machine.
+  std::string path(const std::string& machine) const;
+
+  static constexpr std::chrono::seconds kSavePause{1};
+
+ private:
+  struct File {
+    std::map<std::string, Choice, std::less<>> known;
+    std::vector<Choice> unsaved;
+  };
+  File& file(const std::string& machine);
+  bool save_locked() noexcept;
+  bool merge(const std::string& machine, File& file) const noexcept;
+
+  const std::string folder_;
+  std::mutex mutex_;
+  std::map<std::string, File> files_;
+  std::chrono::steady_clock::time_point saved_;
+};
+
+/// Where programs keep choices: $WEFT_CACHE; else weft under $XDG_CACHE_HOME; else ~/.cache/weft.
+/// Empty, which turns them off, when WEFT_CACHE is empty or "off", or when there is no home.
+std::string default_choice_folder();
+
+/// FNV-1a of 64 bits, as 16 hexadecimal digits. Two texts of one length that differ in one byte
+/// always differ in it, since each of its steps is a bijection.
+std::string checksum(std::string_view text);
+
+// The file: a first line "weft choices 1 MACHINE", then one line per choice, the oldest first,
+//   CHECKSUM KEY NAME MILLISECONDS
+// The checksum covers the first line too.
+inline constexpr std::size_t kMostChoices = 4096;
+inline constexpr std::size_t kMostChoiceLine = 250;
+inline constexpr std::size_t kMostChoiceBytes = std::size_t{1} << 20;
+
+/// The choices of a file; lines that are damaged are left out, all are when the first line is
+/// another or the text is larger than any that is written. Of two with one key the later one holds.
+std::vector<Choice> parse_choices(std::string_view text, std::string_view machine);
+/// The newest kMostChoices of them as a file.
+std::string format_choices(const std::vector<Choice>& choices, std::string_view machine);
+
+}  // namespace weft

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <charconv>
 #include <cstdlib>
+#include <fstream>
 #include <mutex>
 #include <ostream>
 
@@ -48,6 +49,17 @@ std::string to_string(Device device) { return detail::concat(device); }
 
 std::ostream& operator<<(std::ostream& out, Device device) {
   return out << (device.is_cpu() ? "cpu:" : "cuda:") << device.index;
+}
+
+const std::string& cpu_model() {
+  static const std::string& model = *new std::string([] {
+    std::ifstream info("/proc/cpuinfo");
+    for (std::string line; std::getline(info, line);) {
+      if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+    }
+    return std::string("unknown");
+  }());
+  return model;
 }
 
 int host_device_count() {

@@ -36,6 +36,9 @@ struct Device {
 std::string to_string(Device device);
 std::ostream& operator<<(std::ostream& out, Device device);
 
+/// The CPU's name as the system tells it; "unknown" where it tells none.
+const std::string& cpu_model();
+
 /// Number of virtual CPU devices: the last set_host_devices(), else WEFT_HOST_DEVICES, else 1.
 /// Each has its own allocator accounting and memory limit, and its share of the cores. Throws
 /// InvalidArgument when the variable holds anything but a number from 1 to kMaxDevices.

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "weft/kernels/cpu/heavy_internal.h"
+
 namespace weft::cpu {
 
 namespace {
@@ -25,6 +27,12 @@ const dnnl::engine& dnnl_engine() {
   // Never destroyed: plans and thread streams that refer to it end at unknown times.
   static const auto& engine = *new dnnl::engine(dnnl::engine::kind::cpu, 0);
   return engine;
+}
+
+std::string dnnl_name() {
+  const dnnl_version_t& v = *dnnl_version();
+  return detail::concat("oneDNN ", v.major, ".", v.minor, ".", v.patch, " isa ",
+                        int(dnnl_get_effective_cpu_isa()));
 }
 
 dnnl::memory::data_type dnnl_type(DType dtype) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "weft/kernels/choices.h"
 #include "weft/kernels/conv.h"
 #include "weft/kernels/matmul.h"
 
@@ -43,11 +44,11 @@ struct Candidate {
 std::vector<Candidate<MatmulPlan>> matmul_candidates(const MatmulArgs& args);
 std::vector<Candidate<ConvPlan>> conv_candidates(const Conv2dArgs& args);
 
-/// How long one call of a candidate took.
-struct Measured {
-  std::string name;
-  double ms = 0;
-};
+/// The chosen one, without looking for it among the plans of this process: what thread_state()
+/// .choices remembers, else the fastest, else, where that is not to be timed, the first.
+std::unique_ptr<MatmulPlan> choose_matmul(const MatmulArgs& args);
+std::unique_ptr<ConvPlan> choose_conv(const Conv2dArgs& args);
+
 /// Times every candidate of `args` anew, in the order of the list.
 std::vector<Measured> measure_matmul(const MatmulArgs& args);
 std::vector<Measured> measure_conv(const Conv2dArgs& args);

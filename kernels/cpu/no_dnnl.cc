@@ -3,6 +3,7 @@
 
 namespace weft::cpu {
 
+std::string dnnl_name() { return "no oneDNN"; }
 void add_dnnl_matmul(const MatmulArgs&, std::vector<Candidate<MatmulPlan>>&) {}
 void add_dnnl_conv(const Conv2dArgs&, std::vector<Candidate<ConvPlan>>&) {}
 

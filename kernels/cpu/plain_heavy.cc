@@ -2,11 +2,13 @@
 #include <algorithm>
 #include <new>
 
+#include "weft/core/device.h"
 #include "weft/core/error.h"
 #include "weft/core/parallel.h"
 #include "weft/core/thread_state.h"
 #include "weft/kernels/cpu/heavy_internal.h"
 #include "weft/kernels/cpu/plan_cache.h"
+#include "weft/kernels/cpu/simd.h"
 #include "weft/kernels/cpu/timing.h"
 
 namespace weft::cpu {
@@ -180,37 +182,127 @@ struct ConvTrial {
   }
 };
 
-template <class Trial, class P, class Args>
-std::unique_ptr<P> choose(const std::vector<Candidate<P>>& candidates, const Args& args,
-                          const char* op) {
-  std::unique_ptr<P> plan;
-  if (candidates.size() > 1 && !thread_state().deterministic &&
-      Trial::bytes(args) <= kMostTimingBytes) {
-    try {
-      plan = fastest_plan(candidates, Trial(args));
-    } catch (const std::bad_alloc&) {
-      // No room to try things out: the fixed rule needs none.
-    }
-  }
-  if (!plan) plan = first_plan(candidates);
-  WEFT_CHECK(plan, Internal, op, "no kernel takes these shapes");
-  return plan;
-}
-
 std::int64_t flags(std::initializer_list<bool> bits) {
   std::int64_t word = 0;
   for (const bool bit : bits) word = word << 1 | std::int64_t(bit);
   return word;
 }
 
+PlanKey<12> key_of(const MatmulArgs& args, bool deterministic) {
+  const MatmulProblem p(args);
+  const std::int64_t options = flags({p.bias, p.accumulate, deterministic});
+  return {options << 8 | std::int64_t(p.dtype),
+          num_threads(),
+          p.batch,
+          p.m,
+          p.n,
+          p.k,
+          p.a_batch,
+          p.a_m,
+          p.a_k,
+          p.b_batch,
+          p.b_k,
+          p.b_n};
+}
+
+PlanKey<18> key_of(const Conv2dArgs& args, bool deterministic) {
+  const ConvProblem p(args);
+  const auto format = [](const View& view) {
+    return flags({is_format(view, MemoryFormat::nchw), is_format(view, MemoryFormat::nhwc)});
+  };
+  const std::int64_t formats = format(args.x) << 2 | format(args.y);
+  const std::int64_t options = flags({p.transposed, p.bias, deterministic}) << 4 | formats;
+  return {options << 16 | std::int64_t(args.pass) << 8 | std::int64_t(p.dtype),
+          num_threads(),
+          p.images,
+          p.groups,
+          p.c,
+          p.h,
+          p.w,
+          p.k,
+          p.ho,
+          p.wo,
+          p.r,
+          p.s,
+          p.stride[0],
+          p.stride[1],
+          p.padding[0],
+          p.padding[1],
+          p.dilation[0],
+          p.dilation[1]};
+}
+
+std::string machine() {
+  static constexpr const char* kLevels[] = {"baseline", "avx2", "avx512"};
+  return detail::concat(cpu_model(), ", ", core_count(), " cores, ", kLevels[int(simd_level())],
+                        ", ", dnnl_name());
+}
+
+template <class Problem, class P, class Args>
+ChoiceProblem problem_of(const char* op, const Args& args,
+                         const std::vector<Candidate<P>>& candidates) {
+  const auto words = key_of(args, false);
+  ChoiceProblem problem{op,
+                        detail::concat(Problem(args).text(), ", team of ", num_threads()),
+                        machine(),
+                        {words.begin(), words.end()},
+                        {}};
+  for (const auto& candidate : candidates) problem.candidates.push_back(candidate.name);
+  return problem;
+}
+
+// The one of that name, or null.
+template <class P>
+std::unique_ptr<P> plan_named(const std::vector<Candidate<P>>& candidates,
+                              const std::string& name) {
+  for (const auto& candidate : candidates) {
+    if (candidate.name == name) return first_plan<P>({candidate});
+  }
+  return nullptr;
+}
+
+template <class Trial, class P, class Args>
+std::unique_ptr<P> choose(const std::vector<Candidate<P>>& candidates, const Args& args,
+                          const ChoiceProblem& problem) {
+  std::unique_ptr<P> plan;
+  std::string why = "timed";
+  std::vector<Measured> measured;
+  if (candidates.size() <= 1) {
+    why = "only candidate";
+  } else if (thread_state().deterministic) {
+    why = "deterministic rule";
+  } else if (Trial::bytes(args) > kMostTimingBytes) {
+    why = detail::concat("too big to time: ", Trial::bytes(args) >> 20, " MiB");
+  } else {
+    if (const auto remembered = remembered_choice(problem)) {
+      plan = plan_named(candidates, remembered->name);
+      if (plan) {
+        measured = {*remembered};
+        why = "remembered on disk";
+      }
+    }
+    if (!plan) {
+      try {
+        plan = fastest_plan(candidates, Trial(args), measured, Trials::short_ones);
+      } catch (const std::bad_alloc&) {
+        // The fixed rule needs no room to try things out.
+        why = "no memory to time it";
+      }
+      for (const Measured& m : measured) {
+        if (plan && m.name == plan->name) remember_choice(problem, m);
+      }
+    }
+  }
+  if (!plan) plan = first_plan(candidates);
+  WEFT_CHECK(plan, Internal, problem.op, "no kernel takes these shapes");
+  log_choice(problem, plan->name, why, measured);
+  return plan;
+}
+
 const Plan& plan_matmul(const MatmulArgs& args) {
   // Never destroyed: a detached thread may still compute while the process exits.
   static auto& cache = *new PlanCache<MatmulPlan, 12>;
-  const MatmulProblem p(args);
-  const std::int64_t options = flags({p.bias, p.accumulate, thread_state().deterministic});
-  return cache.get({options << 8 | std::int64_t(p.dtype), num_threads(), p.batch, p.m, p.n, p.k,
-                    p.a_batch, p.a_m, p.a_k, p.b_batch, p.b_k, p.b_n},
-                   [&] { return choose<MatmulTrial>(matmul_candidates(args), args, "matmul"); });
+  return cache.get(key_of(args, thread_state().deterministic), [&] { return choose_matmul(args); });
 }
 
 void run_matmul(const Stream&, const Plan& plan, const MatmulArgs& args, void* workspace) {
@@ -219,18 +311,7 @@ void run_matmul(const Stream&, const Plan& plan, const MatmulArgs& args, void* w
 
 const Conv2dPlan& plan_conv(const Conv2dArgs& args) {
   static auto& cache = *new PlanCache<ConvPlan, 18>;
-  const ConvProblem p(args);
-  const auto format = [](const View& view) {
-    return flags({is_format(view, MemoryFormat::nchw), is_format(view, MemoryFormat::nhwc)});
-  };
-  const std::int64_t formats = format(args.x) << 2 | format(args.y);
-  const std::int64_t options =
-      flags({p.transposed, p.bias, thread_state().deterministic}) << 4 | formats;
-  return cache.get(
-      {options << 16 | std::int64_t(args.pass) << 8 | std::int64_t(p.dtype), num_threads(),
-       p.images, p.groups, p.c, p.h, p.w, p.k, p.ho, p.wo, p.r, p.s, p.stride[0], p.stride[1],
-       p.padding[0], p.padding[1], p.dilation[0], p.dilation[1]},
-      [&] { return choose<ConvTrial>(conv_candidates(args), args, "conv2d"); });
+  return cache.get(key_of(args, thread_state().deterministic), [&] { return choose_conv(args); });
 }
 
 void run_conv(const Stream&, const Conv2dPlan& plan, const Conv2dArgs& args, void* workspace) {
@@ -239,15 +320,27 @@ void run_conv(const Stream&, const Conv2dPlan& plan, const Conv2dArgs& args, voi
 
 }  // namespace
 
+std::unique_ptr<MatmulPlan> choose_matmul(const MatmulArgs& args) {
+  const auto candidates = matmul_candidates(args);
+  const auto problem = problem_of<MatmulProblem>("matmul", args, candidates);
+  return choose<MatmulTrial>(candidates, args, problem);
+}
+
+std::unique_ptr<ConvPlan> choose_conv(const Conv2dArgs& args) {
+  const auto candidates = conv_candidates(args);
+  const auto problem = problem_of<ConvProblem>("conv2d", args, candidates);
+  return choose<ConvTrial>(candidates, args, problem);
+}
+
 std::vector<Measured> measure_matmul(const MatmulArgs& args) {
   std::vector<Measured> report;
-  fastest_plan(matmul_candidates(args), MatmulTrial(args), &report);
+  fastest_plan(matmul_candidates(args), MatmulTrial(args), report, Trials::whole);
   return report;
 }
 
 std::vector<Measured> measure_conv(const Conv2dArgs& args) {
   std::vector<Measured> report;
-  fastest_plan(conv_candidates(args), ConvTrial(args), &report);
+  fastest_plan(conv_candidates(args), ConvTrial(args), report, Trials::whole);
   return report;
 }
 

@@ -52,10 +52,14 @@ std::unique_ptr<P> first_plan(const std::vector<Candidate<P>>& candidates) {
   return nullptr;
 }
 
-/// The fastest one. run(plan, workspace) executes it once on timing buffers.
+/// Whether a trial that cannot win any more ends early.
+enum class Trials { short_ones, whole };
+
+/// The fastest one, and what each took (those that can be built). run(plan, workspace) executes it
+/// once on timing buffers.
 template <class P, class Run>
 std::unique_ptr<P> fastest_plan(const std::vector<Candidate<P>>& candidates, Run&& run,
-                                std::vector<Measured>* report = nullptr) {
+                                std::vector<Measured>& report, Trials trials) {
   std::unique_ptr<P> best;
   double best_ms = std::numeric_limits<double>::infinity();
   for (const auto& candidate : candidates) {
@@ -63,10 +67,10 @@ std::unique_ptr<P> fastest_plan(const std::vector<Candidate<P>>& candidates, Run
     if (!plan) continue;
     plan->name = candidate.name;
     const TimingBuffer workspace(plan->workspace_bytes, DType::u8);
-    // A report wants all times, so no trial is cut short for it.
-    const double limit = report ? std::numeric_limits<double>::infinity() : best_ms;
+    const double limit =
+        trials == Trials::whole ? std::numeric_limits<double>::infinity() : best_ms;
     const double ms = time_ms([&] { run(*plan, workspace.data()); }, limit);
-    if (report) report->push_back({candidate.name, ms});
+    report.push_back({candidate.name, ms});
     if (!best || ms < best_ms * kClearlyFaster) {
       best_ms = ms;
       best = std::move(plan);

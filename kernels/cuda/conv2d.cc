@@ -3,8 +3,9 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -200,6 +201,11 @@ class Execution {
   }
 
   MemoryFormat format() const { return format_; }
+  /// "nhwc.1.2": format, cuDNN's number of the algorithm, and of the arithmetic.
+  std::string name() const {
+    return detail::concat(format_ == MemoryFormat::nchw ? "nchw." : "nhwc.", algorithm_.number, ".",
+                          int(algorithm_.math));
+  }
   std::size_t workspace_bytes() const {
     return big_bytes_ + small_bytes_ + weights_bytes_ + library_bytes_;
   }
@@ -240,7 +246,7 @@ class Execution {
         pads_small_(p.pads_small()),
         library_small_(p.library_small),
         format_(format),
-        algorithm_(algorithm.number),
+        algorithm_(algorithm),
         descriptors_(p, format) {
     const auto bytes = [&](const Shape& shape) {
       return rounded_up(static_cast<std::size_t>(numel(shape)) * size_of(p.dtype));
@@ -267,15 +273,15 @@ class Execution {
       case ConvPass::forward:
         return cudnnGetConvolutionForwardWorkspaceSize(
             handle, d.big.get(), d.weights.get(), d.conv.get(), d.small.get(),
-            static_cast<cudnnConvolutionFwdAlgo_t>(algorithm_), &library_bytes_);
+            static_cast<cudnnConvolutionFwdAlgo_t>(algorithm_.number), &library_bytes_);
       case ConvPass::backward_data:
         return cudnnGetConvolutionBackwardDataWorkspaceSize(
             handle, d.weights.get(), d.small.get(), d.conv.get(), d.big.get(),
-            static_cast<cudnnConvolutionBwdDataAlgo_t>(algorithm_), &library_bytes_);
+            static_cast<cudnnConvolutionBwdDataAlgo_t>(algorithm_.number), &library_bytes_);
       case ConvPass::backward_weights:
         return cudnnGetConvolutionBackwardFilterWorkspaceSize(
             handle, d.big.get(), d.small.get(), d.conv.get(), d.weights.get(),
-            static_cast<cudnnConvolutionBwdFilterAlgo_t>(algorithm_), &library_bytes_);
+            static_cast<cudnnConvolutionBwdFilterAlgo_t>(algorithm_.number), &library_bytes_);
     }
     return CUDNN_STATUS_NOT_SUPPORTED;
   }
@@ -292,18 +298,18 @@ class Execution {
       case ConvPass::forward:
         return cudnnConvolutionForward(handle, one, d.big.get(), big, d.weights.get(), weights,
                                        d.conv.get(),
-                                       static_cast<cudnnConvolutionFwdAlgo_t>(algorithm_),
+                                       static_cast<cudnnConvolutionFwdAlgo_t>(algorithm_.number),
                                        workspace, library_bytes_, zero, d.small.get(), small);
       case ConvPass::backward_data:
-        return cudnnConvolutionBackwardData(handle, one, d.weights.get(), weights, d.small.get(),
-                                            small, d.conv.get(),
-                                            static_cast<cudnnConvolutionBwdDataAlgo_t>(algorithm_),
-                                            workspace, library_bytes_, zero, d.big.get(), big);
+        return cudnnConvolutionBackwardData(
+            handle, one, d.weights.get(), weights, d.small.get(), small, d.conv.get(),
+            static_cast<cudnnConvolutionBwdDataAlgo_t>(algorithm_.number), workspace,
+            library_bytes_, zero, d.big.get(), big);
       case ConvPass::backward_weights:
         return cudnnConvolutionBackwardFilter(
             handle, one, d.big.get(), big, d.small.get(), small, d.conv.get(),
-            static_cast<cudnnConvolutionBwdFilterAlgo_t>(algorithm_), workspace, library_bytes_,
-            zero, d.weights.get(), weights);
+            static_cast<cudnnConvolutionBwdFilterAlgo_t>(algorithm_.number), workspace,
+            library_bytes_, zero, d.weights.get(), weights);
     }
     return CUDNN_STATUS_NOT_SUPPORTED;
   }
@@ -312,7 +318,7 @@ class Execution {
   bool f64_, pads_small_;
   Shape library_small_;
   MemoryFormat format_;
-  int algorithm_;
+  Algorithm algorithm_;
   Descriptors descriptors_;
   std::size_t big_bytes_ = 0, small_bytes_ = 0, weights_bytes_ = 0, library_bytes_ = 0;
 };
@@ -343,11 +349,12 @@ std::vector<Execution> executions(const ConvProblem& p, int device, MemoryFormat
 
 class CudaConvPlan final : public Conv2dPlan {
  public:
-  CudaConvPlan(const Conv2dArgs& args, int device, bool timed);
+  CudaConvPlan(const Conv2dArgs& args, int device);
   void run(const Stream& stream, const Conv2dArgs& args, void* workspace) const;
 
  private:
-  std::size_t fastest(const std::vector<Execution>& executions) const;
+  std::vector<Measured> times(const std::vector<Execution>& executions,
+                              const std::vector<std::string>& names) const;
   void run_empty(const Stream& stream, const Conv2dArgs& args) const;
 
   ConvProblem problem_;
@@ -363,8 +370,7 @@ View channel_view(const View& bias) {
   return view;
 }
 
-CudaConvPlan::CudaConvPlan(const Conv2dArgs& args, int device, bool timed)
-    : problem_(args), device_(device) {
+CudaConvPlan::CudaConvPlan(const Conv2dArgs& args, int device) : problem_(args), device_(device) {
   const DeviceGuard guard(device);
   const ThreadState& state = thread_state();
   output_format = problem_.preferred_format();
@@ -384,10 +390,11 @@ CudaConvPlan::CudaConvPlan(const Conv2dArgs& args, int device, bool timed)
 
   const MemoryFormat other =
       output_format == MemoryFormat::nchw ? MemoryFormat::nhwc : MemoryFormat::nchw;
+  const std::string_view why_not = why_not_timed(device);
   std::vector<Execution> choices;
   for (const MemoryFormat format : {output_format, other}) {
     // Without timing the images stay as they are, unless only the other format has an algorithm.
-    if (!timed && !choices.empty()) break;
+    if (!why_not.empty() && !choices.empty()) break;
     for (Execution& e :
          executions(problem_, device, format, state.deterministic, state.allow_tf32_conv)) {
       choices.push_back(std::move(e));
@@ -397,14 +404,26 @@ CudaConvPlan::CudaConvPlan(const Conv2dArgs& args, int device, bool timed)
              state.deterministic ? "deterministic " : "", "algorithm for x ",
              to_string(args.x.shape), ", w ", to_string(args.w.shape), ", y ",
              to_string(args.y.shape), ", ", to_string(problem_.dtype), " on cuda:", device);
-  const std::size_t best = timed && choices.size() > 1 ? fastest(choices) : 0;
-  execution_ = std::move(choices[best]);
+  static constexpr const char* kPasses[] = {"forward", "backward_data", "backward_weights"};
+  const auto words = problem_.key(0, false, state.allow_tf32_conv);
+  ChoiceProblem problem{
+      "conv2d",
+      detail::concat(kPasses[int(args.pass)], ": x ", to_string(args.x.shape), ", w ",
+                     to_string(args.w.shape), ", y ", to_string(args.y.shape), ", ",
+                     to_string(problem_.dtype), " on cuda:", device),
+      machine(device),
+      {words.begin(), words.end()},
+      {}};
+  for (const Execution& e : choices) problem.candidates.push_back(e.name());
+  execution_ = std::move(
+      choices[choose(problem, why_not, [&] { return times(choices, problem.candidates); })]);
   output_format = execution_->format();
   // The bias gradient is summed before the pass needs the memory.
   workspace_bytes = std::max(bias_bytes, execution_->workspace_bytes());
 }
 
-std::size_t CudaConvPlan::fastest(const std::vector<Execution>& choices) const {
+std::vector<Measured> CudaConvPlan::times(const std::vector<Execution>& choices,
+                                          const std::vector<std::string>& names) const {
   const Stream stream = current_stream(Device(DeviceType::cuda, device_));
   const auto bytes = [&](const Shape& shape) {
     return rounded_up(static_cast<std::size_t>(numel(shape)) * size_of(problem_.dtype));
@@ -414,13 +433,12 @@ std::size_t CudaConvPlan::fastest(const std::vector<Execution>& choices) const {
   const std::size_t big_bytes = bytes(problem_.big), small_bytes = bytes(problem_.small);
   const std::size_t weights_bytes = bytes(problem_.weights);
   const TrialMemory memory(stream, big_bytes + small_bytes + weights_bytes + workspace);
-  if (!memory.data()) return 0;
+  if (!memory.data()) return {};
   char* const at_small = memory.data() + big_bytes;
   char* const at_weights = at_small + small_bytes;
   char* const at_workspace = at_weights + weights_bytes;
 
-  std::size_t best = 0;
-  double best_ms = std::numeric_limits<double>::infinity();
+  std::vector<Measured> measured;
   for (std::size_t i = 0; i < choices.size(); ++i) {
     // The images as they will come: what the pass reads in the format given, what it writes in the
     // execution's own.
@@ -439,12 +457,9 @@ std::size_t CudaConvPlan::fastest(const std::vector<Execution>& choices) const {
     const double ms = time_ms(stream, [&] {
       return choices[i].run(stream, big, small, weights, at_workspace) == CUDNN_STATUS_SUCCESS;
     });
-    if (ms < best_ms) {
-      best_ms = ms;
-      best = i;
-    }
+    measured.push_back({names[i], ms});
   }
-  return best;
+  return measured;
 }
 
 /// One of the tensors has no elements: every sum is empty.
@@ -493,11 +508,7 @@ const Conv2dPlan& plan(const Conv2dArgs& args) {
   const int device = device_of(known);
   const ThreadState& state = thread_state();
   const auto key = ConvProblem(args).key(device, state.deterministic, state.allow_tf32_conv);
-  return cache->get(key, [&] {
-    const bool timed =
-        !state.deterministic && !capturing(current_stream(Device(DeviceType::cuda, device)));
-    return std::make_unique<CudaConvPlan>(args, device, timed);
-  });
+  return cache->get(key, [&] { return std::make_unique<CudaConvPlan>(args, device); });
 }
 
 void run(const Stream& stream, const Conv2dPlan& plan, const Conv2dArgs& args, void* workspace) {

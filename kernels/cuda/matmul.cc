@@ -2,8 +2,11 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <string>
+#include <string_view>
 #include <vector>
 
+#include "weft/core/choices.h"
 #include "weft/core/thread_state.h"
 #include "weft/kernels/cuda/check.h"
 #include "weft/kernels/cuda/families.h"
@@ -30,9 +33,16 @@ struct Choice {
   std::size_t workspace = 0;
 };
 
+/// By a sum over the algorithm's bytes, which the library says may be kept for its very version.
+std::string name_of(const Choice& choice) {
+  const std::string_view bytes(reinterpret_cast<const char*>(choice.algorithm.data),
+                               sizeof choice.algorithm.data);
+  return (choice.epilogue ? "epilogue." : "plain.") + checksum(bytes);
+}
+
 class CudaMatmulPlan final : public Plan {
  public:
-  CudaMatmulPlan(const MatmulArgs& args, int device, bool timed);
+  CudaMatmulPlan(const MatmulArgs& args, int device);
 
   void run(const Stream& stream, const MatmulArgs& args, void* workspace) const;
 
@@ -42,7 +52,8 @@ class CudaMatmulPlan final : public Plan {
   cublasLtMatmulDescOpaque_t make_description(const void* bias, bool epilogue) const;
   std::vector<Choice> candidates(std::uint32_t alignment) const;
   std::vector<Choice> ranked(std::uint32_t alignment, bool epilogue) const;
-  Choice fastest(const std::vector<Choice>& choices) const;
+  std::vector<Measured> times(const std::vector<Choice>& choices,
+                              const std::vector<std::string>& names) const;
   cublasStatus_t multiply(const Stream& stream, const Choice& choice, const void* a, const void* b,
                           void* y, const void* bias, bool add_to_y, void* workspace) const;
   void run_empty(const Stream& stream, const MatmulArgs& args) const;
@@ -57,7 +68,7 @@ class CudaMatmulPlan final : public Plan {
   Choice unaligned_;  // for any views
 };
 
-CudaMatmulPlan::CudaMatmulPlan(const MatmulArgs& args, int device, bool timed)
+CudaMatmulPlan::CudaMatmulPlan(const MatmulArgs& args, int device)
     : problem_(args), device_(device) {
   switch (problem_.dtype) {
     case DType::f32:
@@ -82,7 +93,17 @@ CudaMatmulPlan::CudaMatmulPlan(const MatmulArgs& args, int device, bool timed)
   WEFT_CHECK(!choices.empty(), Library, "matmul", "cuBLASLt has no algorithm for a ",
              to_string(args.a.shape), ", b ", to_string(args.b.shape), ", ",
              to_string(problem_.dtype), " on cuda:", device);
-  aligned_ = timed && choices.size() > 1 ? fastest(choices) : choices.front();
+  const auto words = problem_.key(0, false, thread_state().allow_tf32_matmul);
+  ChoiceProblem problem{
+      "matmul",
+      detail::concat("a ", to_string(args.a.shape), ", b ", to_string(args.b.shape), ", ",
+                     to_string(problem_.dtype), " on cuda:", device),
+      machine(device),
+      {words.begin(), words.end()},
+      {}};
+  for (const Choice& c : choices) problem.candidates.push_back(name_of(c));
+  aligned_ = choices[choose(problem, why_not_timed(device),
+                            [&] { return times(choices, problem.candidates); })];
   const std::vector<Choice> slow = candidates(static_cast<std::uint32_t>(size_of(problem_.dtype)));
   if (!slow.empty()) unaligned_ = slow.front();
   workspace_bytes = std::max(aligned_.workspace, unaligned_.workspace);
@@ -162,7 +183,8 @@ std::vector<Choice> CudaMatmulPlan::ranked(std::uint32_t alignment, bool epilogu
   return choices;
 }
 
-Choice CudaMatmulPlan::fastest(const std::vector<Choice>& choices) const {
+std::vector<Measured> CudaMatmulPlan::times(const std::vector<Choice>& choices,
+                                            const std::vector<std::string>& names) const {
   const Stream stream = current_stream(Device(DeviceType::cuda, device_));
   std::size_t workspace = 0;
   for (const Choice& c : choices) workspace = std::max(workspace, c.workspace);
@@ -172,24 +194,20 @@ Choice CudaMatmulPlan::fastest(const std::vector<Choice>& choices) const {
   };
   const std::size_t a = bytes_of(problem_.a), b = bytes_of(problem_.b), y = bytes_of(problem_.y);
   const TrialMemory memory(stream, a + b + y + problem_.n * element + 256 + workspace);
-  if (!memory.data()) return choices.front();
+  if (!memory.data()) return {};
   char* const at_b = memory.data() + a;
   char* const at_y = at_b + b;
   char* const at_workspace = at_y + y;
   char* const at_bias = at_workspace + (workspace + 255) / 256 * 256;
-  const Choice* best = &choices.front();
-  double best_ms = std::numeric_limits<double>::infinity();
-  for (const Choice& choice : choices) {
+  std::vector<Measured> measured;
+  for (std::size_t i = 0; i < choices.size(); ++i) {
     const double ms = time_ms(stream, [&] {
-      return multiply(stream, choice, memory.data(), at_b, at_y, at_bias, problem_.accumulate,
+      return multiply(stream, choices[i], memory.data(), at_b, at_y, at_bias, problem_.accumulate,
                       at_workspace) == CUBLAS_STATUS_SUCCESS;
     });
-    if (ms < best_ms) {
-      best_ms = ms;
-      best = &choice;
-    }
+    measured.push_back({names[i], ms});
   }
-  return *best;
+  return measured;
 }
 
 cublasStatus_t CudaMatmulPlan::multiply(const Stream& stream, const Choice& choice, const void* a,
@@ -243,11 +261,7 @@ const Plan& plan(const MatmulArgs& args) {
   const int device = device_of(args.a.data);
   const ThreadState& state = thread_state();
   const auto key = MatmulProblem(args).key(device, state.deterministic, state.allow_tf32_matmul);
-  return cache->get(key, [&] {
-    const bool timed =
-        !state.deterministic && !capturing(current_stream(Device(DeviceType::cuda, device)));
-    return std::make_unique<CudaMatmulPlan>(args, device, timed);
-  });
+  return cache->get(key, [&] { return std::make_unique<CudaMatmulPlan>(args, device); });
 }
 
 void run(const Stream& stream, const Plan& plan, const MatmulArgs& args, void* workspace) {

@@ -5,8 +5,10 @@
 #include <utility>
 
 #include "weft/core/allocator.h"
+#include "weft/core/error.h"
 #include "weft/core/thread_state.h"
 #include "weft/kernels/cuda/check.h"
+#include "weft/kernels/cuda/launch.h"
 #include "weft/kernels/cuda/runtime.h"
 
 namespace weft::cuda {
@@ -67,6 +69,48 @@ double time_ms(const Stream& stream, const std::function<bool()>& run) {
     WEFT_CUDA(cudaEventElapsedTime(&ms, begin.get(), end.get()));
     if (i > 0) best = std::min<double>(best, ms);  // the first loads code
   }
+  return best;
+}
+
+std::string machine(int device) {
+  cudaDeviceProp properties{};
+  WEFT_CUDA(cudaGetDeviceProperties(&properties, device));
+  return detail::concat(properties.name, ", ", properties.multiProcessorCount,
+                        " multiprocessors, cuDNN ", cudnnGetVersion(), ", cuBLASLt ",
+                        cublasLtGetVersion());
+}
+
+std::string_view why_not_timed(int device) {
+  if (thread_state().deterministic) return "deterministic rule";
+  // What a stream records does not run, so nobody can wait for it.
+  if (capturing(current_stream(Device(DeviceType::cuda, device)))) return "the stream is recording";
+  return {};
+}
+
+std::size_t choose(const ChoiceProblem& problem, std::string_view why_not,
+                   const std::function<std::vector<Measured>()>& times) {
+  std::string_view why = "timed";
+  std::vector<Measured> measured;
+  std::size_t best = 0;
+  if (problem.candidates.size() <= 1) {
+    why = "only candidate";
+  } else if (!why_not.empty()) {
+    why = why_not;
+  } else if (const auto remembered = remembered_choice(problem)) {
+    why = "remembered on disk";
+    measured = {*remembered};
+    const auto& names = problem.candidates;
+    best = static_cast<std::size_t>(std::find(names.begin(), names.end(), remembered->name) -
+                                    names.begin());
+  } else {
+    measured = times();
+    if (measured.empty()) why = "too big to time";
+    for (std::size_t i = 1; i < measured.size(); ++i) {
+      if (measured[i].ms < measured[best].ms) best = i;
+    }
+    if (!measured.empty()) remember_choice(problem, measured[best]);
+  }
+  log_choice(problem, problem.candidates[best], why, measured);
   return best;
 }
 

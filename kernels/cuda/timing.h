@@ -3,8 +3,12 @@
 
 #include <cstddef>
 #include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "weft/core/runtime.h"
+#include "weft/kernels/choices.h"
 
 namespace weft::cuda {
 
@@ -27,6 +31,18 @@ class TrialMemory {
 /// Milliseconds `run` takes on the stream, the best of a few, after one that does not count.
 /// Infinity when run returns false: the candidate does not work here.
 double time_ms(const Stream& stream, const std::function<bool()>& run);
+
+/// The GPU and the libraries whose choices are remembered together.
+std::string machine(int device);
+
+/// Why plans are not to be chosen by timing now; empty when they are.
+std::string_view why_not_timed(int device);
+
+/// The place among problem.candidates of the one to take: of two or more the remembered one, else
+/// the fastest by times(), which measures each, in order, or none where there is no memory to do
+/// so; else the first. `why_not`, when not empty, rules out both.
+std::size_t choose(const ChoiceProblem& problem, std::string_view why_not,
+                   const std::function<std::vector<Measured>()>& times);
 
 /// The device whose memory p points to. Plans are asked for with views alone, see kernels/conv.h.
 int device_of(const void* p);

@@ -1,0 +1,167 @@
+// Choices by timing that outlive the process, and what the log says of them.
+#include "weft/core/choices.h"
+
+#include <gtest/gtest.h>
+
+#include "weft/core/parallel.h"
+#include "weft/core/thread_state.h"
+#include "weft/kernels/cpu/heavy.h"
+#include "weft/kernels/cpu/timing.h"
+#include "weft/tests/io/files.h"
+
+namespace weft::cpu {
+namespace {
+
+class Lines final : public LogSink {
+ public:
+  void write(Level, std::string_view message) override { lines.emplace_back(message); }
+  std::vector<std::string> lines;
+};
+
+View view(Shape shape, DType dtype = DType::f32) {
+  return View{nullptr, dtype, shape, contiguous_strides(shape)};
+}
+
+MatmulArgs product(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype = DType::f32) {
+  return {view({1, m, k}, dtype), view({1, k, n}, dtype), view({1, m, n}, dtype), {}};
+}
+
+class RememberedChoices : public ::testing::Test {
+ protected:
+  /// One choice as a new process would make it: its log line.
+  template <class F>
+  std::string line_of(F&& f) {
+    ChoiceCache cache(root);
+    Lines log;
+    const Scoped remember(&ThreadState::choices, &cache);
+    const Scoped<LogSink*> logging(&ThreadState::log, &log);
+    const Scoped explain(&ThreadState::log_perf, true);
+    name = f()->name;
+    EXPECT_EQ(log.lines.size(), 1u);
+    return log.lines.empty() ? "" : log.lines.front();
+  }
+  std::string choose(const MatmulArgs& args) {
+    return line_of([&] { return choose_matmul(args); });
+  }
+  /// Replaces the name in the only line of the only file.
+  void plant(const std::string& winner) {
+    const std::string path = std::filesystem::directory_iterator(root)->path();
+    const std::string text = testing::read_file(path);
+    const std::size_t end = text.find('\n');
+    const std::string machine = text.substr(0, end).substr(std::string("weft choices 1 ").size());
+    std::vector<Choice> choices = parse_choices(text, machine);
+    ASSERT_EQ(choices.size(), 1u);
+    choices[0].name = winner;
+    testing::write_file(path, format_choices(choices, machine));
+  }
+  static bool ends_with(const std::string& text, const std::string& end) {
+    return text.ends_with(end) || (ADD_FAILURE() << text << "\ndoes not end with " << end, false);
+  }
+
+  testing::TempFolder folder;
+  const std::string root = folder.path("cache");
+  std::string name;  ///< of the last choice
+};
+
+TEST_F(RememberedChoices, ASecondProcessTimesNothing) {
+  std::string line = choose(product(32, 16, 64));
+  const std::string first = name;
+  EXPECT_TRUE(ends_with(line, "-> " + first + " (timed)"));
+  line = choose(product(32, 16, 64));
+  EXPECT_TRUE(ends_with(line, "-> " + first + " (remembered on disk)"));
+  EXPECT_EQ(name, first);
+  EXPECT_TRUE(ends_with(choose(product(32, 16, 65)), "(timed)"));
+
+  Conv2dArgs conv;
+  conv.x = view({2, 3, 8, 8});
+  conv.w = view({4, 3, 3, 3});
+  conv.y = view({2, 4, 6, 6});
+  for (const ConvPass pass :
+       {ConvPass::forward, ConvPass::backward_data, ConvPass::backward_weights}) {
+    conv.pass = pass;
+    const auto chosen = [&] { return choose_conv(conv); };
+    EXPECT_TRUE(ends_with(line_of(chosen), "(timed)"));
+    const std::string fastest = name;
+    EXPECT_TRUE(ends_with(line_of(chosen), "(remembered on disk)"));
+    EXPECT_EQ(name, fastest);
+  }
+}
+
+// Also the slowest: shows that the times are not looked at again.
+TEST_F(RememberedChoices, WhatIsRememberedIsTaken) {
+  const MatmulArgs args = product(32, 16, 64);
+  choose(args);
+  int built = 0;
+  for (const auto& candidate : matmul_candidates(args)) {
+    plant(candidate.name);
+    const std::string line = choose(args);
+    if (candidate.make()) {
+      EXPECT_EQ(name, candidate.name);
+      EXPECT_TRUE(ends_with(line, "(remembered on disk)"));
+      ++built;
+    } else {  // the library has become another, or somebody wrote the file
+      EXPECT_TRUE(ends_with(line, "(timed)"));
+    }
+  }
+  EXPECT_GT(built, 1);
+  plant("nobody");
+  EXPECT_TRUE(ends_with(choose(args), "(timed)"));
+  EXPECT_TRUE(ends_with(choose(args), "(remembered on disk)"));
+}
+
+TEST_F(RememberedChoices, ATeamOfAnotherSizeChoosesForItself) {
+  for (const int team : {1, 2}) {
+    const Scoped threads(&ThreadState::num_threads, team);
+    const std::string of_team = "f32, team of " + std::to_string(team) + ": ";
+    const std::string line = choose(product(32, 16, 64));
+    EXPECT_TRUE(ends_with(line, "(timed)"));
+    EXPECT_NE(line.find(of_team), std::string::npos) << line;
+    EXPECT_TRUE(ends_with(choose(product(32, 16, 64)), "(remembered on disk)"));
+  }
+}
+
+TEST_F(RememberedChoices, DeterministicNeitherReadsNorWrites) {
+  const MatmulArgs args = product(32, 16, 64);
+  const std::vector<Candidate<MatmulPlan>> candidates = matmul_candidates(args);
+  const Scoped fixed(&ThreadState::deterministic, true);
+  EXPECT_TRUE(ends_with(choose(args), "-> " + candidates[0].name + " (deterministic rule)"));
+  EXPECT_FALSE(std::filesystem::exists(root));
+  {
+    const Scoped timed(&ThreadState::deterministic, false);
+    choose(args);
+  }
+  plant(candidates.back().name);
+  choose(args);
+  EXPECT_EQ(name, candidates[0].name);
+}
+
+TEST_F(RememberedChoices, TheLogSaysWhatWasTriedAndWhy) {
+  const PathScope encoder("encoder"), fc("fc");
+  const std::string line = choose(product(32, 16, 64));
+  EXPECT_TRUE(line.starts_with("perf: matmul a [1,32,64] strides [0,64,1], b [1,64,16] strides "))
+      << line;
+  EXPECT_TRUE(ends_with(line, " (timed) in encoder.fc"));
+  for (const auto& candidate : matmul_candidates(product(32, 16, 64))) {
+    // "NAME 0.0123 ms" where it was timed, "NAME," where it was not.
+    bool timed = false;
+    for (const char digit : std::string("0123456789")) {
+      timed |= line.find(candidate.name + ' ' + digit) != std::string::npos;
+    }
+    EXPECT_EQ(timed, candidate.make() != nullptr) << candidate.name << " in " << line;
+  }
+  EXPECT_TRUE(ends_with(choose(product(32, 16, 64, DType::f64)),
+                        "team of " + std::to_string(num_threads()) +
+                            ": plain -> plain (only candidate) in encoder.fc"));
+  EXPECT_TRUE(
+      ends_with(choose(product(40000, 16, 20000)), " (too big to time: 3055 MiB) in encoder.fc"));
+}
+
+TEST_F(RememberedChoices, UnaskedItNeitherTalksNorWrites) {
+  Lines log;
+  const Scoped<LogSink*> logging(&ThreadState::log, &log);
+  EXPECT_TRUE(choose_matmul(product(32, 16, 64)));
+  EXPECT_TRUE(log.lines.empty());
+}
+
+}  // namespace
+}  // namespace weft::cpu

@@ -5,7 +5,6 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -25,6 +24,7 @@
 #include "weft/core/runtime.h"
 #include "weft/core/thread_state.h"
 #include "weft/tensor/creation.h"
+#include "weft/train/environment.h"
 
 namespace weft::bench {
 namespace {
@@ -43,13 +43,6 @@ struct Options {
   int pairs = 31;
   std::string out = {};
 };
-
-std::string cpu_name() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);)
-    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
-  return "unknown";
-}
 
 // Steps only queue work on a GPU: every timed region ends here.
 void finish() {
@@ -239,12 +232,12 @@ int run(const Options& options) {
   WEFT_CHECK(device.is_cpu() || !options.floor, InvalidArgument, "bench",
              "--floor times the CPU's kernels, not those of ", device);
   thread_state().device = device;
-  json result = {{"cpu", cpu_name()},
+  json result = {{"cpu", cpu_model()},
                  {"cores", core_count()},
                  {"device", to_string(device)},
                  {"dtype", "f32"}};
   if (const char* commit = std::getenv("WEFT_COMMIT")) result["commit"] = commit;
-  std::printf("%s, %d cores, %s, f32\n", cpu_name().c_str(), core_count(),
+  std::printf("%s, %d cores, %s, f32\n", cpu_model().c_str(), core_count(),
               to_string(device).c_str());
   if (options.scaling) {
     set_num_threads(options.threads);
@@ -293,6 +286,7 @@ int main(int argc, char** argv) {
   }
   if (options.out.empty())
     options.out = options.scaling ? "outputs/scaling.json" : "outputs/bench.json";
+  const weft::train::EnvironmentScope environment;
   try {
     return weft::bench::run(options);
   } catch (const weft::Error& e) {

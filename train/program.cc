@@ -1,11 +1,8 @@
 #include "weft/train/program.h"
 
-#include <unistd.h>
-
 #include <exception>
 #include <iostream>
 #include <memory>
-#include <mutex>
 #include <new>
 
 #include "weft/core/error.h"
@@ -14,23 +11,11 @@
 #include "weft/core/runtime.h"
 #include "weft/core/thread_state.h"
 #include "weft/core/trace.h"
+#include "weft/train/environment.h"
 #include "weft/train/interrupt.h"
 
 namespace weft::train {
 namespace {
-
-class StderrLog final : public LogSink {
- public:
-  void write(Level level, std::string_view message) override {
-    const std::lock_guard lock(mutex_);
-    // A progress bar may stand in this line.
-    if (isatty(STDERR_FILENO)) std::cerr << "\r\x1b[K";
-    std::cerr << (level == Level::warning ? "warning: " : "") << message << std::endl;
-  }
-
- private:
-  std::mutex mutex_;
-};
 
 int run_body(const Options& options, const std::function<void(const Options&)>& body) {
   if (options.host_devices > 0) set_host_devices(options.host_devices);
@@ -55,8 +40,7 @@ int run(int argc, const char* const* argv, Options defaults,
         const std::function<void(const Options&)>& body, const std::vector<Flag>& flags) {
   // Line by line also into a pipe, in order with the progress and the warnings on stderr.
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
-  StderrLog log;
-  Scoped<LogSink*> logging(&ThreadState::log, &log);
+  const EnvironmentScope environment;
   try {
     if (const auto status = parse_options(argc, argv, defaults, flags)) return *status;
     return run_body(defaults, body);

@@ -11,6 +11,7 @@
 #include <numeric>
 #include <system_error>
 
+#include "weft/core/choices.h"
 #include "weft/core/parallel.h"
 #include "weft/core/thread_state.h"
 #include "weft/io/png.h"
@@ -130,6 +131,8 @@ Checkpoint Recorder::books() {
 void Recorder::write(const Checkpoint& checkpoint) {
   const std::string last = path("checkpoint.safetensors");
   save_checkpoint(last, checkpoint);
+  // What a run that is killed later should not have to time again.
+  if (ChoiceCache* const choices = thread_state().choices) choices->save();
   if (!options_.keep_checkpoints || !epoch_complete_) return;
   // The next save() replaces the name, not the file: this one stays what it is.
   const std::string kept = path(detail::concat("checkpoint-epoch-", epoch_, ".safetensors"));

@@ -31,9 +31,10 @@ class RunTest : public ::testing::Test {
   }
 
   pid_t start(const std::string& out, std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), {"tests/train/small_run", "--data", folder.path("data"),
-                                         "--out", folder.path(out), "--batch-size", "16",
-                                         "--device", "cpu", "--deterministic", "--threads", "1"});
+    arguments.insert(arguments.begin(),
+                     {"tests/train/small_run", "--data", folder.path("data"), "--out",
+                      folder.path(out), "--batch-size", "16", "--device", "cpu", "--threads", "1"});
+    if (deterministic) arguments.push_back("--deterministic");
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
@@ -94,6 +95,7 @@ class RunTest : public ::testing::Test {
   }
 
   testing::TempFolder folder;
+  bool deterministic = true;
 };
 
 // 13 steps are an epoch: 10 is in the first one, 20 in the second.
@@ -141,6 +143,47 @@ TEST_F(RunTest, KilledAndResumedIsTheSameRun) {
       0);
   ASSERT_EQ(run("whole", {"--epochs", "1000000", "--limit-steps", limit}), 0);
   expect_same(checkpoint("whole"), checkpoint("out"));
+}
+
+TEST_F(RunTest, ASecondRunTimesNoKernels) {
+  ::setenv("WEFT_LOG", "perf", 1);
+  ::setenv("WEFT_CACHE", folder.path("cache").c_str(), 1);
+  const auto lines_with = [&](const std::string& end) {
+    int n = 0;
+    const std::string text = log();
+    for (auto at = text.find(end); at != std::string::npos; at = text.find(end, at + 1)) ++n;
+    return n;
+  };
+  ASSERT_EQ(run("out", {"--limit-steps", "2"}), 0) << log();
+  EXPECT_EQ(lines_with("(timed)"), 0);
+  EXPECT_GT(lines_with("(deterministic rule)"), 0);
+  EXPECT_FALSE(std::filesystem::exists(folder.path("cache")));
+  deterministic = false;
+  ASSERT_EQ(run("out", {"--limit-steps", "2"}), 0) << log();
+  const int timed = lines_with("(timed)");
+  EXPECT_GT(timed, 0);
+  EXPECT_EQ(lines_with("(remembered on disk)"), 0);
+  ASSERT_EQ(run("out", {"--limit-steps", "2"}), 0) << log();
+  EXPECT_EQ(lines_with("(timed)"), 0);
+  EXPECT_EQ(lines_with("(remembered on disk)"), timed);
+  // Killed while it trains: what its checkpoint came with stays.
+  std::filesystem::remove_all(folder.path("cache"));
+  std::filesystem::remove_all(folder.path("out"));
+  const pid_t child = start("out", {"--epochs", "1000000"});
+  await_checkpoint("out");
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  ASSERT_EQ(::kill(child, SIGKILL), 0);
+  EXPECT_TRUE(WIFSIGNALED(wait(child)));
+  ASSERT_EQ(run("out", {"--limit-steps", "2"}), 0) << log();
+  EXPECT_EQ(lines_with("(timed)"), 0);
+
+  ::setenv("WEFT_LOG", "verbose", 1);
+  ::setenv("WEFT_CACHE", "off", 1);
+  ASSERT_EQ(run("out", {"--limit-steps", "2"}), 0) << log();
+  EXPECT_EQ(lines_with("perf:"), 0);
+  EXPECT_NE(log().find("warning: WEFT_LOG: got 'verbose', expected perf"), std::string::npos)
+      << log();
+  ::unsetenv("WEFT_LOG");
 }
 
 TEST_F(RunTest, StatusesAndMessages) {

@@ -1,0 +1,36 @@
+// What programs read from the environment, and where their messages go.
+#pragma once
+
+#include <mutex>
+#include <string_view>
+
+#include "weft/core/choices.h"
+#include "weft/core/thread_state.h"
+
+namespace weft::train {
+
+/// Messages to stderr, one line each.
+class StderrLog final : public LogSink {
+ public:
+  void write(Level level, std::string_view message) override;
+
+ private:
+  std::mutex mutex_;
+};
+
+/// For the life of a program: a log on stderr, more of it where WEFT_LOG=perf, and kernel choices
+/// remembered in default_choice_folder() (core/choices.h), which WEFT_CACHE names. Warns of another
+/// WEFT_LOG.
+class EnvironmentScope {
+ public:
+  EnvironmentScope();
+
+ private:
+  StderrLog log_;
+  ChoiceCache choices_{default_choice_folder()};
+  Scoped<LogSink*> logging_{&ThreadState::log, &log_};
+  Scoped<ChoiceCache*> remembering_{&ThreadState::choices, &choices_};
+  Scoped<bool> explaining_{&ThreadState::log_perf, thread_state().log_perf};
+};
+
+}  // namespace weft::train

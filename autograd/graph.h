@@ -219,7 +219,7 @@ class LeafState : public Pooled {
   const Tensor& grad();
   void set_grad(const Tensor& leaf, const Tensor& grad);
   void set_storage(const Tensor& leaf, const Tensor& memory);
-  void zero();
+  void zero(const Tensor& leaf);
   /// Adds a contribution. Backwards of several threads may meet here.
   void accumulate(const Tensor& leaf, Tensor grad);
 
@@ -232,10 +232,18 @@ class LeafState : public Pooled {
   // What supplied memory holds: bytes that mean zero, real zeros, or a gradient.
   enum class Content : std::uint8_t { forgotten, zeros, gradient };
 
+  // Inside graph::capture. Before a contribution: what it adds to has to be the same in a replay.
+  // After a change: a replay makes it, too.
+  void check_in_replays(const Tensor& leaf);
+  void set_in_replays(const Tensor& leaf);
+  // The gradient's address; 0: none.
+  std::int64_t address() const;
+
   std::mutex mutex_;
   Tensor grad_;  // the supplied memory, where there is one
   bool supplied_ = false;
   Content content_ = Content::forgotten;
+  std::uint64_t set_in_ = 0;  // id of the last capture whose body set it
   std::shared_ptr<HookList<LeafHook>> leaf_hooks_;
   std::shared_ptr<OutputHooks> grad_hooks_;
 };

@@ -1,6 +1,7 @@
 // Gradients of leaves: accumulation, owner-supplied memory, hooks, and the Tensor methods on them.
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/graph.h"
+#include "weft/core/capture.h"
 #include "weft/core/error.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
@@ -48,7 +49,7 @@ const Tensor& LeafState::grad() {
 }
 
 void LeafState::set_grad(const Tensor& leaf, const Tensor& grad) {
-  if (!grad.defined()) return zero();
+  if (!grad.defined()) return zero(leaf);
   check_like("set_grad", "gradient", leaf, grad);
   std::lock_guard lock(mutex_);
   if (supplied_) {
@@ -57,6 +58,7 @@ void LeafState::set_grad(const Tensor& leaf, const Tensor& grad) {
   } else {
     grad_ = meta_of(grad) ? raw::alias(grad) : grad;
   }
+  set_in_replays(leaf);
 }
 
 void LeafState::set_storage(const Tensor& leaf, const Tensor& memory) {
@@ -75,17 +77,44 @@ void LeafState::set_storage(const Tensor& leaf, const Tensor& memory) {
   content_ = holds ? Content::gradient : Content::forgotten;
 }
 
-void LeafState::zero() {
+void LeafState::zero(const Tensor& leaf) {
   std::lock_guard lock(mutex_);
   if (supplied_) {
     content_ = Content::forgotten;
   } else {
     grad_ = Tensor();
   }
+  set_in_replays(leaf);
+}
+
+std::int64_t LeafState::address() const {
+  if (!grad_.defined() || (supplied_ && content_ != Content::gradient)) return 0;
+  return reinterpret_cast<std::intptr_t>(grad_.storage()->data()) +
+         grad_.offset() * static_cast<std::int64_t>(size_of(grad_.dtype()));
+}
+
+void LeafState::check_in_replays(const Tensor& leaf) {
+  graph::Capture* const capture = thread_state().capture;
+  if (!capture || set_in_ == capture->id()) return;
+  capture->constant("backward", "the gradient it adds to",
+                    [leaf] { return ensure_leaf_state(leaf).address(); });
+}
+
+void LeafState::set_in_replays(const Tensor& leaf) {
+  graph::Capture* const capture = thread_state().capture;
+  if (!capture) return;
+  set_in_ = capture->id();
+  capture->on_host_state(this, [leaf, grad = grad_, content = content_] {
+    LeafState& state = ensure_leaf_state(leaf);
+    std::lock_guard lock(state.mutex_);
+    if (!state.supplied_) state.grad_ = grad;
+    state.content_ = content;
+  });
 }
 
 void LeafState::accumulate(const Tensor& leaf, Tensor grad) {
   std::lock_guard lock(mutex_);
+  check_in_replays(leaf);
   if (supplied_ && content_ != Content::gradient) {
     raw::copy_(grad_, grad);
     content_ = Content::gradient;
@@ -98,6 +127,7 @@ void LeafState::accumulate(const Tensor& leaf, Tensor grad) {
     raw::copy_(own, grad);
     grad_ = std::move(own);
   }
+  set_in_replays(leaf);
 }
 
 const std::shared_ptr<HookList<LeafHook>>& LeafState::ensure_leaf_hooks() {
@@ -145,7 +175,7 @@ void set_grad_storage(const Tensor& leaf, const Tensor& memory) {
 
 void zero_grad(const Tensor& leaf) {
   leaf.shape();  // throws when undefined
-  if (const Meta* meta = meta_of(leaf); meta && meta->leaf) meta->leaf->zero();
+  if (const Meta* meta = meta_of(leaf); meta && meta->leaf) meta->leaf->zero(leaf);
 }
 
 }  // namespace autograd

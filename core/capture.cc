@@ -1,6 +1,7 @@
 #include "weft/core/capture.h"
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <span>
 #include <utility>
@@ -49,6 +50,8 @@ class StreamScope {
   Stream previous_;
 };
 
+std::atomic<std::uint64_t> last_id{0};
+
 }  // namespace
 
 void refuse(const char* op, const char* why) {
@@ -56,7 +59,11 @@ void refuse(const char* op, const char* why) {
 }
 
 Capture::Capture(Device device)
-    : stream_(take_stream(device)), on_host_(!runtime(device).can_record()), pool_(stream_) {}
+    : id_(++last_id),
+      stream_(take_stream(device)),
+      on_host_(!runtime(device).can_record()),
+      pool_(stream_),
+      number_pool_(stream_) {}
 
 Capture::~Capture() {
   IdleStreams& idle = idle_streams();
@@ -65,7 +72,7 @@ Capture::~Capture() {
 }
 
 const MemoryPool* Capture::pool_for(Device other) const {
-  if (other == device()) return &pool_;
+  if (other == device()) return current_pool_;
   // A recomputing node keeps the generator's state on the host, for example.
   if (other.is_cpu() && device().is_cuda()) return nullptr;
   WEFT_THROW(Unsupported, "allocate", "cannot be captured: memory of ", to_string(other),
@@ -127,8 +134,15 @@ const void* Capture::add_number(std::uint64_t value, std::function<std::uint64_t
   const std::size_t at = next_number_++;
   if (mode_ == Mode::recording) {
     if (at % kNumbersPerBlock == 0) {
-      number_blocks_.push_back(
-          Storage::allocate(device(), kNumbersPerBlock * sizeof(std::uint64_t)));
+      current_pool_ = &number_pool_;
+      try {
+        number_blocks_.push_back(
+            Storage::allocate(device(), kNumbersPerBlock * sizeof(std::uint64_t)));
+      } catch (...) {
+        current_pool_ = &pool_;
+        throw;
+      }
+      current_pool_ = &pool_;
     }
     numbers_.push_back(value);
     next_numbers_.push_back(std::move(next));
@@ -142,6 +156,28 @@ std::uint64_t* Capture::place_of(std::size_t number) const {
   auto* const block =
       static_cast<std::uint64_t*>(number_blocks_[number / kNumbersPerBlock]->data());
   return block + number % kNumbersPerBlock;
+}
+
+const std::uint64_t* Capture::random64(Generator& generator) {
+  const std::uint64_t value = generator.random64();
+  if (!thread_state().generator && &generator == &default_generator()) {
+    return number<std::uint64_t>(value, [] { return default_generator().random64(); });
+  }
+  return number<std::uint64_t>(value, [&generator] { return generator.random64(); });
+}
+
+void Capture::on_host_state(const void* name, std::function<void()> again) {
+  if (mode_ != Mode::recording) return;
+  const auto [at, fresh] = host_state_at_.try_emplace(name, host_state_.size());
+  if (fresh) {
+    host_state_.push_back(std::move(again));
+  } else {
+    host_state_[at->second] = std::move(again);
+  }
+}
+
+void Capture::set_host_state() const {
+  for (const auto& again : host_state_) again();
 }
 
 void Capture::constant(const char* op, const char* what, std::function<std::int64_t()> now) {
@@ -239,6 +275,7 @@ void Step::replay() {
     const Stream stream = current_stream(step.device);
     step.capture->write_numbers(stream);
     step.work->launch(stream);
+    if (!first) step.capture->set_host_state();
   }
 }
 

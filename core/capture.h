@@ -5,11 +5,13 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
 #include "weft/core/allocator.h"
 #include "weft/core/dtype.h"
+#include "weft/core/rng.h"
 #include "weft/core/runtime.h"
 #include "weft/core/shape.h"
 #include "weft/core/thread_state.h"
@@ -98,6 +100,8 @@ class Capture {
   Capture& operator=(const Capture&) = delete;
 
   Device device() const { return stream_.device; }
+  /// Never 0, and no other capture's of the process.
+  std::uint64_t id() const { return id_; }
   /// Where memory of `device` comes from; null: from anywhere. Throws Unsupported for another
   /// device than the capture's, apart from the host.
   const MemoryPool* pool_for(Device device) const;
@@ -116,8 +120,16 @@ class Capture {
     return static_cast<const T*>(
         add_number(bits(value), [next = std::move(next)] { return bits(next()); }));
   }
+  /// The generator's next number, another one for each replay. The thread's own generator stands
+  /// for that of whichever thread replays.
+  const std::uint64_t* random64(Generator& generator);
   /// A number that is part of the captured work: replays are refused once now() differs.
   void constant(const char* op, const char* what, std::function<std::int64_t()> now);
+  /// The body has set host state, named by an address: each replay that does not run the body calls
+  /// `again` in its place. The last call for one name counts.
+  void on_host_state(const void* name, std::function<void()> again);
+  /// Calls them.
+  void set_host_state() const;
 
  private:
   friend class Step;
@@ -160,9 +172,14 @@ class Capture {
   /// Queues the numbers' way to the device.
   void write_numbers(const Stream& stream) const;
 
+  const std::uint64_t id_;
   const Stream stream_;  // the step's own, so that its scratch memory is, too
   const bool on_host_;   // replays run the body
   MemoryPool pool_;
+  // Numbers are written before the launch, so they may not share memory with what the body had and
+  // gave back before it asked for them: a replay writes there again.
+  MemoryPool number_pool_;
+  const MemoryPool* current_pool_ = &pool_;
   Mode mode_ = Mode::recording;
 
   std::vector<Entry> entries_;
@@ -174,6 +191,8 @@ class Capture {
   std::vector<std::function<std::uint64_t()>> next_numbers_;
   std::size_t next_number_ = 0;
   std::vector<Constant> constants_;
+  std::vector<std::function<void()>> host_state_;
+  std::unordered_map<const void*, std::size_t> host_state_at_;
 
   std::unordered_set<const Storage*> known_;
   std::vector<intrusive_ptr<Storage>> kept_;

@@ -63,6 +63,12 @@ void Optimizer::step() {
                  slot.param.device(), ", its gradient on ", grad.device());
       const Tensor aligned = aligned_grad(slot.param, grad);
       if (!aligned.same(grad)) regrouped_.push_back(aligned);
+      if (slot.buffers.size() < buffers) {
+        graph::check_not_capturing(
+            "optimizer",
+            "every replay would make the state of a parameter anew that has its first gradient "
+            "here; call the body once more before");
+      }
       while (slot.buffers.size() < buffers) {
         const bool used = !buffer_names_[slot.buffers.size()].empty();
         slot.buffers.push_back(used ? zeros_like(slot.param) : Tensor());

@@ -19,11 +19,8 @@ struct Key {
 };
 
 Key next_key(Generator& generator) {
-  const std::uint64_t value = generator.random64();
-  graph::Capture* const capture = thread_state().capture;
-  if (!capture) return {value, nullptr};
-  return {value,
-          capture->number<std::uint64_t>(value, [&generator] { return generator.random64(); })};
+  if (graph::Capture* capture = thread_state().capture) return {0, capture->random64(generator)};
+  return {generator.random64(), nullptr};
 }
 
 // A Philox block gives four f32 or two f64.

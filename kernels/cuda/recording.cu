@@ -19,8 +19,13 @@ class CudaRecordedWork final : public RecordedWork {
   // Another step may be recording on this thread, which is no reason not to wait for this one.
   ~CudaRecordedWork() override {
     const AllowWhileRecording allow;
-    if (launched_) WEFT_CUDA_LOG(cudaStreamSynchronize(handle(last_)));
-    WEFT_CUDA_LOG(cudaGraphExecDestroy(work_));
+    try {
+      const DeviceGuard guard(device_);  // whose default stream a null handle means
+      if (launched_) WEFT_CUDA_LOG(cudaStreamSynchronize(handle(last_)));
+      WEFT_CUDA_LOG(cudaGraphExecDestroy(work_));
+    } catch (const Error&) {
+      // The driver is broken or gone, and with it the graph.
+    }
   }
 
   void launch(const Stream& stream) override {

@@ -4,9 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
+#include <thread>
 #include <utility>
 
+#include "weft/core/rng.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/core/fake_runtime.h"
 
@@ -131,6 +134,58 @@ TEST_F(CaptureTest, ManyNumbers) {
   for (int i = 0; i < 3; ++i) step();
   EXPECT_EQ(std::ranges::count(taken(), "write 256 on default stream"), 4);
   for (int i = 0; i < kCount; ++i) EXPECT_EQ(*at[i], kCount + i);
+}
+
+// They are written before the launch, and would be overwritten by what the body did earlier.
+TEST_F(CaptureTest, NumbersShareNoMemoryWithTheBody) {
+  const void* temporary = nullptr;
+  const void* number = nullptr;
+  graph::Step step = graph::capture(device_, [&] {
+    temporary = Storage::allocate(device_, 2048)->data();
+    if (graph::Capture* capture = thread_state().capture) {
+      number = capture->number<std::int64_t>(1, [] { return 1; });
+    }
+  });
+  step();
+  step();
+  EXPECT_NE(number, temporary);
+}
+
+TEST_F(CaptureTest, RandomNumbersAreThoseOfTheThreadThatReplays) {
+  const std::uint64_t* own = nullptr;
+  const std::uint64_t* given = nullptr;
+  Generator generator(5), expected(5);
+  graph::Step step = graph::capture(device_, [&] {
+    if (graph::Capture* capture = thread_state().capture) {
+      own = capture->random64(default_generator());
+      given = capture->random64(generator);
+    }
+  });
+  std::thread([&] {
+    step();
+    step();
+  }).join();
+  EXPECT_EQ(*given, expected.random64());
+  manual_seed(7);
+  step();
+  EXPECT_EQ(*own, Generator(7).random64());
+  EXPECT_EQ(*given, expected.random64());
+}
+
+TEST_F(CaptureTest, HostStateIsSetAfterEachLaunch) {
+  Log calls;
+  graph::Step step = graph::capture(device_, [&] {
+    if (graph::Capture* capture = thread_state().capture) {
+      capture->on_host_state(&calls, [&] { calls.push_back("first"); });
+      capture->on_host_state(&step, [&] { calls.push_back("other"); });
+      capture->on_host_state(&calls, [&] { calls.push_back("last"); });
+    }
+  });
+  step();
+  step();
+  EXPECT_EQ(calls, Log{});
+  step();
+  EXPECT_EQ(calls, (Log{"last", "other"}));
 }
 
 TEST_F(CaptureTest, ConstantsAreChecked) {

@@ -130,6 +130,45 @@ TEST_P(GraphTest, GradientsAccumulate) {
   EXPECT_EQ(w.grad().to_vector<float>(), std::vector<float>(3, 15));
 }
 
+TEST_P(GraphTest, GradientsForgottenBetweenReplaysAreRefused) {
+  const Tensor w = ones({3}).set_requires_grad();
+  graph::Step step = graph::capture([&] { w.sum().backward(); });
+  for (int i = 0; i < 3; ++i) step();
+  autograd::zero_grad(w);
+  EXPECT_WEFT_ERROR(step(), InvalidArgument, "[backward] the gradient it adds to changed");
+}
+
+// PyTorch's loop: what the step leaves in .grad() is there after each replay.
+TEST_P(GraphTest, ZeroGradOutsideOfTheStep) {
+  const Tensor w = ones({3}).set_requires_grad();
+  graph::Step step = graph::capture([&] { w.sum().backward(); });
+  for (int i = 0; i < 4; ++i) {
+    autograd::zero_grad(w);
+    step();
+    EXPECT_EQ(w.grad().to_vector<float>(), std::vector<float>(3, 1));
+  }
+}
+
+TEST_P(GraphTest, ReplaysSetGradientsAsTheBodyDoes) {
+  const Tensor made = ones({3}).set_requires_grad(), supplied = ones({3}).set_requires_grad();
+  const Tensor dropped = ones({3}).set_requires_grad();
+  const Tensor memory = zeros({3});
+  autograd::set_grad_storage(supplied, memory);
+  graph::Capture capture(device());
+  {
+    const Scoped scope(&ThreadState::capture, &capture);
+    add(add(made.sum(), supplied.sum()), dropped.sum()).backward();
+    autograd::zero_grad(dropped);
+  }
+  const Tensor grad = made.grad();
+  for (const Tensor& leaf : {made, supplied}) autograd::zero_grad(leaf);
+  dropped.set_grad(zeros({3}));
+  capture.set_host_state();
+  EXPECT_TRUE(made.grad().same(grad));
+  EXPECT_EQ(supplied.grad().to_vector<float>(), std::vector<float>(3, 1));
+  EXPECT_FALSE(dropped.grad().defined());
+}
+
 TEST_P(GraphTest, ReadsOfTheHostAreRefused) {
   const Tensor x = ones({1});
   expect_refused([&] { relu(x).item<float>(); }, "[item] cannot be captured");
@@ -187,6 +226,19 @@ TEST_P(GraphTest, HostSideChangesAreRefused) {
         autograd::checkpoint(noisy, w).sum().backward();
       },
       "[bernoulli_] cannot be captured: random numbers inside autograd::checkpoint");
+}
+
+// The first call has no gradients yet.
+TEST_P(GraphTest, StateMadeInTheCaptureIsRefused) {
+  const Tensor w = ones({3}).set_requires_grad();
+  optim::Adam adam({w});
+  expect_refused(
+      [&] {
+        adam.step();
+        adam.zero_grad();
+        w.sum().backward();
+      },
+      "[optimizer] cannot be captured: every replay would make the state");
 }
 
 TEST_P(GraphTest, MomentumIsPartOfTheStep) {

@@ -74,7 +74,8 @@ class Step {
 /// and generators must stay where they are.
 ///
 /// What throws Unsupported in the body: item(), to_vector() and printing; tensors made from host
-/// values (tensor, from_span, randperm) and copies between host and device; waiting for the device;
+/// values (tensor, from_span, randperm) and copies between host and device; waiting for the device,
+/// which index_select, gather and what is made of them (nll_loss) do to check their indices;
 /// work on another device or stream; set_lr(); a DataLoader's next batch; random numbers inside
 /// autograd::checkpoint; another captured step. Algorithms are not timed while capturing: a shape
 /// the first call has not seen gets the library's own choice.

@@ -22,6 +22,7 @@ void check_index(const char* op, const Tensor& x, const Tensor& index) {
 
 void check_bounds(const char* op, const Tensor& index, std::int64_t bound) {
   if (index.numel() == 0) return;
+  graph::check_not_capturing(op, "the host waits to see whether the index is in range");
   indexing(op, index, &IndexingKernels::check_bounds)(current_stream(index.device()), op,
                                                       index.view_of(), bound);
 }
@@ -44,13 +45,13 @@ void check_walk(const char* op, const Tensor& x, int dim, const Tensor& index) {
 
 }  // namespace
 
-Tensor index_select(const Tensor& x, int dim, const Tensor& index) {
+Tensor index_select(const Tensor& x, int dim, const Tensor& index, bool checked) {
   const char* op = "index_select";
   const Span span("op", op);
   dim = normalize_dim(dim, x.dim(), op);
   check_index(op, x, index);
   const Tensor list = list_of(op, index);
-  check_bounds(op, list, x.shape()[dim]);
+  if (checked) check_bounds(op, list, x.shape()[dim]);
   Shape shape = x.shape();
   shape[dim] = list.numel();
   const auto run = indexing(op, x, &IndexingKernels::index_select);

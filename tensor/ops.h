@@ -146,7 +146,8 @@ Tensor softmax_backward(SoftmaxOp op, const Tensor& grad_y, const Tensor& y, int
 
 // --- Indexing: index is i64; out of range is InvalidArgument, naming the index
 // ---------------------------
-Tensor index_select(const Tensor& x, int dim, const Tensor& index);
+/// checked = false: the caller knows the index to be in range, and CUDA is not waited for to see.
+Tensor index_select(const Tensor& x, int dim, const Tensor& index, bool checked = true);
 const Tensor& index_add_(const Tensor& y, int dim, const Tensor& index, const Tensor& x);
 Tensor gather(const Tensor& x, int dim, const Tensor& index);
 const Tensor& scatter_add_(const Tensor& y, int dim, const Tensor& index, const Tensor& x);

@@ -188,6 +188,7 @@ void Run::execute(const char* op, std::span<const Tensor> outputs, std::span<con
   refuse_freed();
   buffers_.resize(found.buffers);
   const NoGrad no_grad;
+  const Scoped autocast(&ThreadState::autocast, ThreadState().autocast);
   if (split_by_device()) {
     run_on_workers();
   } else {

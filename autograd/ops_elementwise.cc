@@ -1,11 +1,15 @@
 // Element-wise operations, generated from the lists in kernels/elementwise.h.
 #include <limits>
 
+#include "weft/autograd/autocast.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/ops.h"
 
 namespace weft {
 
+using autograd::autocast;
+using autograd::autocasts;
+using autograd::CastPolicy;
 using autograd::Gradients;
 using autograd::Node;
 using autograd::Operand;
@@ -125,17 +129,42 @@ Tensor record_binary(const char* name, BinaryOp op, const Tensor& a, const Tenso
   return record<Rule>(std::move(y), name, op, a, b);
 }
 
+constexpr CastPolicy policy_of(UnaryOp op) {
+  switch (op) {
+    case UnaryOp::exp:
+    case UnaryOp::log:
+    case UnaryOp::pow_scalar:
+    case UnaryOp::rdiv_scalar:
+    case UnaryOp::reciprocal:
+    case UnaryOp::rsqrt:
+    case UnaryOp::square: return CastPolicy::f32_on_cuda;
+    default: return CastPolicy::none;
+  }
+}
+
+constexpr CastPolicy policy_of(BinaryOp op) {
+  return op == BinaryOp::pow ? CastPolicy::f32_on_cuda : CastPolicy::none;
+}
+
 Tensor scalar_like(double value, const Tensor& x) { return scalar(value, {x.dtype(), x.device()}); }
 
 }  // namespace
 
-#define X(value, name, ...) \
-  Tensor name(const Tensor& x) { return record_unary(#name, UnaryOp::value, x, raw::name(x)); }
+#define X(value, name, ...)                                      \
+  Tensor name(const Tensor& x) {                                 \
+    constexpr CastPolicy policy = policy_of(UnaryOp::value);     \
+    if (autocasts(policy, x)) [[unlikely]]                       \
+      return name(autocast(policy, x));                          \
+    return record_unary(#name, UnaryOp::value, x, raw::name(x)); \
+  }
 WEFT_UNARY_OPS(X)
 #undef X
 
 #define X(value, name, functor_name, ...)                                                       \
   Tensor name(const Tensor& a, const Tensor& b) {                                               \
+    constexpr CastPolicy policy = policy_of(BinaryOp::value);                                   \
+    if (autocasts(policy, a, b)) [[unlikely]]                                                   \
+      return name(autocast(policy, a), autocast(policy, b));                                    \
     return record_binary<functor::functor_name>(#name, BinaryOp::value, a, b, raw::name(a, b)); \
   }
 WEFT_BINARY_OPS(X)
@@ -157,9 +186,15 @@ Tensor div(const Tensor& a, double b) {
   return record_unary("div", UnaryOp::mul_scalar, a, raw::div(a, b), {.a = 1 / b});
 }
 Tensor div(double a, const Tensor& b) {
+  constexpr CastPolicy policy = policy_of(UnaryOp::rdiv_scalar);
+  if (autocasts(policy, b)) [[unlikely]]
+    return div(a, autocast(policy, b));
   return record_unary("div", UnaryOp::rdiv_scalar, b, raw::div(a, b), {.a = a});
 }
 Tensor pow(const Tensor& a, double b) {
+  constexpr CastPolicy policy = policy_of(UnaryOp::pow_scalar);
+  if (autocasts(policy, a)) [[unlikely]]
+    return pow(autocast(policy, a), b);
   return record_unary("pow", UnaryOp::pow_scalar, a, raw::pow(a, b), {.a = b});
 }
 // As with a tensor, half of the gradient at a tie.

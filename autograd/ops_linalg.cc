@@ -1,9 +1,13 @@
 // Matrix products.
+#include "weft/autograd/autocast.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/ops.h"
 
 namespace weft {
 
+using autograd::autocast;
+using autograd::autocasts;
+using autograd::CastPolicy;
 using autograd::Gradients;
 using autograd::Node;
 using autograd::Operand;
@@ -84,11 +88,17 @@ class LinearNode final : public Node {
 }  // namespace
 
 Tensor matmul(const Tensor& a, const Tensor& b) {
+  constexpr auto policy = CastPolicy::lower_precision;
+  if (autocasts(policy, a, b)) [[unlikely]]
+    return matmul(autocast(policy, a), autocast(policy, b));
   Tensor y = raw::matmul(a, b);
   return recording(a, b) ? record<MatmulNode>(std::move(y), a, b) : y;
 }
 
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias) {
+  constexpr auto policy = CastPolicy::lower_precision;
+  if (autocasts(policy, x, w, bias)) [[unlikely]]
+    return linear(autocast(policy, x), autocast(policy, w), autocast(policy, bias));
   Tensor y = raw::linear(x, w, bias);
   return recording(x, w, bias) ? record<LinearNode>(std::move(y), x, w, bias) : y;
 }

@@ -1,10 +1,14 @@
 // Convolution, pooling, losses.
+#include "weft/autograd/autocast.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/ops.h"
 #include "weft/core/error.h"
 
 namespace weft {
 
+using autograd::autocast;
+using autograd::autocasts;
+using autograd::CastPolicy;
 using autograd::Gradients;
 using autograd::Node;
 using autograd::record;
@@ -143,6 +147,9 @@ class MseNode final : public Node {
 }  // namespace
 
 Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dParams& params) {
+  constexpr auto policy = CastPolicy::lower_precision;
+  if (autocasts(policy, x, w, bias)) [[unlikely]]
+    return conv2d(autocast(policy, x), autocast(policy, w), autocast(policy, bias), params);
   Tensor y = raw::conv2d(x, w, bias, params);
   return recording(x, w, bias) ? record<ConvNode>(std::move(y), x, w, bias, params) : y;
 }
@@ -168,6 +175,8 @@ Tensor adaptive_avg_pool2d(const Tensor& x, const std::array<std::int64_t, 2>& s
 }
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyParams& params) {
+  if (autocasts(CastPolicy::f32, logits)) [[unlikely]]
+    return cross_entropy(autocast(CastPolicy::f32, logits), target, params);
   if (logits.dim() > 2) {
     // [N,C,d1,..] -> [N d1 .., C]
     Shape expected = logits.shape();
@@ -188,6 +197,8 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntr
 }
 
 Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
+  if (autocasts(CastPolicy::f32, x, target)) [[unlikely]]
+    return mse_loss(autocast(CastPolicy::f32, x), autocast(CastPolicy::f32, target), reduction);
   if (recording(target)) {  // rare: composed, after the shape check of the usual way
     WEFT_CHECK(x.shape() == target.shape(), Shape, "mse_loss", "target: got ", target.shape(),
                ", x is ", x.shape());

@@ -1,9 +1,16 @@
 // Batch norm and layer norm.
+#include <algorithm>
+#include <initializer_list>
+
+#include "weft/autograd/autocast.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/ops.h"
 
 namespace weft {
 
+using autograd::autocast;
+using autograd::autocasts;
+using autograd::CastPolicy;
 using autograd::Gradients;
 using autograd::Node;
 using autograd::record;
@@ -78,10 +85,22 @@ class LayerNormNode final : public NormNode {
   Shape normalized_shape_;
 };
 
+// PyTorch takes bf16 images with f32 weights and statistics, as autocast makes them: computed in
+// f32, the result is bf16. The kernels take one dtype, so x is converted.
+bool is_mixed(const Tensor& x, std::initializer_list<const Tensor*> others) {
+  if (x.dtype() != DType::bf16) return false;
+  return std::any_of(others.begin(), others.end(), [](const Tensor* other) {
+    return other->defined() && other->dtype() == DType::f32;
+  });
+}
+
 }  // namespace
 
 Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
                   const RunningStats& running, const BatchNormParams& params) {
+  if (is_mixed(x, {&weight, &bias, &running.mean, &running.var})) {
+    return batch_norm(x.to(DType::f32), weight, bias, running, params).to(DType::bf16);
+  }
   raw::NormResult result = raw::batch_norm(x, weight, bias, running, params);
   if (!recording(x, weight, bias)) return result.y;
   return record<BatchNormNode>(result.y, x, weight, bias, result, params.training);
@@ -89,6 +108,14 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
 
 Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight,
                   const Tensor& bias, double eps) {
+  constexpr auto policy = CastPolicy::f32_on_cuda;
+  if (autocasts(policy, x, weight, bias)) [[unlikely]] {
+    return layer_norm(autocast(policy, x), normalized_shape, autocast(policy, weight),
+                      autocast(policy, bias), eps);
+  }
+  if (is_mixed(x, {&weight, &bias})) {
+    return layer_norm(x.to(DType::f32), normalized_shape, weight, bias, eps).to(DType::bf16);
+  }
   raw::NormResult result = raw::layer_norm(x, normalized_shape, weight, bias, eps);
   if (!recording(x, weight, bias)) return result.y;
   return record<LayerNormNode>(result.y, x, weight, bias, result, normalized_shape);

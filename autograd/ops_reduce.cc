@@ -1,9 +1,13 @@
 // Reductions, softmax and indexing.
+#include "weft/autograd/autocast.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/ops.h"
 
 namespace weft {
 
+using autograd::autocast;
+using autograd::autocasts;
+using autograd::CastPolicy;
 using autograd::Gradients;
 using autograd::Node;
 using autograd::record;
@@ -194,6 +198,8 @@ class PickNode final : public Node {
 }  // namespace
 
 Tensor sum(const Tensor& x, const Dims& dims, bool keepdim) {
+  if (autocasts(CastPolicy::f32_on_cuda, x)) [[unlikely]]
+    return sum(autocast(CastPolicy::f32_on_cuda, x), dims, keepdim);
   Tensor y = raw::sum(x, dims, keepdim);
   return recording(x) ? record<SumNode>(std::move(y), "sum", x, dims, false) : y;
 }
@@ -202,6 +208,8 @@ Tensor mean(const Tensor& x, const Dims& dims, bool keepdim) {
   return recording(x) ? record<SumNode>(std::move(y), "mean", x, dims, true) : y;
 }
 Tensor prod(const Tensor& x, const Dims& dims, bool keepdim) {
+  if (autocasts(CastPolicy::f32, x)) [[unlikely]]
+    return prod(autocast(CastPolicy::f32, x), dims, keepdim);
   Tensor y = raw::prod(x, dims, keepdim);
   return recording(x) ? record<ProdNode>(std::move(y), x, dims) : y;
 }
@@ -218,15 +226,21 @@ Tensor var(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
   return recording(x) ? record<VarNode>(std::move(y), x, dims, correction) : y;
 }
 Tensor norm(const Tensor& x, const Dims& dims, bool keepdim) {
+  if (autocasts(CastPolicy::f32_on_cuda, x)) [[unlikely]]
+    return norm(autocast(CastPolicy::f32_on_cuda, x), dims, keepdim);
   Tensor y = raw::norm(x, dims, keepdim);
   return recording(x) ? record<NormNode>(y, x, dims, y) : y;
 }
 
 Tensor softmax(const Tensor& x, int dim) {
+  if (autocasts(CastPolicy::f32_on_cuda, x)) [[unlikely]]
+    return softmax(autocast(CastPolicy::f32_on_cuda, x), dim);
   Tensor y = raw::softmax(x, dim);
   return recording(x) ? record<SoftmaxNode>(y, "softmax", SoftmaxOp::softmax, x, dim, y) : y;
 }
 Tensor log_softmax(const Tensor& x, int dim) {
+  if (autocasts(CastPolicy::f32_on_cuda, x)) [[unlikely]]
+    return log_softmax(autocast(CastPolicy::f32_on_cuda, x), dim);
   Tensor y = raw::log_softmax(x, dim);
   return recording(x) ? record<SoftmaxNode>(y, "log_softmax", SoftmaxOp::log_softmax, x, dim, y)
                       : y;

@@ -2,11 +2,13 @@
 // object per thread; worker threads and backward take over the state of whoever gave them work.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
 #include "weft/core/device.h"
+#include "weft/core/dtype.h"
 #include "weft/core/runtime.h"
 
 namespace weft {
@@ -42,7 +44,12 @@ struct ThreadState {
   bool recomputing = false;
   /// Fixed kernel choice, no timing, no algorithm whose result depends on scheduling.
   bool deterministic = false;
-  /// TF32 as PyTorch's defaults: convolutions yes, matmuls no. Only CUDA looks at it.
+  /// autograd::Autocast: by kind of device, what matrix products compute in; f32: it is off there.
+  using AutocastTypes = std::array<DType, 2>;
+  AutocastTypes autocast = {DType::f32, DType::f32};
+  bool autocast_cache = true;
+  /// TF32 as PyTorch's defaults: convolutions yes, matmuls no. Only CUDA looks at it
+  /// (core/float32_precision.h).
   bool allow_tf32_conv = true;
   bool allow_tf32_matmul = false;
   /// Also tells the log how each kernel was chosen: candidates, their times, the winner and why.

@@ -1,8 +1,13 @@
 #include "weft/nn/loss.h"
 
+#include "weft/autograd/autocast.h"
 #include "weft/core/error.h"
 
 namespace weft::nn {
+
+using autograd::autocast;
+using autograd::autocasts;
+using autograd::CastPolicy;
 
 namespace {
 
@@ -28,6 +33,9 @@ Tensor reduce(const Tensor& losses, Reduction reduction) {
 
 Tensor nll_loss(const Tensor& log_probs, const Tensor& target, std::int64_t ignore_index,
                 Reduction reduction) {
+  if (autocasts(CastPolicy::f32, log_probs)) {
+    return nll_loss(autocast(CastPolicy::f32, log_probs), target, ignore_index, reduction);
+  }
   WEFT_CHECK(is_floating(log_probs.dtype()), Dtype, "nll_loss", "log_probs: got ",
              log_probs.dtype(), ", expected a floating dtype");
   WEFT_CHECK(target.dtype() == DType::i64, Dtype, "nll_loss", "target: got ", target.dtype(),
@@ -52,6 +60,10 @@ Tensor nll_loss(const Tensor& log_probs, const Tensor& target, std::int64_t igno
 
 Tensor bce_with_logits(const Tensor& x, const Tensor& target, Reduction reduction,
                        const Tensor& pos_weight) {
+  if (autocasts(CastPolicy::f32, x, target, pos_weight)) {
+    return bce_with_logits(autocast(CastPolicy::f32, x), autocast(CastPolicy::f32, target),
+                           reduction, autocast(CastPolicy::f32, pos_weight));
+  }
   check_target("bce_with_logits", x, target);
   Tensor of_positive = log_sigmoid(x);
   if (pos_weight.defined()) {
@@ -64,11 +76,18 @@ Tensor bce_with_logits(const Tensor& x, const Tensor& target, Reduction reductio
 }
 
 Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
+  if (autocasts(CastPolicy::f32, x, target)) {
+    return l1_loss(autocast(CastPolicy::f32, x), autocast(CastPolicy::f32, target), reduction);
+  }
   check_target("l1_loss", x, target);
   return reduce(abs(x - target), reduction);
 }
 
 Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Reduction reduction, double beta) {
+  if (autocasts(CastPolicy::f32, x, target)) {
+    return smooth_l1_loss(autocast(CastPolicy::f32, x), autocast(CastPolicy::f32, target),
+                          reduction, beta);
+  }
   check_target("smooth_l1_loss", x, target);
   return reduce(smooth_l1(x - target, beta), reduction);
 }

@@ -13,6 +13,7 @@
 
 #include "weft/autograd/ops.h"
 #include "weft/benchmarks/floor.h"
+#include "weft/benchmarks/operations.h"
 #include "weft/benchmarks/peer.h"
 #include "weft/benchmarks/scaling.h"
 #include "weft/benchmarks/timing.h"
@@ -38,6 +39,7 @@ struct Options {
   std::string device = "cpu";
   bool scaling = false;
   bool floor = false;
+  bool operations = false;
   bool compile = false;
   int threads = core_count();
   int pairs = 31;
@@ -175,6 +177,13 @@ json bench_work(const std::string& name, const Options& options, Peer* peer) {
                 row["weft_peak_bytes"].get<double>() / 1048576,
                 row["peer_peak_bytes"].get<double>() / 1048576);
   }
+  if (options.operations) {
+    for (const OperationRow& o : measure_operations(*weft_side.work, std::max(2, block))) {
+      std::printf("    %-28s %7.1f calls %9.3f ms %5.1f %%\n", o.name.c_str(), o.calls, o.ms,
+                  100 * o.ms / ms);
+      row["operations"].push_back({{"name", o.name}, {"calls", o.calls}, {"ms", o.ms}});
+    }
+  }
   if (options.floor) {
     set_num_threads(options.threads);
     double sum = 0;
@@ -268,6 +277,8 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--device", options.device, "cpu, cuda or cuda:N")->capture_default_str();
   not_scaling(app.add_flag("--floor", options.floor, "also time a step's kernels one by one"));
+  not_scaling(app.add_flag("--operations", options.operations,
+                           "also divide a step's time among its operations"));
   not_scaling(app.add_flag("--compile", options.compile, "let the peer try torch.compile too"));
   app.add_option("--threads", options.threads, "most threads to try; with --scaling, all used")
       ->check(CLI::Range(1, 256));

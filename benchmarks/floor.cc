@@ -6,7 +6,10 @@
 #include "weft/benchmarks/timing.h"
 #include "weft/core/error.h"
 #include "weft/examples/autoencoder.h"
+#include "weft/examples/cnn.h"
+#include "weft/examples/dcgan.h"
 #include "weft/examples/mlp.h"
+#include "weft/examples/resnet.h"
 #include "weft/optim/adam.h"
 #include "weft/optim/sgd.h"
 #include "weft/tensor/creation.h"
@@ -19,7 +22,7 @@ namespace {
 double median_ms(const std::function<void()>& f) {
   for (int i = 0; i < 5; ++i) f();
   std::vector<double> times;
-  for (int i = 0; i < 21; ++i) times.push_back(time_ms(f));
+  for (int i = 0; i < 15; ++i) times.push_back(time_ms(f));
   return quartiles(times).median;
 }
 
@@ -30,25 +33,38 @@ double best_of_layouts(const Tensor& x, const std::function<void(const Tensor&)>
   return std::min(median_ms([&] { f(nchw); }), median_ms([&] { f(nhwc); }));
 }
 
-void add_conv(std::vector<FloorRow>& rows, const std::string& name, const Shape& x_shape,
-              const Shape& w_shape, bool transposed, bool needs_grad_x) {
-  Conv2dParams params;
-  params.transposed = transposed;
-  const Tensor x = rand(x_shape), w = rand(w_shape);
-  const Tensor bias = rand({w_shape[transposed ? 1 : 0]});
+/// A convolution that a work has `count` times, with a bias unless it is normalised afterwards.
+struct ConvLayer {
+  std::string name;
+  Shape x, w;
+  Conv2dParams params = {};
+  bool bias = true;
+  bool needs_grad_x = true;
+  int count = 1;
+};
+
+void add_conv(std::vector<FloorRow>& rows, const ConvLayer& layer) {
+  const Conv2dParams& params = layer.params;
+  const Tensor x = rand(layer.x), w = rand(layer.w);
+  const Tensor bias = layer.bias ? rand({layer.w[params.transposed ? 1 : 0]}) : Tensor();
   const Tensor g = rand(raw::conv2d(x, w, bias, params).shape());
-  rows.push_back({name + " forward",
-                  best_of_layouts(x, [&](const Tensor& in) { raw::conv2d(in, w, bias, params); })});
-  if (needs_grad_x) {
-    rows.push_back({name + " grad_x", best_of_layouts(g, [&](const Tensor& in) {
-                      raw::conv2d_backward_data(in, w, x_shape, params);
-                    })});
+  const std::string name =
+      layer.name + (layer.count > 1 ? " x" + std::to_string(layer.count) : std::string());
+  const auto add = [&](const char* pass, double ms) {
+    rows.push_back({name + " " + pass, ms * layer.count});
+  };
+  add("forward", best_of_layouts(x, [&](const Tensor& in) { raw::conv2d(in, w, bias, params); }));
+  if (layer.needs_grad_x) {
+    add("grad_x", best_of_layouts(g, [&](const Tensor& in) {
+          raw::conv2d_backward_data(in, w, layer.x, params,
+                                    in.is_contiguous() ? MemoryFormat::nchw : MemoryFormat::nhwc);
+        }));
   }
   const Tensor x_nhwc = raw::contiguous(x, MemoryFormat::nhwc);
-  rows.push_back({name + " grad_w", best_of_layouts(g, [&](const Tensor& in) {
-                    raw::conv2d_backward_weights(in.is_contiguous() ? x : x_nhwc, in, w_shape, true,
-                                                 params);
-                  })});
+  add("grad_w", best_of_layouts(g, [&](const Tensor& in) {
+        raw::conv2d_backward_weights(in.is_contiguous() ? x : x_nhwc, in, layer.w, layer.bias,
+                                     params);
+      }));
 }
 
 void add_linear(std::vector<FloorRow>& rows, const std::string& name, std::int64_t batch,
@@ -60,29 +76,129 @@ void add_linear(std::vector<FloorRow>& rows, const std::string& name, std::int64
   rows.push_back({name + " grad_w", median_ms([&] { raw::matmul(raw::transpose(g, 0, 1), x); })});
 }
 
-template <class Optimizer>
-double optimizer_ms(const std::vector<Tensor>& params) {
+template <class Optimizer, class... Options>
+double optimizer_ms(const std::vector<Tensor>& params, const Options&... options) {
   for (const Tensor& p : params) p.set_grad(rand(p.shape()));
-  Optimizer optimizer(params);
+  Optimizer optimizer(params, options...);
   return median_ms([&] { optimizer.step(); });
+}
+
+void add_cnn(std::vector<FloorRow>& rows) {
+  const Conv2dParams params = {.padding = {2, 2}};
+  const auto conv = [&](std::int64_t in, std::int64_t out, std::int64_t size) {
+    add_conv(rows, {.name = detail::concat("conv ", in, "-", out, " ", size, "x", size),
+                    .x = {64, in, size, size},
+                    .w = {out, in, 5, 5},
+                    .params = params,
+                    .needs_grad_x = in != 3});
+  };
+  conv(3, 2, 32);
+  conv(2, 4, 32);
+  conv(4, 32, 32);
+  conv(32, 64, 16);
+  conv(64, 128, 8);
+  conv(128, 256, 8);
+  add_linear(rows, "fc 4096-500", 64, 4096, 500, true);
+  add_linear(rows, "fc 500-64", 64, 500, 64, true);
+  rows.push_back(
+      {"SGD", optimizer_ms<optim::SGD>(examples::cnn({.width_scale = 1.0 / 16}).parameters())});
+}
+
+// 4 layers of 3, 4, 6 and 3 bottleneck blocks; the first of a layer halves the image (but for the
+// first layer) and widens the shortcut.
+void add_resnet50(std::vector<FloorRow>& rows) {
+  const auto conv = [&](std::int64_t in, std::int64_t out, std::int64_t size, int kernel,
+                        int stride, int count) {
+    add_conv(rows, {.name = detail::concat("conv ", in, "-", out, " ", size, "x", size, " k",
+                                           kernel, stride > 1 ? " s2" : ""),
+                    .x = {8, in, size, size},
+                    .w = {out, in, kernel, kernel},
+                    .params = {.stride = {stride, stride}, .padding = {kernel / 2, kernel / 2}},
+                    .bias = false,
+                    .needs_grad_x = in != 3,
+                    .count = count});
+  };
+  conv(3, 64, 224, 7, 2, 1);
+  const int blocks[] = {3, 4, 6, 3};
+  std::int64_t in = 64, size = 56, width = 64;
+  for (int layer = 0; layer < 4; ++layer, width *= 2) {
+    const int stride = layer == 0 ? 1 : 2;
+    conv(in, width, size, 1, 1, 1);
+    conv(width, width, size, 3, stride, 1);
+    conv(in, 4 * width, size, 1, stride, 1);
+    size /= stride;
+    in = 4 * width;
+    conv(width, in, size, 1, 1, blocks[layer]);
+    conv(in, width, size, 1, 1, blocks[layer] - 1);
+    conv(width, width, size, 3, 1, blocks[layer] - 1);
+  }
+  add_linear(rows, "fc 2048-1000", 8, 2048, 1000, true);
+  rows.push_back({"SGD", optimizer_ms<optim::SGD>(examples::resnet50().parameters(),
+                                                  optim::SGDOptions{.lr = 0.1, .momentum = 0.9})});
+}
+
+// The generator runs forward and backward once. The discriminator runs forward three times (real
+// images, made ones, and made ones for the generator), backward three times, twice with weights.
+void add_dcgan(std::vector<FloorRow>& rows) {
+  Conv2dParams halve = {.stride = {2, 2}, .padding = {1, 1}}, twice = halve, whole = {},
+               spread = {};
+  twice.transposed = spread.transposed = true;
+  const auto layer = [&](const char* net, std::int64_t in, std::int64_t out, std::int64_t size,
+                         const Conv2dParams& params, bool needs_grad_x) {
+    return ConvLayer{.name = detail::concat(net, " ", in, "-", out, " ", size, "x", size),
+                     .x = {64, in, size, size},
+                     .w = params.transposed ? Shape{in, out, 4, 4} : Shape{out, in, 4, 4},
+                     .params = params,
+                     .bias = false,
+                     .needs_grad_x = needs_grad_x};
+  };
+  add_conv(rows, layer("G", 100, 512, 1, spread, false));
+  for (std::int64_t in = 512, size = 4; in >= 64; in /= 2, size *= 2)
+    add_conv(rows, layer("G", in, in > 64 ? in / 2 : 1, size, twice, true));
+  std::vector<FloorRow> once;
+  add_conv(once, layer("D", 1, 64, 64, halve, true));
+  for (std::int64_t in = 64, size = 32; in < 512; in *= 2, size /= 2)
+    add_conv(once, layer("D", in, 2 * in, size, halve, true));
+  add_conv(once, layer("D", 512, 1, 4, whole, true));
+  for (FloorRow& row : once) {
+    // The first layer's grad_x is asked for by the generator alone.
+    const bool forward = row.kernel.ends_with("forward"), first = row.kernel.starts_with("D 1-64");
+    const int count = forward ? 3 : row.kernel.ends_with("grad_w") ? 2 : first ? 1 : 3;
+    if (count > 1) row.kernel += " x" + std::to_string(count);
+    rows.push_back({row.kernel, row.ms * count});
+  }
+  examples::Gan gan(64, 64, 100);
+  rows.push_back({"Adam", optimizer_ms<optim::Adam>(gan.parameters())});
 }
 
 }  // namespace
 
 std::vector<FloorRow> measure_floor(const std::string& work) {
   std::vector<FloorRow> rows;
+  Conv2dParams transposed;
+  transposed.transposed = true;
   if (work == "autoencoder") {
-    add_conv(rows, "conv1 1-8", {32, 1, 28, 28}, {8, 1, 3, 3}, false, false);
-    add_conv(rows, "conv2 8-64", {32, 8, 26, 26}, {64, 8, 3, 3}, false, true);
+    add_conv(rows,
+             {.name = "conv1 1-8", .x = {32, 1, 28, 28}, .w = {8, 1, 3, 3}, .needs_grad_x = false});
+    add_conv(rows, {.name = "conv2 8-64", .x = {32, 8, 26, 26}, .w = {64, 8, 3, 3}});
     add_linear(rows, "fc 36864-32", 32, 36864, 32, true);
     add_linear(rows, "fc 32-36864", 32, 32, 36864, true);
-    add_conv(rows, "convT 64-8", {32, 64, 24, 24}, {64, 8, 3, 3}, true, true);
-    add_conv(rows, "convT 8-1", {32, 8, 26, 26}, {8, 1, 3, 3}, true, true);
+    add_conv(
+        rows,
+        {.name = "convT 64-8", .x = {32, 64, 24, 24}, .w = {64, 8, 3, 3}, .params = transposed});
+    add_conv(rows,
+             {.name = "convT 8-1", .x = {32, 8, 26, 26}, .w = {8, 1, 3, 3}, .params = transposed});
     rows.push_back({"Adam", optimizer_ms<optim::Adam>(examples::Autoencoder().parameters())});
   } else if (work == "mlp") {
     add_linear(rows, "fc 784-128", 64, 784, 128, false);
     add_linear(rows, "fc 128-10", 64, 128, 10, true);
     rows.push_back({"SGD", optimizer_ms<optim::SGD>(examples::mlp().parameters())});
+  } else if (work == "cnn") {
+    add_cnn(rows);
+  } else if (work == "resnet50") {
+    add_resnet50(rows);
+  } else if (work == "dcgan") {
+    add_dcgan(rows);
   } else {
     WEFT_THROW(InvalidArgument, "bench", "no floor for '", work, "'");
   }

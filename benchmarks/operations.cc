@@ -1,0 +1,82 @@
+#include "weft/benchmarks/operations.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "weft/benchmarks/timing.h"
+#include "weft/core/trace.h"
+
+namespace weft::bench {
+
+std::vector<OperationRow> measure_operations(Work& work, int steps) {
+  Tracer tracer;
+  double total = 0;
+  {
+    const Scoped traced(&ThreadState::tracer, &tracer);
+    total = time_ms([&] {
+      for (int i = 0; i < steps; ++i) work.step();
+    });
+  }
+  const std::string path = (std::filesystem::temp_directory_path() /
+                            ("weft-bench-" + std::to_string(getpid()) + ".json"))
+                               .string();
+  tracer.write(path);
+  std::ifstream file(path);
+  const nlohmann::json trace = nlohmann::json::parse(file);
+  std::filesystem::remove(path);
+
+  struct Event {
+    std::string category, name;
+    double begin, end;  // microseconds
+    double inner = 0;   // spent in spans inside this one
+  };
+  std::vector<Event> events;
+  for (const nlohmann::json& e : trace["traceEvents"]) {
+    if (e["ph"] != "X") continue;
+    const double begin = e["ts"];
+    events.push_back({e["cat"], e["name"], begin, begin + e["dur"].get<double>()});
+  }
+  std::ranges::sort(events, [](const Event& a, const Event& b) {
+    return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;
+  });
+  std::map<std::string, OperationRow> rows;
+  std::vector<Event> open;
+  int backward = 0;  // of those
+  double covered = 0;
+  const auto close_until = [&](double now) {
+    while (!open.empty() && open.back().end <= now) {
+      const Event event = open.back();
+      open.pop_back();
+      if (event.category == "backward") --backward;
+      const double us = event.end - event.begin;
+      (open.empty() ? covered : open.back().inner) += us;
+      const bool in_backward = event.category == "backward" || backward > 0;
+      OperationRow& row = rows[event.name + (in_backward ? " backward" : "")];
+      row.calls += event.category == "backward" ? 0 : 1.0 / steps;
+      row.ms += (us - event.inner) / 1e3 / steps;
+    }
+  };
+  for (const Event& event : events) {
+    close_until(event.begin);
+    if (event.category == "backward") ++backward;
+    open.push_back(event);
+  }
+  close_until(std::numeric_limits<double>::infinity());
+
+  std::vector<OperationRow> result;
+  for (auto& [name, row] : rows) {
+    row.name = name;
+    result.push_back(row);
+  }
+  result.push_back({"between operations", 0, total / steps - covered / 1e3 / steps});
+  std::ranges::sort(result, [](const auto& a, const auto& b) { return a.ms > b.ms; });
+  return result;
+}
+
+}  // namespace weft::bench

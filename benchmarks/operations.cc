@@ -57,7 +57,8 @@ std::vector<OperationRow> measure_operations(Work& work, int steps) {
       const double us = event.end - event.begin;
       (open.empty() ? covered : open.back().inner) += us;
       const bool in_backward = event.category == "backward" || backward > 0;
-      OperationRow& row = rows[event.name + (in_backward ? " backward" : "")];
+      const std::string name = event.category == "optim" ? "optimiser" : event.name;
+      OperationRow& row = rows[name + (in_backward ? " backward" : "")];
       row.calls += event.category == "backward" ? 0 : 1.0 / steps;
       row.ms += (us - event.inner) / 1e3 / steps;
     }

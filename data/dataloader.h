@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@
 
 #include "weft/data/batch.h"
 #include "weft/data/loader_core.h"
+#include "weft/data/resident_set.h"
 #include "weft/data/sampler.h"
 
 namespace weft::data {
@@ -35,6 +37,9 @@ namespace weft::data {
 /// the epoch: batches being fetched are waited for, no further one is begun. Workers start with the
 /// first epoch and end with the loader. One epoch at a time (InvalidArgument), one thread at a
 /// time.
+///
+/// With device_resident the host takes no part in an epoch beyond its start: a batch is a gather on
+/// the device, to be copied into the tensors that a graph::Step reads, for example.
 template <class Dataset>
 class DataLoader {
  public:
@@ -42,7 +47,8 @@ class DataLoader {
       std::declval<std::span<const std::int64_t>>()))>;
 
   /// Throws InvalidArgument for a batch size below 1, a negative number of workers, a prefetch
-  /// below 1, and a sampler together with shuffle.
+  /// below 1, and a sampler together with shuffle; with device_resident also for a set of random
+  /// samples, one above the limit, and one whose tensors have not one row for each sample.
   explicit DataLoader(Dataset dataset, DataLoaderOptions options = {})
       : state_(std::make_unique<State>(std::move(dataset), std::move(options))) {}
 
@@ -72,24 +78,48 @@ class DataLoader {
     State(Dataset d, DataLoaderOptions options)
         : dataset(std::move(d)),
           core(dataset.size(), std::move(options), &State::fetch, this),
-          slots(static_cast<std::size_t>(core.slot_count())) {}
+          slots(static_cast<std::size_t>(core.slot_count())) {
+      if (core.options().device_resident) make_resident();
+    }
 
     static void fetch(void* self, int slot, std::span<const std::int64_t> indices) {
       State& state = *static_cast<State*>(self);
       Batch& batch = state.slots[static_cast<std::size_t>(slot)].host;
-      const HostMemory& memory = state.core.memory();
-      const std::uint64_t seed = state.core.epoch_seed();
-      if constexpr (requires {
-                      std::as_const(state.dataset).get_batch(indices, batch, memory, seed);
-                    }) {
-        std::as_const(state.dataset).get_batch(indices, batch, memory, seed);
-      } else if constexpr (requires {
-                             std::as_const(state.dataset).get_batch(indices, batch, memory);
-                           }) {
-        std::as_const(state.dataset).get_batch(indices, batch, memory);
+      if (state.resident) return state.gather(indices, batch);
+      state.read(indices, batch, state.core.memory(), state.core.epoch_seed());
+    }
+
+    void read(std::span<const std::int64_t> indices, Batch& batch, const HostMemory& memory,
+              std::uint64_t seed) const {
+      if constexpr (requires { dataset.get_batch(indices, batch, memory, seed); }) {
+        dataset.get_batch(indices, batch, memory, seed);
+      } else if constexpr (requires { dataset.get_batch(indices, batch, memory); }) {
+        dataset.get_batch(indices, batch, memory);
       } else {
-        batch = std::as_const(state.dataset).get_batch(indices);
+        batch = dataset.get_batch(indices);
       }
+    }
+
+    /// Copies the set to the device, some samples at a time.
+    void make_resident() {
+      resident.emplace(core.options(), dataset.size());
+      Batch first, again;
+      const auto list = [](Batch& batch) {
+        std::vector<Tensor> tensors;
+        for_each_tensor(batch, [&](Tensor& x) { tensors.push_back(x); });
+        return tensors;
+      };
+      resident->fill([&](std::span<const std::int64_t> indices, std::uint64_t seed, int pass) {
+        Batch& batch = pass == 0 ? first : again;
+        read(indices, batch, HostMemory(), seed);
+        return list(batch);
+      });
+    }
+
+    void gather(std::span<const std::int64_t> indices, Batch& batch) {
+      const Tensor rows = resident->rows(core.order(), indices);
+      std::size_t i = 0;
+      for_each_tensor(batch, [&](Tensor& x) { x = resident->gather(i++, rows); });
     }
 
     /// Lets go of what the user kept, so that it is not written over.
@@ -121,6 +151,7 @@ class DataLoader {
 
     Dataset dataset;
     LoaderCore core;
+    std::optional<ResidentSet> resident;
     std::vector<Slot> slots;
     int current = -1;
   };
@@ -167,6 +198,7 @@ class DataLoader {
   Iterator begin() {
     state_->core.start_epoch();
     Iterator it(state_.get());
+    if (state_->resident) state_->resident->start_epoch(state_->core.order());
     ++it;
     return it;
   }

@@ -38,7 +38,7 @@ struct LoaderCore::Workers {
         ready(static_cast<std::size_t>(c.slot_count_), -1),
         errors(static_cast<std::size_t>(c.slot_count_)) {
     try {
-      for (int i = 0; i < core.options_.workers; ++i) threads.emplace_back([this] { run(); });
+      for (int i = 0; i < core.worker_count(); ++i) threads.emplace_back([this] { run(); });
     } catch (const std::system_error& error) {
       join();
       WEFT_THROW(Library, kOp, "cannot start ", core.options_.workers,
@@ -141,11 +141,11 @@ LoaderCore::LoaderCore(std::int64_t dataset_size, DataLoaderOptions options, Fet
     memory_.device = options_.device;
   } else {
     runtime(options_.device);  // throws where there is none, now and not in a worker
-    memory_.pinned = true;
+    memory_.pinned = !options_.device_resident;
   }
   // With workers: those ready ahead and the one in the caller's hands. Without: staging needs a
   // second one, to fetch into while the device still copies the first.
-  slot_count_ = options_.workers > 0 ? options_.workers * options_.prefetch + 1 : staged() ? 2 : 1;
+  slot_count_ = worker_count() > 0 ? options_.workers * options_.prefetch + 1 : staged() ? 2 : 1;
   if (staged()) {
     for (int i = 0; i < slot_count_; ++i) {
       copied_.push_back(runtime(options_.device).new_event(options_.device.index));
@@ -193,7 +193,7 @@ void LoaderCore::start_epoch() {
       order_, [&](std::int64_t index) { return index < 0 || index >= dataset_size_; });
   WEFT_CHECK(outside == order_.end(), InvalidArgument, kOp, "the sampler gave index ", *outside,
              ", the data set has ", dataset_size_);
-  if (options_.workers > 0) {
+  if (worker_count() > 0) {
     if (!workers_) workers_ = std::make_unique<Workers>(*this);
     workers_->start(position_, batch_count());
   }

@@ -23,6 +23,11 @@ struct DataLoaderOptions {
   /// caller's current stream, without stopping the host.
   Device device = Device();
   int prefetch = 2;  ///< batches ready ahead, per worker
+  /// Copy the whole set to `device` when the loader is made, and gather the batches there, without
+  /// workers: the same batches in the same order, of fresh memory. The set is read twice, by which
+  /// one whose samples are random is found and refused.
+  bool device_resident = false;
+  std::int64_t device_resident_limit = std::int64_t{1} << 30;  ///< bytes of the whole set
 };
 
 /// Calls `fetch(context, slot, indices)` for each batch of an epoch, in worker threads or, without
@@ -40,6 +45,8 @@ class LoaderCore {
   int slot_count() const { return slot_count_; }
   std::int64_t batch_count() const;
   std::int64_t position() const { return unfinished_ ? position_ : 0; }
+  /// All indices of the running epoch.
+  std::span<const std::int64_t> order() const { return order_; }
   const HostMemory& memory() const { return memory_; }
   /// Of the running epoch.
   std::uint64_t epoch_seed() const { return base_seed_; }
@@ -56,7 +63,7 @@ class LoaderCore {
   void set_state(const std::string& text);
 
   // Staging, from the thread that calls next().
-  bool staged() const { return options_.device.is_cuda(); }
+  bool staged() const { return options_.device.is_cuda() && !options_.device_resident; }
   /// Scratch list, kept so that it allocates once.
   std::vector<Tensor*>& stage_targets() { return stage_targets_; }
   /// Queues the copy of one tensor to `device`, whose memory is used again if it fits.
@@ -66,6 +73,7 @@ class LoaderCore {
 
  private:
   struct Workers;
+  int worker_count() const { return options_.device_resident ? 0 : options_.workers; }
   std::span<const std::int64_t> indices_of(std::int64_t batch) const;
   void fetch(std::int64_t batch, Generator& generator);
 

@@ -1,6 +1,7 @@
 // All public headers of weft.
 #pragma once
 
+#include "weft/autograd/autocast.h"
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/checkpoint.h"
 #include "weft/autograd/function.h"
@@ -10,6 +11,7 @@
 #include "weft/core/capture.h"
 #include "weft/core/choices.h"
 #include "weft/core/error.h"
+#include "weft/core/float32_precision.h"
 #include "weft/core/parallel.h"
 #include "weft/core/rng.h"
 #include "weft/core/trace.h"

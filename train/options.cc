@@ -121,6 +121,7 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
   app.get_formatter()->column_width(34);
   std::string device = device_count(DeviceType::cuda) > 0 ? "cuda" : "cpu";
   std::string dtype = to_string(options.dtype);
+  std::string amp = options.amp ? "bf16" : "off";
   std::string map_location = to_string(options.map_location);
   if (options.out.empty()) options.out = "outputs/" + options.example;
   bool no_shuffle = !options.shuffle;
@@ -131,6 +132,13 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
       ->capture_default_str();
   app.add_option("--dtype", dtype, "f32 or f64")
       ->check(CLI::IsMember(std::vector<std::string>{"f32", "f64"}))
+      ->capture_default_str();
+  app.add_option("--amp", amp, "off, or bf16: products and convolutions in bf16, weights in f32")
+      ->check(CLI::IsMember(std::vector<std::string>{"off", "bf16"}))
+      ->capture_default_str();
+  app.add_option("--float32-matmul-precision", options.float32_matmul_precision,
+                 "highest, high or medium: the last two let CUDA multiply in TF32")
+      ->check(CLI::IsMember(std::vector<std::string>{"highest", "high", "medium"}))
       ->capture_default_str();
   app.add_option("--epochs", options.epochs, "passes over the training data")
       ->check(CLI::Range(std::int64_t{1}, kMany))
@@ -149,6 +157,8 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
                  "threads that load images; 0: none beside the main one")
       ->check(CLI::Range(0, 256))
       ->capture_default_str();
+  app.add_flag("--data-on-device", options.data_on_device,
+               "copy the training images to the device once, and gather the batches there");
   app.add_option("--threads", options.threads, "cores for computing; 0: all")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
@@ -187,7 +197,11 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
   options.device = Device(device);
   options.map_location = Device(map_location);
   options.dtype = parse_dtype(dtype);
+  options.amp = amp == "bf16";
   options.shuffle = !no_shuffle;
+  if (options.amp && options.dtype != DType::f32) {
+    return complain(options, "--amp bf16 needs --dtype f32");
+  }
   return std::nullopt;
 }
 

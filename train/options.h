@@ -19,12 +19,15 @@ struct Options {
   std::string description = {};  ///< one line for --help
   Device device = Device();      ///< filled in: CUDA where there is one
   DType dtype = DType::f32;
+  bool amp = false;  ///< --amp bf16: the body runs under autograd::Autocast
+  std::string float32_matmul_precision = "highest";  ///< as set_float32_matmul_precision()
   std::int64_t epochs = 3;
   std::int64_t batch_size = 32;
   double lr = 1e-3;
   std::uint64_t seed = 0;
   bool shuffle = true;
   int workers = 2;
+  bool data_on_device = false;   ///< the training set is copied there once
   int threads = 0;               ///< 0: all cores
   std::int64_t limit_steps = 0;  ///< 0: no limit; counts the steps before --resume too
   std::string data = data::kFashionMnistDir;
@@ -41,7 +44,11 @@ struct Options {
 
   /// For the loader of the training data.
   data::DataLoaderOptions loader() const {
-    return {.batch_size = batch_size, .shuffle = shuffle, .workers = workers, .device = device};
+    return {.batch_size = batch_size,
+            .shuffle = shuffle,
+            .workers = workers,
+            .device = device,
+            .device_resident = data_on_device};
   }
 };
 

@@ -5,7 +5,9 @@
 #include <memory>
 #include <new>
 
+#include "weft/autograd/autocast.h"
 #include "weft/core/error.h"
+#include "weft/core/float32_precision.h"
 #include "weft/core/parallel.h"
 #include "weft/core/rng.h"
 #include "weft/core/runtime.h"
@@ -22,6 +24,8 @@ int run_body(const Options& options, const std::function<void(const Options&)>& 
   if (options.threads > 0) set_num_threads(options.threads);
   runtime(options.device);  // throws where there is no such device
   Scoped deterministic(&ThreadState::deterministic, options.deterministic);
+  set_float32_matmul_precision(options.float32_matmul_precision);
+  const autograd::Autocast autocast(options.device.type, {.enabled = options.amp});
   manual_seed(options.seed);
   std::unique_ptr<Tracer> tracer;
   if (!options.trace.empty()) tracer = std::make_unique<Tracer>();

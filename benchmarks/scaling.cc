@@ -103,10 +103,11 @@ MemorySum autoencoder_memory(std::int64_t batch) {
   encoder.gradients = kFloat * (kFc + kDecoderFc + kDecoderConv2 + kDecoderConv1);
   encoder.activations = kFloat * batch * kHeld;
   encoder.passing = 2 * kFloat * batch * kLarge;
-  // ... in the decoder only its convolutions, but the relu's output comes on top of the encoder's.
+  // ... in the decoder only its convolutions, but the relu's output comes on top of the encoder's,
+  // and so does what fc was given: conv2's output, channels last, flattened into a copy.
   MemorySum decoder = sum;
   decoder.gradients = kFloat * (kDecoderConv2 + kDecoderConv1);
-  decoder.activations = kFloat * batch * (kHeld + kLarge);
+  decoder.activations = kFloat * batch * (kHeld + 2 * kLarge);
   decoder.passing = 2 * kFloat * batch * kLarge;
   return encoder.total() > decoder.total() ? encoder : decoder;
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the tables of docs/performance.md from a result of `./weft bench --peer PYTHON --floor --operations`:
-benchmarks/report.py benchmarks/results/cpu.json. What stands between the two marks of the document is replaced."""
+"""Writes the tables of docs/performance.md from results of `./weft bench --peer PYTHON --floor --operations`:
+benchmarks/report.py benchmarks/results/cpu.json... What stands between the two marks of the document is replaced."""
 import json
 import os
 import sys
@@ -48,9 +48,15 @@ def details(row):
     return text
 
 
-def main(path):
+def load(path):
     with open(path) as f:
-        result = json.load(f)
+        return json.load(f)
+
+
+def main(path, *more):
+    result = load(path)
+    for other in map(load, more):  # of the same machine and commit
+        result["rows"] += other["rows"]
     text = f"{result['cpu']}, {result['cores']} cores, {result['dtype']}; PyTorch {result['peer']['torch']} ({result['peer']['capability']}); weft {result['commit']}.\n\n"
     text += summary(result) + "".join(map(details, result["rows"]))
     document = os.path.join(os.path.dirname(__file__), "../docs/performance.md")

@@ -81,7 +81,7 @@ struct Twice : autograd::Function<Twice> {
                  nn::AvgPool2d(1),
                  nn::AdaptiveAvgPool2d(1),
                  nn::BatchNorm2d(1),
-                 nn::LayerNorm({1}),
+                 nn::LayerNorm(1),
                  nn::Dropout(),
                  nn::ReLU(),
                  nn::LeakyReLU(),

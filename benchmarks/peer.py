@@ -134,7 +134,7 @@ WORKS = {
     "mlp": (partial(Classifier, model=mlp.mlp, shape=(64, 1, 28, 28), optimizer=sgd(lr=1e-3)), 200),
     "cnn": (partial(Classifier, model=partial(cnn.cnn, 1 / 16), shape=(64, 3, 32, 32), optimizer=sgd(lr=0.01),
                     count=2), 1),
-    "resnet50": (partial(Classifier, model=resnet.resnet50, shape=(8, 3, 224, 224), classes=1000, count=2,
+    "resnet50": (partial(Classifier, model=partial(resnet.resnet, 50), shape=(8, 3, 224, 224), classes=1000, count=2,
                          optimizer=sgd(lr=0.1, momentum=0.9, weight_decay=1e-4)), 1),
     "dcgan": (Gan, 1),
 }

@@ -219,7 +219,7 @@ class Recorder:
         save_file(model.state_dict(), self.path("model.safetensors"), {"format": "pt"})
         epochs = self.books["epochs"][:]
         if self.books["position"]:  # the limit of steps came first
-            epochs.append({**self._epoch_metrics(), "test": self.figures})
+            epochs.append(self._epoch_metrics() | ({"test": self.figures} if self.figures else {}))
         metrics = {
             "example": options.example,
             "device": str(options.device),

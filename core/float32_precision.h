@@ -1,8 +1,9 @@
-// TF32: whether CUDA may round the f32 operands of matrix products and convolutions to 10 bits of
-// mantissa for several times the speed. By PyTorch's names and defaults: convolutions may, matrix
-// products may not. Settings of the calling thread, which workers and backward inherit (PyTorch's
-// are of the process); other devices do not look at them. A plan belongs to the setting it was made
-// under.
+// How exact f32 has to be. By PyTorch's names and defaults CUDA may round the operands of
+// convolutions to 10 bits of mantissa (TF32) for several times the speed, those of matrix products
+// not. The CPU computes in f32 always; where convolutions need not be "ieee" they may be Winograd's
+// (kernels/cpu/plain_winograd.cc), whose rounding errors are some 1.5 times the definition's, as
+// cuDNN's may be in either setting. Settings of the calling thread, which workers and backward
+// inherit (PyTorch's are of the process). A plan belongs to the setting it was made under.
 #pragma once
 
 #include <string_view>
@@ -30,7 +31,7 @@ void set_fp32_precision(std::string_view precision);
 
 /// torch.backends.cudnn
 namespace cudnn {
-bool allow_tf32();  ///< of convolutions; default true
+bool allow_tf32();  ///< of convolutions, the CPU's Winograd included; default true
 void set_allow_tf32(bool allow);
 /// torch.backends.cudnn.conv.fp32_precision: "ieee" or "tf32".
 namespace conv {

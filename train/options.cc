@@ -140,6 +140,11 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
                  "highest, high or medium: the last two let CUDA multiply in TF32")
       ->check(CLI::IsMember(std::vector<std::string>{"highest", "high", "medium"}))
       ->capture_default_str();
+  app.add_option(
+         "--conv-fp32-precision", options.conv_fp32_precision,
+         "tf32 or ieee: tf32 lets CUDA convolve in TF32 and the CPU by Winograd's algorithm")
+      ->check(CLI::IsMember(std::vector<std::string>{"tf32", "ieee"}))
+      ->capture_default_str();
   app.add_option("--epochs", options.epochs, "passes over the training data")
       ->check(CLI::Range(std::int64_t{1}, kMany))
       ->capture_default_str();

@@ -21,6 +21,7 @@ struct Options {
   DType dtype = DType::f32;
   bool amp = false;  ///< --amp bf16: the body runs under autograd::Autocast
   std::string float32_matmul_precision = "highest";  ///< as set_float32_matmul_precision()
+  std::string conv_fp32_precision = "tf32";          ///< as cudnn::conv::set_fp32_precision()
   std::int64_t epochs = 3;
   std::int64_t batch_size = 32;
   double lr = 1e-3;

@@ -25,6 +25,7 @@ int run_body(const Options& options, const std::function<void(const Options&)>& 
   runtime(options.device);  // throws where there is no such device
   Scoped deterministic(&ThreadState::deterministic, options.deterministic);
   set_float32_matmul_precision(options.float32_matmul_precision);
+  backends::cudnn::conv::set_fp32_precision(options.conv_fp32_precision);
   const autograd::Autocast autocast(options.device.type, {.enabled = options.amp});
   manual_seed(options.seed);
   std::unique_ptr<Tracer> tracer;

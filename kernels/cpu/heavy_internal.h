@@ -5,6 +5,7 @@
 
 #include "weft/core/dtype.h"
 #include "weft/kernels/cpu/heavy.h"
+#include "weft/kernels/cpu/simd_heavy.h"
 
 namespace weft::cpu {
 
@@ -53,6 +54,31 @@ MemoryFormat wanted_format(const Conv2dArgs& args);
 bool is_format(const View& view, MemoryFormat format);
 Strides format_strides(const Shape& shape, MemoryFormat format);
 
+/// `total` columns in stretches one tile each; the last may reach beyond `total`.
+struct Stretch {
+  int tile;
+  std::int64_t first, cols;
+  std::vector<std::int64_t> segments;  ///< of b (TileArgs), where there are several
+};
+
+template <class T>
+std::vector<Stretch> cut_columns(const HeavyLoops<T>& loops, std::int64_t total) {
+  int widest = 0;
+  while (widest + 1 < kMostTiles && loops.tiles[widest + 1].run) ++widest;
+  std::vector<Stretch> stretches;
+  for (std::int64_t at = 0; at < total;) {
+    int tile = loops.best_tile;
+    if (total - at <=
+        loops.tiles[widest].cols) {  // one tile takes the rest: the narrowest that does
+      tile = 0;
+      while (loops.tiles[tile].cols < total - at) ++tile;
+    }
+    stretches.push_back({tile, at, loops.tiles[tile].cols, {}});
+    at += loops.tiles[tile].cols;
+  }
+  return stretches;
+}
+
 /// y += bias over channels, and grad_bias = sum of grad_y over all but channels.
 void add_channel_bias(const View& y, const View& bias);
 void sum_channels(const View& grad_y, const View& grad_bias);
@@ -67,5 +93,6 @@ void add_plain_matmul(const MatmulArgs& args, std::vector<Candidate<MatmulPlan>>
 void add_plain_conv(const Conv2dArgs& args, std::vector<Candidate<ConvPlan>>& to);
 void add_single_channel_conv(const Conv2dArgs& args, std::vector<Candidate<ConvPlan>>& to);
 void add_direct_conv(const Conv2dArgs& args, std::vector<Candidate<ConvPlan>>& to);
+void add_winograd_conv(const Conv2dArgs& args, std::vector<Candidate<ConvPlan>>& to);
 
 }  // namespace weft::cpu

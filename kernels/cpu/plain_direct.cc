@@ -27,31 +27,6 @@ constexpr std::int64_t kAlign = 16;  // elements: workspace parts start on a cac
 
 std::int64_t aligned(std::int64_t n) { return (n + kAlign - 1) / kAlign * kAlign; }
 
-/// `total` columns in stretches one tile each; the last may reach beyond `total`.
-struct Stretch {
-  int tile;
-  std::int64_t first, cols;
-  std::vector<std::int64_t> segments;  ///< of the packed weights, for gather
-};
-
-template <class T>
-std::vector<Stretch> cut_columns(const HeavyLoops<T>& loops, std::int64_t total) {
-  int widest = 0;
-  while (widest + 1 < kMostTiles && loops.tiles[widest + 1].run) ++widest;
-  std::vector<Stretch> stretches;
-  for (std::int64_t at = 0; at < total;) {
-    int tile = loops.best_tile;
-    if (total - at <=
-        loops.tiles[widest].cols) {  // one tile takes the rest: the narrowest that does
-      tile = 0;
-      while (loops.tiles[tile].cols < total - at) ++tile;
-    }
-    stretches.push_back({tile, at, loops.tiles[tile].cols, {}});
-    at += loops.tiles[tile].cols;
-  }
-  return stretches;
-}
-
 /// Strides of an image batch.
 struct Lay {
   std::int64_t n, c, h, w;

@@ -118,6 +118,7 @@ std::vector<Candidate<ConvPlan>> conv_candidates(const Conv2dArgs& args) {
   add_direct_conv(args, candidates);
   if (args.x.numel() > 0 && args.y.numel() > 0) add_dnnl_conv(args, candidates);
   add_plain_conv(args, candidates);
+  add_winograd_conv(args, candidates);
   return candidates;
 }
 
@@ -211,7 +212,8 @@ PlanKey<18> key_of(const Conv2dArgs& args, bool deterministic) {
     return flags({is_format(view, MemoryFormat::nchw), is_format(view, MemoryFormat::nhwc)});
   };
   const std::int64_t formats = format(args.x) << 2 | format(args.y);
-  const std::int64_t options = flags({p.transposed, p.bias, deterministic}) << 4 | formats;
+  const std::int64_t options =
+      flags({thread_state().allow_tf32_conv, p.transposed, p.bias, deterministic}) << 4 | formats;
   return {options << 16 | std::int64_t(args.pass) << 8 | std::int64_t(p.dtype),
           num_threads(),
           p.images,

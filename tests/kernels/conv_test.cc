@@ -167,12 +167,19 @@ struct Problem {
       now.bias = bias_out->view();
     }
     const DeviceBytes workspace(device, plan.workspace_bytes);
+    // Nothing there to rely on: NaN in every dtype.
+    if (device.is_cpu()) std::memset(workspace.data(), 0xff, plan.workspace_bytes);
     kernels.run(stream, plan, now, workspace.data());
     std::vector<std::vector<double>> all{out.values()};
     if (bias_out) all.push_back(bias_out->values());
     return all;
   }
 };
+
+// Winograd's algorithm and Fourier's spread rounding errors over a tile or an image: their bound is
+// one of the largest output. This many roundoffs cover the constants of F(4x4, 3x3) and of FFTs of
+// any size here; a wrong index among whole numbers still shows, as a difference of 1.
+constexpr double kTransformRoundoffs = 256;
 
 class Conv : public testing::DeviceTest {
  protected:
@@ -188,13 +195,10 @@ class Conv : public testing::DeviceTest {
   /// cuDNN's timed plans may be Winograd's or Fourier's, and need not repeat to the bit.
   bool may_transform() const { return !device().is_cpu() && !thread_state().deterministic; }
 
-  /// Such algorithms spread rounding errors over a tile or an image: the bound is one of the
-  /// largest output. 256 covers the constants of Winograd's F(4x4, 3x3) and of FFTs of any size
-  /// here; a wrong index among whole numbers still shows, as a difference of 1.
   static double transform_bound(const Problem& problem) {
     double largest = 0;
     for (const double m : problem.magnitude) largest = std::max(largest, m);
-    return 256 * testing::sum_roundoff(problem.dtype) * largest;
+    return kTransformRoundoffs * testing::sum_roundoff(problem.dtype) * largest;
   }
 
   void check(const Problem& problem, bool exact) {
@@ -463,6 +467,134 @@ TEST_P(Conv, ThreadsShareAPlan) {
 }
 
 WEFT_ON_EVERY_DEVICE(Conv);
+
+// f32 may be less exact: Winograd's algorithm is among the candidates then.
+class Winograd : public ::testing::Test {
+ protected:
+  std::unique_ptr<cpu::ConvPlan> plan(const Conv2dArgs& args) {
+    for (const auto& candidate : cpu::conv_candidates(args)) {
+      if (candidate.name == "winograd") return candidate.make();
+    }
+    return nullptr;
+  }
+
+  static Problem problem(const Case& c, ConvPass pass, bool bias, bool whole) {
+    const auto values = [whole](std::int64_t n, std::uint64_t seed) {
+      return whole ? testing::whole_values(n, 2, seed) : testing::random_values(n, -1, 1, seed);
+    };
+    return {Device(), DType::f32, c, pass, MemoryFormat::nhwc, MemoryFormat::nhwc, bias, values};
+  }
+
+  const Stream stream = current_stream(Device());
+  const Conv2dKernels conv = cpu_conv2d_kernels();
+};
+
+const Case kWinogradCases[] = {
+    {"3x3", 3, 16, 9, 11, 32, 3, 3, {.padding = {1, 1}}},
+    {"3x3, no padding", 2, 48, 6, 7, 16, 3, 3},
+    {"3x3, wide padding", 1, 16, 3, 2, 16, 3, 3, {.padding = {3, 5}}},
+    {"3x3, fewer tiles than threads", 8, 16, 4, 4, 16, 3, 3, {.padding = {1, 1}}},
+    {"3x3, many tiles", 7, 16, 33, 31, 16, 3, 3, {.padding = {1, 1}}},
+    {"3x3, many channels", 1, 208, 4, 4, 112, 3, 3, {.padding = {1, 1}}},
+    {"5x5", 2, 32, 8, 9, 80, 5, 5, {.padding = {2, 2}}},
+    {"5x5, no padding", 2, 16, 5, 6, 16, 5, 5},
+    {"4x4, stride 2", 2, 16, 8, 10, 32, 4, 4, {.stride = {2, 2}, .padding = {1, 1}}},
+    {"4x4, stride 2, odd", 2, 32, 9, 7, 16, 4, 4, {.stride = {2, 2}, .padding = {2, 1}}},
+    {"4x4, stride 2, no padding", 3, 16, 5, 12, 16, 4, 4, {.stride = {2, 2}}},
+    {"4x4, stride 2, wide padding", 1, 16, 2, 1, 16, 4, 4, {.stride = {2, 2}, .padding = {3, 5}}},
+    {"transposed 3x3", 2, 16, 5, 6, 32, 3, 3, {.padding = {1, 1}, .transposed = true}},
+    {"transposed 4x4, stride 2",
+     2,
+     32,
+     4,
+     5,
+     16,
+     4,
+     4,
+     {.stride = {2, 2}, .padding = {1, 1}, .transposed = true}},
+    {"transposed 4x4, stride 2, output padding",
+     2,
+     16,
+     3,
+     4,
+     16,
+     4,
+     4,
+     {.stride = {2, 2}, .padding = {2, 0}, .output_padding = {1, 1}, .transposed = true}},
+};
+
+// Whole numbers: the bound is far below 1 there, so a wrong index shows.
+TEST_F(Winograd, StaysWithinItsBound) {
+  for (const Case& c : kWinogradCases) {
+    for (const ConvPass pass :
+         {ConvPass::forward, ConvPass::backward_data, ConvPass::backward_weights}) {
+      for (const bool whole : {true, false}) {
+        const bool bias = whole && pass != ConvPass::backward_data;
+        const Problem problem = this->problem(c, pass, bias, whole);
+        const double largest =
+            *std::max_element(problem.magnitude.begin(), problem.magnitude.end());
+        const double bound = kTransformRoundoffs * testing::unit_roundoff(DType::f32) * largest;
+        ASSERT_LT(bound, whole ? 0.25 : largest) << c.what;
+        for (const auto level :
+             {cpu::SimdLevel::baseline, cpu::SimdLevel::avx2, cpu::SimdLevel::avx512}) {
+          if (level > cpu::best_simd_level()) break;
+          cpu::set_simd_level(level);
+          for (const int team : {1, 2, 3, 16}) {
+            const Scoped threads(&ThreadState::num_threads, team);
+            SCOPED_TRACE(detail::concat(c.what, ", pass ", int(pass), ", team of ", team,
+                                        ", SIMD level ", int(level)));
+            const auto made = plan(problem.args);
+            ASSERT_TRUE(made);
+            const auto got = problem.run(stream, conv, *made);
+            ASSERT_EQ(got, problem.run(stream, conv, *made));
+            for (std::size_t i = 0; i < got[0].size(); ++i) {
+              ASSERT_NEAR(got[0][i], problem.expected[i], bound) << "element " << i;
+            }
+            for (std::size_t i = 0; i < problem.bias_expected.size(); ++i) {
+              ASSERT_EQ(got[1][i], problem.bias_expected[i]) << "bias gradient " << i;
+            }
+          }
+        }
+        cpu::set_simd_level(cpu::best_simd_level());
+      }
+    }
+  }
+}
+
+TEST_F(Winograd, IsOfferedOnlyWhereItMayBe) {
+  const Case c{"3x3", 1, 16, 6, 6, 16, 3, 3, {.padding = {1, 1}}};
+  const auto offered = [&](const Case& which) {
+    return plan(problem(which, ConvPass::forward, false, true).args) != nullptr;
+  };
+  EXPECT_TRUE(offered(c));
+  Case other = c;
+  other.params.stride = {2, 2};
+  EXPECT_FALSE(offered(other));
+  other = c;
+  other.params.dilation = {2, 2};
+  EXPECT_FALSE(offered(other));
+  other = c;
+  other.params.groups = 4;
+  EXPECT_FALSE(offered(other));
+  other = c;
+  other.c = 24;
+  EXPECT_FALSE(offered(other));
+  other = c;
+  other.s = 5;
+  EXPECT_FALSE(offered(other));
+  other = c;
+  other.n = 0;
+  EXPECT_FALSE(offered(other));
+
+  const Problem exact = problem(c, ConvPass::forward, false, true);
+  Conv2dArgs args = exact.args;
+  args.x.strides = contiguous_strides(args.x.shape);
+  EXPECT_FALSE(plan(args));
+  const Scoped ieee(&ThreadState::allow_tf32_conv, false);
+  EXPECT_FALSE(plan(exact.args));
+  const Conv2dPlan& kept = conv.plan(exact.args);  // and is not what another setting has chosen
+  EXPECT_EQ(exact.run(stream, conv, kept)[0], exact.expected);
+}
 
 }  // namespace
 }  // namespace weft

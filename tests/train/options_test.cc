@@ -135,29 +135,48 @@ TEST(Options, PrecisionAndWhereTheDataLies) {
   const train::Options defaults = parse({}).options;
   EXPECT_FALSE(defaults.amp);
   EXPECT_EQ(defaults.float32_matmul_precision, "highest");
+  EXPECT_EQ(defaults.conv_fp32_precision, "tf32");
   EXPECT_FALSE(defaults.loader().device_resident);
-  const train::Options set =
-      parse({"--amp", "bf16", "--float32-matmul-precision", "high", "--data-on-device"}).options;
+  const train::Options set = parse({"--amp", "bf16", "--float32-matmul-precision", "high",
+                                    "--conv-fp32-precision", "ieee", "--data-on-device"})
+                                 .options;
   EXPECT_TRUE(set.amp);
   EXPECT_EQ(set.float32_matmul_precision, "high");
+  EXPECT_EQ(set.conv_fp32_precision, "ieee");
   EXPECT_TRUE(set.loader().device_resident);
   EXPECT_FALSE(parse({"--amp", "off"}).options.amp);
   EXPECT_EQ(parse({"--amp", "f16"}).status, 2);
   EXPECT_EQ(parse({"--float32-matmul-precision", "low"}).status, 2);
+  EXPECT_EQ(parse({"--conv-fp32-precision", "bf16"}).status, 2);
   EXPECT_EQ(parse({"--amp", "bf16", "--dtype", "f64"}).status, 2);
 }
 
 TEST(Options, HelpNamesEveryOption) {
   const Parsed p = parse({"--help"});
   EXPECT_EQ(p.status, 0);
-  for (const char* option : {"--device",        "--dtype",        "--epochs",
-                             "--batch-size",    "--lr",           "--seed",
-                             "--no-shuffle",    "--workers",      "--threads",
-                             "--limit-steps",   "--data",         "--out",
-                             "--resume",        "--map-location", "--trace",
-                             "--deterministic", "--host-devices", "--log-every",
-                             "--summary",       "--amp",          "--float32-matmul-precision",
-                             "--data-on-device"}) {
+  for (const char* option : {"--device",
+                             "--dtype",
+                             "--epochs",
+                             "--batch-size",
+                             "--lr",
+                             "--seed",
+                             "--no-shuffle",
+                             "--workers",
+                             "--threads",
+                             "--limit-steps",
+                             "--data",
+                             "--out",
+                             "--resume",
+                             "--map-location",
+                             "--trace",
+                             "--deterministic",
+                             "--host-devices",
+                             "--log-every",
+                             "--summary",
+                             "--amp",
+                             "--float32-matmul-precision",
+                             "--data-on-device",
+                             "--conv-fp32-precision"}) {
     EXPECT_NE(p.out.find(option), std::string::npos) << option;
   }
 }

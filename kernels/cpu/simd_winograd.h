@@ -1,0 +1,53 @@
+// The transforms of Winograd's convolutions, once per instruction set.
+#pragma once
+
+#include <cstdint>
+
+namespace weft::cpu {
+
+/// to = start + M from M^T for a matrix M, channel by channel: `from` points to as many rows of
+/// channels as M has columns, squared, `to` to as many as it has rows, squared. channels must be a
+/// multiple of 16; start, one value per channel, may be null.
+using WinogradTransform = void (*)(std::int64_t channels, const float* const* from,
+                                   const float* start, float* const* to);
+
+/// F(m x m, r x r): an m x m tile of outputs of a convolution with r x r taps from an n x n tile of
+/// inputs, n = m + r - 1, in n^2 multiplications:
+///   Y = A^T ((G g G^T) * (B^T d B)) A
+/// (A. Lavin, S. Gray, Fast Algorithms for Convolutional Neural Networks, 2015). For the gradients
+/// with respect to the taps, Y's transform and that of g change places, transposed:
+///   dg = G^T ((A dY A^T) * (B^T d B)) G
+struct WinogradForm {
+  int inputs = 0;                            ///< n
+  int outputs = 0;                           ///< m
+  int taps = 0;                              ///< r
+  WinogradTransform input = nullptr;         ///< B^T, n x n
+  WinogradTransform weights = nullptr;       ///< G, n x r
+  WinogradTransform output = nullptr;        ///< A^T, m x n
+  WinogradTransform grad_output = nullptr;   ///< A, n x m
+  WinogradTransform grad_weights = nullptr;  ///< G^T, r x n
+};
+
+inline constexpr int kWinogradForms = 3;
+/// The largest n.
+inline constexpr int kWinogradSide = 6;
+
+/// F(4x4, 3x3), F(2x2, 5x5), F(4x4, 2x2).
+struct WinogradSimd {
+  WinogradForm forms[kWinogradForms];
+};
+
+namespace baseline {
+extern const WinogradSimd winograd_functions;
+}
+namespace avx2 {
+extern const WinogradSimd winograd_functions;
+}
+namespace avx512 {
+extern const WinogradSimd winograd_functions;
+}
+
+/// The table of simd_level().
+const WinogradSimd& winograd_simd();
+
+}  // namespace weft::cpu

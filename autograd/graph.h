@@ -106,6 +106,8 @@ class Gradients {
 
   /// dL/d(output); undefined, meaning zero, only in nodes of several outputs.
   const Tensor& y(int output = 0) const { return of_outputs_[output]; }
+  /// y(), given away: what nobody else holds the rule may write over.
+  Tensor take(int output = 0) { return std::move(of_outputs_[output]); }
   int outputs() const { return static_cast<int>(of_outputs_.size()); }
   int inputs() const { return static_cast<int>(of_inputs_.size()); }
   bool wants(int input) const { return links_[input].task >= 0; }

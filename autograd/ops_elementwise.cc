@@ -47,7 +47,7 @@ class UnaryNode final : public Node {
     if (op_ == UnaryOp::add_scalar) return grads.set(0, grads.y());
     static const Tensor none;
     const bool saves = saves_of(op_) != Saves::nothing;
-    grads.set(0, raw::unary_backward(op_, grads.y(), saves ? saved_.get(*this) : none, params_));
+    grads.set(0, raw::unary_backward(op_, grads.take(), saves ? saved_.get(*this) : none, params_));
   }
 
  private:

@@ -83,6 +83,27 @@ Tensor unary_backward(UnaryOp op, const Tensor& grad_y, const Tensor& saved, Una
   return grad_x;
 }
 
+Tensor unary_backward(UnaryOp op, Tensor&& grad_y, const Tensor& saved, UnaryParams params) {
+  const bool alone = grad_y.impl()->use_count() == 1 && grad_y.storage()->use_count() == 1 &&
+                     grad_y.storage()->owned();
+  const Tensor& like = saved.defined() ? saved : grad_y;
+  if (!alone || grad_y.dtype() != like.dtype() || !is_floating(like.dtype()) ||
+      grad_y.device() != like.device() || !equal_and_dense(grad_y, like)) {
+    return unary_backward(op, static_cast<const Tensor&>(grad_y), saved, params);
+  }
+  const char* name = info(op).name;
+  const Span span("op", name);
+  const Device device = grad_y.device();
+  const std::int64_t n = grad_y.numel();
+  if (n > 0) {
+    const View view = flat_view(grad_y, n);
+    elementwise(name, device, grad_y.dtype(), &ElementwiseKernels::unary_backward)(
+        current_stream(device), op, params, view, saved.defined() ? flat_view(saved, n) : View(),
+        view);
+  }
+  return std::move(grad_y);
+}
+
 Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b) {
   const OpInfo& about = info(op);
   const char* name = about.name;

@@ -35,6 +35,8 @@ namespace weft::raw {
 Tensor unary(UnaryOp op, const Tensor& x, UnaryParams params = {});
 Tensor unary_backward(UnaryOp op, const Tensor& grad_y, const Tensor& saved,
                       UnaryParams params = {});
+/// In place when nobody else holds grad_y.
+Tensor unary_backward(UnaryOp op, Tensor&& grad_y, const Tensor& saved, UnaryParams params = {});
 Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b);
 /// dL/da or dL/db, already summed to the operand's own shape.
 Tensor binary_backward(BinaryOp op, bool of_b, const Tensor& grad_y, const Tensor& a,

@@ -111,6 +111,20 @@ TEST(GradHookTest, SeesAndReplaces) {
   EXPECT_EQ(x.grad().item<double>(), 240);
 }
 
+// Rules write over gradients that nobody holds.
+TEST(GradHookTest, WhatAHookKeepsStaysAsItWas) {
+  const Tensor x = make({1, -2}, {2}, DType::f64).set_requires_grad();
+  const Tensor y = relu(x);
+  Tensor kept;
+  autograd::add_grad_hook(y, [&](const Tensor& grad) {
+    kept = grad;
+    return Tensor();
+  });
+  (y * 3.0).sum().backward();
+  EXPECT_TENSOR(kept, ({2}), ({3, 3}));
+  EXPECT_TENSOR(x.grad(), ({2}), ({3, 0}));
+}
+
 TEST(GradHookTest, TheWholeGradientOfALeafAtOnce) {
   const Tensor x = leaf(3);
   int calls = 0;

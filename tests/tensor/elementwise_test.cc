@@ -138,6 +138,33 @@ TEST_P(ElementwiseTest, UnaryBackward) {
   }
 }
 
+TEST_P(ElementwiseTest, UnaryBackwardWritesOverAGradientThatNobodyElseHolds) {
+  const Tensor y = make({0, 2, 0, 3}, {2, 2});
+  Tensor alone = make({5, 6, 7, 8}, {2, 2});
+  const void* memory = alone.raw_data();
+  const Tensor over = raw::unary_backward(UnaryOp::relu, std::move(alone), y);
+  EXPECT_EQ(over.raw_data(), memory);
+  EXPECT_TENSOR(over, ({2, 2}), ({0, 6, 0, 8}));
+
+  Tensor shared = make({5, 6, 7, 8}, {2, 2});
+  const Tensor held = shared;
+  EXPECT_TENSOR(raw::unary_backward(UnaryOp::relu, std::move(shared), y), ({2, 2}), ({0, 6, 0, 8}));
+  EXPECT_TENSOR(held, ({2, 2}), ({5, 6, 7, 8}));
+
+  const Tensor base = make({5, 6, 7, 8}, {4});
+  EXPECT_TENSOR(raw::unary_backward(UnaryOp::relu, raw::reshape(base, {2, 2}), y), ({2, 2}),
+                ({0, 6, 0, 8}));
+  EXPECT_TENSOR(base, ({4}), ({5, 6, 7, 8}));
+
+  // One value four times, and memory with gaps: neither is the result's layout.
+  EXPECT_TENSOR(raw::unary_backward(UnaryOp::relu, raw::expand(make({1}, {1, 1}), {2, 2}), y),
+                ({2, 2}), ({0, 1, 0, 1}));
+  EXPECT_TENSOR(
+      raw::unary_backward(UnaryOp::relu,
+                          raw::slice(make({5, 0, 6, 0, 7, 0, 8, 0}, {2, 4}), 1, 0, 4, 2), y),
+      ({2, 2}), ({0, 6, 0, 8}));
+}
+
 TEST_P(ElementwiseTest, UnaryBackwardErrors) {
   const Tensor g = ones({2, 3});
   EXPECT_WEFT_ERROR(raw::unary_backward(UnaryOp::exp, g, ones({3})), Shape,

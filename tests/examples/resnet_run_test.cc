@@ -1,9 +1,4 @@
 // The resnet program on a small folder of pictures: what --freeze and --weights do, resuming.
-#include <gtest/gtest.h>
-#include <sys/wait.h>
-
-#include <cstdlib>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
@@ -11,7 +6,7 @@
 #include "weft/io/png.h"
 #include "weft/io/safetensors.h"
 #include "weft/tensor/creation.h"
-#include "weft/tests/io/files.h"
+#include "weft/tests/examples/program.h"
 #include "weft/train/checkpoint.h"
 
 namespace weft {
@@ -19,9 +14,9 @@ namespace {
 
 using nlohmann::json;
 
-class ResNetRunTest : public ::testing::Test {
+class ResNetRunTest : public testing::ProgramTest {
  protected:
-  ResNetRunTest() {
+  ResNetRunTest() : ProgramTest("resnet", "--image-size 32 --batch-size 4") {
     for (const char* name : {"train/cat", "train/dog", "val/cat", "val/dog"})
       add_class(name, std::string(name).starts_with("train") ? 8 : 2);
   }
@@ -35,29 +30,6 @@ class ResNetRunTest : public ::testing::Test {
       io::write_png(folder.path("data/" + name + "/" + std::to_string(i) + ".png"), image);
     }
   }
-
-  int run(const std::string& out, const std::string& arguments) const {
-    const std::string command =
-        "examples/resnet --device cpu --deterministic --threads 1 --image-size 32 --batch-size 4 "
-        "--data " +
-        folder.path("data") + " --out " + folder.path(out) + " " + arguments + " >" +
-        folder.path("log") + " 2>&1";
-    const int status = std::system(command.c_str());
-    EXPECT_TRUE(WIFEXITED(status)) << command;
-    return WEXITSTATUS(status);
-  }
-  std::string log() const { return testing::read_file(folder.path("log")); }
-
-  // The bytes of each tensor of a safetensors file.
-  std::map<std::string, std::string> bytes_of(const std::string& file) const {
-    std::map<std::string, std::string> result;
-    for (const auto& [name, tensor] : io::load_safetensors(folder.path(file)).tensors)
-      result[name] = std::string(static_cast<const char*>(tensor.raw_data()),
-                                 tensor.numel() * size_of(tensor.dtype()));
-    return result;
-  }
-
-  testing::TempFolder folder;
 
  private:
   std::mt19937 random_{1};

@@ -1,0 +1,118 @@
+// The cnn program on a few images in CIFAR-10's format, and on made-up ones.
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <regex>
+#include <sstream>
+
+#include "weft/tests/examples/program.h"
+#include "weft/train/checkpoint.h"
+
+namespace weft {
+namespace {
+
+using nlohmann::json;
+
+class CnnRunTest : public testing::ProgramTest {
+ protected:
+  // 40 training images, 5 steps an epoch, and 12 test images.
+  CnnRunTest() : ProgramTest("cnn", "--width-scale 1/64 --batch-size 8") {
+    std::filesystem::create_directory(folder.path("data"));
+    for (int i = 1; i <= 5; ++i) add_images("data_batch_" + std::to_string(i) + ".bin", 8);
+    add_images("test_batch.bin", 12);
+  }
+
+  // Records of a label and noise.
+  void add_images(const std::string& name, int count) {
+    std::string bytes;
+    for (int i = 0; i < count; ++i) {
+      bytes += static_cast<char>(random_() % 10);
+      for (int j = 0; j < 3 * 32 * 32; ++j) bytes += static_cast<char>(random_());
+    }
+    testing::write_file(folder.path("data/" + name), bytes);
+  }
+
+  // How many of the log's lines match.
+  int lines(const std::string& pattern) const {
+    const std::regex regex(pattern);
+    std::istringstream text(log());
+    int count = 0;
+    for (std::string line; std::getline(text, line);) count += std::regex_match(line, regex);
+    return count;
+  }
+
+ private:
+  std::mt19937 random_{1};
+};
+
+TEST_F(CnnRunTest, EachEpochLeavesAccuracyAndACheckpoint) {
+  ASSERT_EQ(run("out", "--epochs 2 --log-every 3"), 0) << log();
+  const std::string time = "[0-9]+:[0-9]{2}:[0-9]{2}";
+  for (const std::string epoch : {"0", "1"}) {
+    EXPECT_EQ(lines("epoch " + epoch + "  step 3/5  loss [0-9.]+  " + time), 1) << log();
+    EXPECT_EQ(lines(".*epoch " + epoch + ": test accuracy [0-9.e-]+"), 1) << log();
+    const std::string kept = "out/checkpoint-epoch-" + epoch + ".safetensors";
+    const train::Checkpoint checkpoint = train::load_checkpoint(folder.path(kept));
+    EXPECT_EQ(checkpoint.losses.size(), epoch == "0" ? 5U : 10U);
+  }
+  EXPECT_TRUE(bytes_of("out/checkpoint-epoch-1.safetensors") ==
+              bytes_of("out/checkpoint.safetensors"));
+  const json metrics = json::parse(testing::read_file(folder.path("out/metrics.json")));
+  ASSERT_EQ(metrics["epochs"].size(), 2U);
+  for (const json& epoch : metrics["epochs"]) {
+    const double hits = epoch["test"]["accuracy"].get<double>() * 12;
+    EXPECT_NEAR(hits, std::round(hits), 1e-9);
+    EXPECT_TRUE(hits >= 0 && hits <= 12) << hits;
+  }
+}
+
+TEST_F(CnnRunTest, FourStepsAndFourMoreAreEight) {
+  for (const char* options : {"--dtype f32", "--dtype f64", "--amp bf16"}) {
+    const std::string whole = std::string("--epochs 2 ") + options;
+    ASSERT_EQ(run("whole", whole + " --limit-steps 8"), 0) << log();
+    ASSERT_EQ(run("part", whole + " --limit-steps 4"), 0) << log();
+    EXPECT_FALSE(bytes_of("part/model.safetensors") == bytes_of("whole/model.safetensors"));
+    ASSERT_EQ(run("part", whole + " --limit-steps 8 --seed 5 --map-location cpu --resume " +
+                              folder.path("part/checkpoint.safetensors")),
+              0)
+        << log();
+    // Also the same sha256. EXPECT_EQ would print the bytes.
+    EXPECT_TRUE(testing::read_file(folder.path("part/model.safetensors")) ==
+                testing::read_file(folder.path("whole/model.safetensors")))
+        << options;
+    EXPECT_TRUE(bytes_of("part/checkpoint.safetensors") == bytes_of("whole/checkpoint.safetensors"))
+        << options;
+  }
+}
+
+TEST_F(CnnRunTest, MapLocationIsWhereTheCheckpointIsRead) {
+  ASSERT_EQ(run("out", "--limit-steps 1"), 0) << log();
+  const std::string resume =
+      " --limit-steps 2 --resume " + folder.path("out/checkpoint.safetensors");
+  EXPECT_EQ(run("out", "--host-devices 2 --map-location cpu:1" + resume), 0) << log();
+  EXPECT_EQ(run("out", "--map-location cpu:1" + resume), 1);
+  EXPECT_NE(log().find("cpu:1"), std::string::npos) << log();
+  EXPECT_EQ(run("out", "--map-location gpu" + resume), 2);
+  EXPECT_NE(log().find("'gpu' is no device; use cpu, cpu:N, cuda or cuda:N"), std::string::npos)
+      << log();
+}
+
+TEST_F(CnnRunTest, WithoutImagesItSaysHowToGetSome) {
+  const auto expect_help = [&] {
+    for (const char* text : {"https://www.cs.toronto.edu/~kriz/cifar.html", "--data fake"})
+      EXPECT_NE(log().find(text), std::string::npos) << log();
+  };
+  std::filesystem::remove(folder.path("data/data_batch_3.bin"));
+  EXPECT_EQ(run("out", ""), 1);
+  EXPECT_NE(log().find("data: no file data_batch_3.bin"), std::string::npos) << log();
+  expect_help();
+  std::filesystem::remove_all(folder.path("data"));
+  EXPECT_EQ(run("out", ""), 1);
+  EXPECT_NE(log().find("data: no such folder"), std::string::npos) << log();
+  expect_help();
+  EXPECT_EQ(run("out", "--data fake --limit-steps 2 --batch-size 64"), 0) << log();
+  EXPECT_EQ(lines(".*epoch 0: test accuracy [0-9.e-]+"), 1) << log();
+}
+
+}  // namespace
+}  // namespace weft

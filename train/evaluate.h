@@ -7,14 +7,15 @@
 #include <vector>
 
 #include "weft/autograd/autograd.h"
+#include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 
 namespace weft::train {
 
-/// For each k the share of the loader's samples whose label is among the k highest logits; a NaN
-/// among the logits counts as higher than the label's. model: x [N,...] -> logits [N,C], run in
-/// evaluation mode without recording, and then put back into the mode it was in. The loader's
-/// batches are {x, label [N] i64}. An empty loader gives zeros.
+/// For each k the share of the loader's samples whose label is among the k highest logits. Of equal
+/// logits the first counts as the highest, as for argmax; a NaN as higher than the label's. model:
+/// x [N,...] -> logits [N,C], run in evaluation mode without recording, and then put back into the
+/// mode it was in. The loader's batches are {x, label [N] i64}. An empty loader gives zeros.
 template <class Model, class Loader>
 std::vector<double> top_accuracy(Model& model, Loader& loader, std::initializer_list<int> ks) {
   const NoGrad no_grad;
@@ -25,8 +26,11 @@ std::vector<double> top_accuracy(Model& model, Loader& loader, std::initializer_
   for (auto& [x, label] : loader) {
     const Tensor logits = model(x);
     const Tensor own = raw::gather(logits, 1, raw::reshape(label, {-1, 1}));
-    // How many logits of each row are not above the label's.
-    for (const auto below : raw::sum(raw::le(logits, own), {1}).to_vector<std::int64_t>()) {
+    const Tensor classes = raw::to(arange(0, static_cast<double>(logits.shape(1))), x.device());
+    const Tensor before = raw::lt(classes, raw::reshape(label, {-1, 1}));
+    // How many logits of each row are not above the label's, the label's own included.
+    const Tensor rest = raw::where(before, raw::lt(logits, own), raw::le(logits, own));
+    for (const auto below : raw::sum(rest, {1}).to_vector<std::int64_t>()) {
       for (std::size_t i = 0; i < ks.size(); ++i)
         correct[i] += logits.shape(1) - below < ks.begin()[i];
     }

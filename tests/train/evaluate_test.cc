@@ -64,5 +64,14 @@ TEST(Accuracy, CountsTheLabelAmongTheHighest) {
   EXPECT_FALSE(model.training);
 }
 
+// A net that has died gives every class the same logit: it has not learned them all.
+TEST(Accuracy, OfEqualLogitsTheFirstIsTheHighest) {
+  const Rows rows{std::vector(6, std::vector<double>(6, 0.5)), {0, 1, 2, 3, 4, 5}};
+  data::DataLoader loader(rows, {.batch_size = 6});
+  Same model;
+  EXPECT_EQ(top_accuracy(model, loader, {1, 2, 5}),
+            (std::vector<double>{1.0 / 6, 2.0 / 6, 5.0 / 6}));
+}
+
 }  // namespace
 }  // namespace weft::train

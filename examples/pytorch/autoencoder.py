@@ -84,4 +84,4 @@ def main(options):
 
 
 if __name__ == "__main__":
-    main(common.parse_options("autoencoder", __doc__))
+    common.run(main, "autoencoder", __doc__)

@@ -1,6 +1,6 @@
 """Trains a convolutional net on CIFAR-10."""
+import math
 import os
-from fractions import Fraction
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ import common
 def cnn(width_scale=1, hidden=8000):
     """x [N,3,32,32] -> logits [N,10]"""
     def scaled(width):
-        return max(1, round(width * width_scale))
+        return max(1, math.floor(width * width_scale + 0.5))
 
     def conv(inputs, outputs):
         return nn.Conv2d(inputs if inputs == 3 else scaled(inputs), scaled(outputs), 5, padding=2)
@@ -27,19 +27,39 @@ def cnn(width_scale=1, hidden=8000):
                          nn.Linear(hidden, 64), nn.Linear(64, 10))
 
 
-def cifar10(folder, train, dtype):
-    """The images of CIFAR-10's binary files, from 0 to 1, and their labels."""
-    names = [f"data_batch_{i}.bin" for i in range(1, 6)] if train else ["test_batch.bin"]
-    records = np.concatenate([np.fromfile(os.path.join(folder, name), np.uint8).reshape(-1, 3073) for name in names])
-    images = torch.from_numpy(records[:, 1:].reshape(-1, 3, 32, 32).copy()).float().div(255).to(dtype)
-    return TensorDataset(images, torch.from_numpy(records[:, 0].astype(np.int64)))
+def images(options, train):
+    """Images of [3,32,32] from 0 to 1, and their labels."""
+    if options.data == "fake":
+        return common.FakeData(50_000 if train else 10_000, (3, 32, 32), 10, first=0 if train else 50_000,
+                               transform=lambda x: x.to(options.dtype))
+    paths = [os.path.join(options.data, name) for name in
+             ([f"data_batch_{i}.bin" for i in range(1, 6)] if train else ["test_batch.bin"])]
+    for path in paths:
+        if not os.path.exists(path):
+            raise FileNotFoundError(f"no file {path}; name a folder of CIFAR-10's binary files (--data DIR), "
+                                    "or train on made-up images (--data fake)")
+    records = np.concatenate([np.fromfile(path, np.uint8).reshape(-1, 3073) for path in paths])
+    x = torch.from_numpy(records[:, 1:].reshape(-1, 3, 32, 32).copy()).float().div(255).to(options.dtype)
+    return TensorDataset(x, torch.from_numpy(records[:, 0].astype(np.int64)))
+
+
+def accuracy(model, loader, device):
+    """The share of the labels that are the highest logit."""
+    training = model.training
+    model.eval()
+    correct = 0
+    with torch.no_grad():
+        for x, label in loader:
+            correct += (model(x.to(device)).argmax(1) == label.to(device)).sum().item()
+    model.train(training)
+    return correct / len(loader.dataset)
 
 
 def main(options):
-    loader = DataLoader(cifar10(options.data, True, options.dtype), batch_size=options.batch_size,
+    loader = DataLoader(images(options, True), batch_size=options.batch_size,
                         shuffle=options.shuffle, num_workers=options.workers,
                         pin_memory=options.device.type == "cuda")
-    test = DataLoader(cifar10(options.data, False, options.dtype), batch_size=options.batch_size)
+    test = DataLoader(images(options, False), batch_size=options.batch_size, num_workers=options.workers)
     model = cnn(options.width_scale, options.hidden).to(options.device, options.dtype)
     print(model)
     sgd = torch.optim.SGD(model.parameters(), lr=options.lr)
@@ -55,20 +75,17 @@ def main(options):
             loss.backward()
             sgd.step()
             recorder.step(loss)
+        if recorder.position() == 0:  # the epoch is complete
+            recorder.test("accuracy", accuracy(model, test, options.device))
         recorder.save(model, sgd)
     if recorder.interrupted:
         raise SystemExit(130)
-
-    model.eval()
-    correct = 0
-    with torch.no_grad():
-        for x, label in test:
-            x, label = x.to(options.device), label.to(options.device)
-            correct += (model(x).argmax(1) == label).sum().item()
-    recorder.finish(model, "accuracy", correct / len(test.dataset))
+    if recorder.position() > 0:
+        recorder.test("accuracy", accuracy(model, test, options.device))
+    recorder.finish(model)
 
 
 if __name__ == "__main__":
-    main(common.parse_options("cnn", __doc__, epochs=10, batch_size=64, lr=0.01, data="cifar-10-batches-bin",
-                              options={"--width-scale": dict(type=lambda text: float(Fraction(text)), default=1),
-                                       "--hidden": dict(type=int, default=8000)}))
+    common.run(main, "cnn", __doc__, epochs=10, batch_size=64, lr=0.01, data="cifar-10-batches-bin", options={
+        "--width-scale": {"type": common.positive, "default": 1, "help": "times the width of every layer: 1/16, 0.25, 1"},
+        "--hidden": {"type": common.whole_number(1), "default": 8000, "help": "features of the first linear layer"}})

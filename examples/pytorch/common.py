@@ -16,22 +16,70 @@ import torch
 DTYPES = {"f32": torch.float32, "f64": torch.float64}
 
 
+def run(main, example, description, **defaults):
+    """The program: main(options), and a line on stderr for what it cannot read or write."""
+    options = parse_options(example, description, **defaults)
+    try:
+        # autocast's cache would keep the weights of the first step until this scope ends.
+        with torch.autocast(options.device.type, torch.bfloat16, enabled=options.amp, cache_enabled=False):
+            main(options)
+    except OSError as error:
+        raise SystemExit(f"{example}: error: {error}") from error
+
+
+def whole_number(least, most=10**9):
+    """An argument's type."""
+    def parse(text):
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"'{text}' is no whole number from {least} to {most}")
+        return value
+    return parse
+
+
+def positive(text):
+    """An argument's type: a number, or a quotient of two."""
+    try:
+        above, _, below = text.partition("/")
+        value = float(above) / float(below or 1)
+    except (ValueError, ZeroDivisionError):
+        value = 0
+    if not 0 < value < 1e9:
+        raise argparse.ArgumentTypeError(f"'{text}' is no number above 0 and below 1e9, like 0.25 or 1/4")
+    return value
+
+
+def device(text):
+    """An argument's type."""
+    kind, _, index = text.partition(":")
+    if kind not in ("cpu", "cuda") or not (index.isdecimal() or text == kind):
+        raise argparse.ArgumentTypeError(f"'{text}' is no device; use cpu, cuda or cuda:N")
+    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
+        raise argparse.ArgumentTypeError(f"no device {text}: PyTorch finds {torch.cuda.device_count()} GPUs")
+    return torch.device(text)
+
+
 def parse_options(example, description, epochs=3, batch_size=32, lr=1e-3,
                   data="/usr/share/datasets/fashion-mnist", options={}):
     """The options of the program, with the seed and the number of threads already set; `options` are
     its own, by name the arguments of add_argument."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     option = parser.add_argument
-    option("--device", type=torch.device, default="cuda" if torch.cuda.is_available() else "cpu", help="cpu, cuda or cuda:N")
+    option("--device", type=device, default="cuda" if torch.cuda.is_available() else "cpu", help="cpu, cuda or cuda:N")
     option("--dtype", choices=DTYPES, default="f32", help="of weights and images")
-    option("--epochs", type=int, default=epochs, help="passes over the training data")
-    option("--batch-size", type=int, default=batch_size, help="images per step")
-    option("--lr", type=float, default=lr, help="learning rate")
-    option("--seed", type=int, default=0, help="of the weights and the order")
+    option("--amp", choices=("off", "bf16"), default="off", help="bf16: products and convolutions in bf16, weights in f32")
+    option("--epochs", type=whole_number(1), default=epochs, help="passes over the training data")
+    option("--batch-size", type=whole_number(1, 10**6), default=batch_size, help="images per step")
+    option("--lr", type=positive, default=lr, help="learning rate")
+    option("--seed", type=whole_number(0, 2**64 - 1), default=0, help="of the weights and the order")
     option("--shuffle", action=argparse.BooleanOptionalAction, default=True, help="visit the images in a new order every epoch")
-    option("--workers", type=int, default=2, help="processes that load images; 0: none beside the main one")
-    option("--threads", type=int, default=0, help="cores for computing; 0: all")
-    option("--limit-steps", type=int, default=0, help="stop after so many steps, those before --resume included; 0: no limit")
+    option("--workers", type=whole_number(0, 256), default=2, help="processes that load images; 0: none beside the main one")
+    option("--threads", type=whole_number(0, 4096), default=0, help="cores for computing; 0: all")
+    option("--limit-steps", type=whole_number(0), default=0,
+           help="stop after so many steps, those before --resume included; 0: no limit")
     option("--data", default=data, help="folder of the data set")
     option("--out", default=f"outputs/pytorch/{example}", help="folder for model, pictures and metrics")
     option("--resume", default=None, help="go on from this checkpoint.pt")
@@ -39,6 +87,9 @@ def parse_options(example, description, epochs=3, batch_size=32, lr=1e-3,
         option(name, **arguments)
     options = parser.parse_args()
     options.example = example
+    options.amp = options.amp == "bf16"
+    if options.amp and options.dtype != "f32":
+        parser.error("--amp bf16 needs --dtype f32")
     options.dtype = DTYPES[options.dtype]
     if options.threads > 0:
         torch.set_num_threads(options.threads)
@@ -48,6 +99,8 @@ def parse_options(example, description, epochs=3, batch_size=32, lr=1e-3,
 
 def read_idx(path):
     """The bytes of an IDX file, plain or gzipped, as a uint8 tensor of its shape."""
+    if not os.path.exists(path) and not os.path.exists(path + ".gz"):
+        raise FileNotFoundError(f"no file {path} or {path}.gz; name a folder of MNIST's IDX files (--data DIR)")
     with open(path, "rb") if os.path.exists(path) else gzip.open(path + ".gz") as file:
         data = file.read()
     shape = np.frombuffer(data, ">u4", count=data[3], offset=4)
@@ -277,13 +330,13 @@ def compare_picture(path, inputs, codes, outputs, count=5):
     plt = pyplot()
     if plt is None:
         return
-    codes = codes[:count].cpu()
+    codes = codes[:count].float().cpu()
     figure, axes = plt.subplots(3, len(codes), figsize=(2.5 * len(codes), 5.6), height_ratios=[28, 5, 28],
                                 squeeze=False, layout="constrained")
     for i, code in enumerate(codes):
-        axes[0, i].imshow(inputs[i, 0].cpu(), cmap="gray", vmin=0, vmax=1)
+        axes[0, i].imshow(inputs[i, 0].float().cpu(), cmap="gray", vmin=0, vmax=1)
         axes[1, i].imshow(code[None], aspect="auto", vmin=codes.min(), vmax=codes.max())
-        axes[2, i].imshow(outputs[i, 0].cpu(), cmap="gray", vmin=0, vmax=1)
+        axes[2, i].imshow(outputs[i, 0].float().cpu(), cmap="gray", vmin=0, vmax=1)
     for axis, label in zip(axes[:, 0], ("input", f"code ({codes.shape[1]})", "reconstruction")):
         axis.set_ylabel(label)
     for axis in axes.flat:
@@ -299,7 +352,7 @@ def image_grid(path, images, columns=8):
         return
     figure, axes = plt.subplots(-(-len(images) // columns), columns, figsize=(8, 8), squeeze=False)
     for axis, image in zip(axes.flat, images):
-        axis.imshow(image[0].cpu(), cmap="gray", vmin=0, vmax=1)
+        axis.imshow(image[0].float().cpu(), cmap="gray", vmin=0, vmax=1)
     for axis in axes.flat:
         axis.axis("off")
     figure.savefig(path)

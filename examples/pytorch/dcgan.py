@@ -127,7 +127,7 @@ def main(options):
 
 
 if __name__ == "__main__":
-    main(common.parse_options("dcgan", __doc__, epochs=5, batch_size=64, lr=2e-4, options={
+    common.run(main, "dcgan", __doc__, epochs=5, batch_size=64, lr=2e-4, options={
         "--image-size": {"type": int, "choices": (32, 64), "default": 32, "help": "height and width of the images"},
-        "--width": {"type": int, "default": 16, "help": "channels of the layers next to the image"},
-        "--latent": {"type": int, "default": 100, "help": "random numbers an image is made from"}}))
+        "--width": {"type": common.whole_number(1), "default": 16, "help": "channels of the layers next to the image"},
+        "--latent": {"type": common.whole_number(1), "default": 100, "help": "random numbers an image is made from"}})

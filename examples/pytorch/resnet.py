@@ -1,4 +1,6 @@
 """Trains ResNet-18 or ResNet-50 on pictures in folders, or on made-up ones."""
+import os
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -114,6 +116,9 @@ def images(options):
         print("made-up images of 10 classes; --data names a folder of real ones")
         return (common.FakeData(1024, (3, size, size), 10, transform=normalize),
                 common.FakeData(256, (3, size, size), 10, first=1024, transform=normalize), 10)
+    if not os.path.isdir(f"{options.data}/train"):
+        raise FileNotFoundError(f"no folder {options.data}/train; name one with train/CLASS/*.jpg and val/CLASS/*.jpg "
+                                "(--data DIR), or train on made-up images (--data fake)")
     from torchvision import datasets, transforms as T
     augment = T.Compose([T.RandomResizedCrop(size), T.RandomHorizontalFlip(), T.ToTensor(), normalize])
     middle = T.Compose([T.Resize(size * 256 // 224), T.CenterCrop(size), T.ToTensor(), normalize])
@@ -200,12 +205,12 @@ def main(options):
 
 
 if __name__ == "__main__":
-    main(common.parse_options("resnet", __doc__, lr=0.0125, data="fake", options={  # 0.1 for 256 images
+    common.run(main, "resnet", __doc__, lr=0.0125, data="fake", options={  # 0.1 for 256 images
         "--depth": {"type": int, "choices": (18, 34, 50, 101), "default": 18, "help": "layers"},
-        "--image-size": {"type": int, "default": 224, "help": "height and width of what the net sees"},
+        "--image-size": {"type": common.whole_number(1), "default": 224, "help": "height and width of what the net sees"},
         "--zero-init-residual": {"action": "store_true", "help": "each block starts as the identity"},
         "--weights": {"help": "start from this model.safetensors"},
         "--freeze": {"choices": ("none", "all-but-fc"), "default": "none", "help": "what is not trained"},
         "--schedule": {"choices": ("none", "step", "cosine"), "default": "none",
                        "help": "learning rate per epoch: a tenth every 30, or down to 0 along a cosine"},
-    }))
+    })

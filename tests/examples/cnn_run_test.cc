@@ -1,7 +1,6 @@
 // The cnn program on a few images in CIFAR-10's format, and on made-up ones.
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <regex>
 #include <sstream>
 
@@ -17,19 +16,7 @@ class CnnRunTest : public testing::ProgramTest {
  protected:
   // 40 training images, 5 steps an epoch, and 12 test images.
   CnnRunTest() : ProgramTest("cnn", "--width-scale 1/64 --batch-size 8") {
-    std::filesystem::create_directory(folder.path("data"));
-    for (int i = 1; i <= 5; ++i) add_images("data_batch_" + std::to_string(i) + ".bin", 8);
-    add_images("test_batch.bin", 12);
-  }
-
-  // Records of a label and noise.
-  void add_images(const std::string& name, int count) {
-    std::string bytes;
-    for (int i = 0; i < count; ++i) {
-      bytes += static_cast<char>(random_() % 10);
-      for (int j = 0; j < 3 * 32 * 32; ++j) bytes += static_cast<char>(random_());
-    }
-    testing::write_file(folder.path("data/" + name), bytes);
+    testing::write_cifar10(folder.path("data"), 8, 12);
   }
 
   // How many of the log's lines match.
@@ -40,9 +27,6 @@ class CnnRunTest : public testing::ProgramTest {
     for (std::string line; std::getline(text, line);) count += std::regex_match(line, regex);
     return count;
   }
-
- private:
-  std::mt19937 random_{1};
 };
 
 TEST_F(CnnRunTest, EachEpochLeavesAccuracyAndACheckpoint) {

@@ -1,4 +1,6 @@
 // The programs against their twins in examples/pytorch: 20 steps of each, side by side.
+#include <sys/wait.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -28,12 +30,17 @@ class TwinsTest : public ::testing::Test {
     python_ = given;
   }
 
+  std::string log() const { return testing::read_file(folder.path("log")); }
+  int status_of(const std::string& command) const {
+    const int status = std::system((command + " >" + folder.path("log") + " 2>&1").c_str());
+    EXPECT_TRUE(WIFEXITED(status)) << command;
+    return WEXITSTATUS(status);
+  }
   // Runs a program with its output in folder `out`; its metrics.
   json run(const std::string& program, const std::string& arguments, const std::string& out) const {
-    const std::string command = program + " --device cpu --seed 1 " + arguments + " --out " +
-                                folder.path(out) + " >" + folder.path("log") + " 2>&1";
-    EXPECT_EQ(std::system(command.c_str()), 0) << command << '\n'
-                                               << testing::read_file(folder.path("log"));
+    const std::string command =
+        program + " --device cpu --seed 1 " + arguments + " --out " + folder.path(out);
+    EXPECT_EQ(status_of(command), 0) << command << '\n' << log();
     return json::parse(testing::read_file(folder.path(out + "/metrics.json")), nullptr, false);
   }
   json run_weft(const std::string& example, const std::string& arguments) const {
@@ -41,7 +48,10 @@ class TwinsTest : public ::testing::Test {
   }
   json run_twin(const std::string& example, const std::string& arguments,
                 const std::string& out = "twin") const {
-    return run(python_ + " -B examples/pytorch/" + example + ".py", arguments, out);
+    return run(twin(example), arguments, out);
+  }
+  std::string twin(const std::string& example) const {
+    return python_ + " -B examples/pytorch/" + example + ".py";
   }
 
   testing::TempFolder folder;
@@ -145,6 +155,68 @@ TEST_F(TwinsTest, ResNetTrainsAlike) {
     expect_same_metrics(run_weft("resnet", arguments), run_twin("resnet", arguments), 1e-8);
     expect_same_weights(folder.path("weft/model.safetensors"),
                         folder.path("twin/model.safetensors"), 1e-8);
+  }
+}
+
+TEST_F(TwinsTest, CnnTrainsAlike) {
+  testing::write_cifar10(folder.path("data"), 40, 50);
+  const std::string arguments =
+      "--dtype f64 --batch-size 8 --width-scale 1/64 --limit-steps 20 --data " +
+      folder.path("data");
+  expect_same_metrics(run_weft("cnn", arguments), run_twin("cnn", arguments), 1e-9);
+  expect_same_weights(folder.path("weft/model.safetensors"), folder.path("twin/model.safetensors"),
+                      1e-9);
+}
+
+// Both round the same values to bf16's 8 bits; where they sum in another order, a logit may fall to
+// the other neighbour, 2^-8 of it away, and with it the loss. Few do, so the two stay closer to
+// each other than to f32: otherwise one of them would not have been under autocast.
+TEST_F(TwinsTest, AutocastTrainsAlike) {
+  const json weft = run_weft("mlp", "--limit-steps 20 --amp bf16"),
+             twin = run_twin("mlp", "--limit-steps 20 --amp bf16");
+  expect_same_metrics(weft, twin, 0x1p-8);
+  expect_same_weights(folder.path("weft/model.safetensors"), folder.path("twin/model.safetensors"),
+                      0x1p-8);
+  const auto bf16 = all_losses(weft["losses"]), expected = all_losses(twin["losses"]),
+             f32 = all_losses(run_weft("mlp", "--limit-steps 20")["losses"]);
+  double between = 0, from_f32 = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    between += std::abs(bf16[i] - expected[i]);
+    from_f32 += std::abs(f32[i] - expected[i]);
+  }
+  EXPECT_LT(between, from_f32 / 4);
+}
+
+// As the programs do: 2 for wrong usage, 1 for what cannot be read or written, and what would do.
+TEST_F(TwinsTest, TwinsSayWhatIsWrong) {
+  const struct {
+    const char *example, *arguments;
+    int status;
+    const char* text;
+  } kRuns[] = {
+      {"resnet", "--help", 0, "--amp {off,bf16}"},
+      {"resnet", "--depth 19", 2, "invalid choice: 19 (choose from 18, 34, 50, 101)"},
+      {"resnet", "--image-size 0", 2, "'0' is no whole number from 1 to 1000000000"},
+      {"resnet", "--data nowhere", 1,
+       "resnet: error: no folder nowhere/train; name one with train/CLASS/*.jpg and "
+       "val/CLASS/*.jpg (--data DIR), or train on made-up images (--data fake)"},
+      {"dcgan", "--help", 0, "--latent"},
+      {"dcgan", "--batch-size 0", 2, "'0' is no whole number from 1 to 1000000"},
+      {"dcgan", "--amp bf16 --dtype f64", 2, "--amp bf16 needs --dtype f32"},
+      {"dcgan", "--data nowhere", 1, "name a folder of MNIST's IDX files (--data DIR)"},
+      {"dcgan", "--device gpu", 2, "'gpu' is no device; use cpu, cuda or cuda:N"},
+      {"dcgan", "--device cuda:99", 2, "no device cuda:99: PyTorch finds "},
+      {"cnn", "--help", 0, "times the width of every layer"},
+      {"cnn", "--width-scale 1/0", 2, "'1/0' is no number above 0 and below 1e9, like 0.25 or 1/4"},
+      {"cnn", "--steps -1", 2, "unrecognized arguments: --steps -1"},
+      {"cnn", "--data nowhere", 1,
+       "cnn: error: no file nowhere/data_batch_1.bin; name a folder of CIFAR-10's binary files "
+       "(--data DIR), or train on made-up images (--data fake)"},
+  };
+  for (const auto& [example, arguments, status, text] : kRuns) {
+    EXPECT_EQ(status_of(twin(example) + " " + arguments), status) << example << ' ' << arguments;
+    EXPECT_NE(log().find(text), std::string::npos) << log();
+    EXPECT_EQ(log().find("Traceback"), std::string::npos) << log();
   }
 }
 

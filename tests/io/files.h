@@ -1,4 +1,4 @@
-// Files made by hand: IDX, gzip, safetensors, and what reading a bad one may cost.
+// Files made by hand: IDX, gzip, safetensors, CIFAR, and what reading a bad one may cost.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <random>
 #include <span>
 #include <string>
 #include <string_view>
@@ -124,6 +125,23 @@ inline std::string safetensors(std::string_view header, std::size_t data_bytes =
   file += header;
   file.append(data_bytes, '\x01');
   return file;
+}
+
+/// CIFAR-10's binary files with images of noise: data_batch_1.bin to data_batch_5.bin of `train`
+/// each, test_batch.bin of `test`.
+inline void write_cifar10(const std::filesystem::path& folder, int train, int test) {
+  std::filesystem::create_directories(folder);
+  std::mt19937 random(1);
+  const auto write = [&](const std::string& name, int count) {
+    std::string bytes;
+    for (int i = 0; i < count; ++i) {
+      bytes += static_cast<char>(random() % 10);
+      for (int j = 0; j < 3 * 32 * 32; ++j) bytes += static_cast<char>(random());
+    }
+    write_file(folder / name, bytes);
+  };
+  for (int i = 1; i <= 5; ++i) write("data_batch_" + std::to_string(i) + ".bin", train);
+  write("test_batch.bin", test);
 }
 
 /// While it lives: at most a second of computing and 256 MB more than before. Not under sanitizers,

@@ -216,7 +216,8 @@ void Optimizer::load_state_dict(const NamedTensors& state) {
       }
     }
   }
-  for (const auto& [name, tensor] : by_name) problems += "\n  unexpected " + name;
+  for (const auto& [name, tensor] : state)
+    if (by_name.count(name)) problems += "\n  unexpected " + name;
   WEFT_CHECK(problems.empty(), InvalidArgument, "optimizer",
              "this state is of other parameters or another optimiser:", problems);
 

@@ -228,6 +228,15 @@ TEST(Optim, RefusesBadArguments) {
   state.back().second = zeros({5}, DType::f64);
   const std::string message = message_of([&] { adam.load_state_dict(state); });
   EXPECT_NE(message.find("state.1.exp_avg_sq is [5], expected [2]"), std::string::npos) << message;
+
+  optim::SGD sgd(pair.params());
+  std::string unexpected;  // in the order of the file
+  for (const auto& [name, value] : state) {
+    const bool both = name.ends_with(".lr") || name.ends_with(".step");
+    if (!both) unexpected += "   unexpected " + name;
+  }
+  const std::string other = message_of([&] { sgd.load_state_dict(state); });
+  EXPECT_NE(other.find(unexpected), std::string::npos) << other;
 }
 
 }  // namespace

@@ -335,6 +335,25 @@ TEST_P(AutocastTraining, CapturedStepsAreTheSame) {
   EXPECT_EQ(losses(true, Capture::scope_outside), plain);
 }
 
+// The conversion that the scope outside remembers from the first run, before anything is recorded,
+// is no part of the replays: these would go on with the weights of that time.
+TEST_P(AutocastTraining, ReplaysConvertTheWeightsAnew) {
+  Model model = conv_net();
+  model.to(device());
+  const Tensor x = ones({8, 2, 6, 6});
+  const Autocast outside(type());
+  Tensor y;
+  graph::Step step = graph::capture([&] { y = model(x); });
+  step();  // as it is
+  step();  // recorded
+  {
+    const NoGrad no_grad;
+    for (const Tensor& p : model.parameters()) p.mul_(0.5);
+  }
+  step();
+  EXPECT_EQ(y.to_vector<float>(), model(x).to_vector<float>());
+}
+
 WEFT_FOR_EACH_DEVICE(AutocastTest);
 WEFT_FOR_EACH_DEVICE(AutocastTraining);
 

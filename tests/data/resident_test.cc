@@ -131,6 +131,23 @@ TEST_F(Resident, ASetAboveTheLimitIsRefused) {
       DataLoader(images(64), {.device_resident = true, .device_resident_limit = 64 * 104}));
 }
 
+// Draws from the thread's generator, as a set without a seed parameter must.
+struct Noise {
+  std::int64_t size() const { return 4; }
+  Tensor get_batch(std::span<const std::int64_t> indices) const {
+    return randn({static_cast<std::int64_t>(indices.size())});
+  }
+};
+
+TEST_F(Resident, ASetThatDrawsFromTheGeneratorIsRefusedAndLeavesItAlone) {
+  manual_seed(3);
+  const std::uint64_t next = default_generator().random64();
+  manual_seed(3);
+  EXPECT_WEFT_ERROR(DataLoader(Noise(), {.device_resident = true}), InvalidArgument,
+                    "would freeze the random transforms of this set");
+  EXPECT_EQ(default_generator().random64(), next);
+}
+
 // One number for the whole batch.
 struct Sums {
   std::int64_t size() const { return 4; }

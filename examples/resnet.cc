@@ -2,6 +2,7 @@
 #include "weft/examples/resnet.h"
 
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include "weft/train/train.h"
@@ -31,6 +32,13 @@ Images images(const train::Options& options, int size) {
     const ImageFormat format{.normalize = normalize, .dtype = options.dtype};
     return {ImageSet(FakeData(1024, {3, size, size}, 10, {.format = format})),
             ImageSet(FakeData(256, {3, size, size}, 10, {.first = 1024, .format = format})), 10};
+  }
+  for (const char* part : {"/train", "/val"}) {
+    WEFT_CHECK(
+        std::filesystem::is_directory(options.data + part), Io, "resnet", options.data + part,
+        ": no such folder; looked for train and val with a folder of pictures for each "
+        "class. Name the folder they are in (--data DIR), or train on made-up images (--data "
+        "fake)");
   }
   const Compose augment({RandomResizedCrop(size), RandomHorizontalFlip()});
   const Compose middle({Resize(size * 256 / 224), CenterCrop(size)});

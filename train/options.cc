@@ -15,6 +15,7 @@ namespace weft::train {
 namespace {
 
 constexpr int kUsageError = 2;
+constexpr std::int64_t kMany = 1'000'000'000;
 
 std::string check_device(const std::string& text) {
   try {
@@ -45,23 +46,39 @@ std::string divide(std::string& text) {
   return {};
 }
 
-std::string check_seed(const std::string& text) {
-  std::uint64_t value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  const bool ok = error == std::errc() && stop == end;
-  return ok ? std::string() : "'" + text + "' is no whole number from 0 to 2^64-1";
+/// Digits alone, and not CLI11's own check, which says neither "whole" nor what it got.
+template <class T>
+CLI::Validator whole_number(T least, T most) {
+  return CLI::Validator(
+      [=](const std::string& text) -> std::string {
+        T value = 0;
+        const char* end = text.data() + text.size();
+        const auto [stop, error] = std::from_chars(text.data(), end, value);
+        if (error == std::errc() && stop == end && least <= value && value <= most) return {};
+        return detail::concat("'", text, "' is no whole number from ", least, " to ", most);
+      },
+      "");
+}
+
+std::string check_path(const std::string& text) {
+  return text.empty() ? "needs a name, got ''" : std::string();
 }
 
 void add_flag(CLI::App& app, const Flag& flag) {
   std::visit(
       [&]<class T>(T* value) {
         if constexpr (std::is_same_v<T, bool>) {
-          app.add_flag(flag.name, *value, flag.help);
+          app.add_flag(flag.name, *value, flag.help)->disable_flag_override();
         } else {
           CLI::Option* option = app.add_option(flag.name, *value, flag.help)->capture_default_str();
           if constexpr (std::is_same_v<T, double>) option->transform(CLI::Validator(divide, ""));
-          if (!flag.choices.empty()) option->check(CLI::IsMember(flag.choices));
+          if (!flag.choices.empty()) {
+            option->check(CLI::IsMember(flag.choices));
+          } else if constexpr (std::is_same_v<T, std::int64_t>) {
+            option->check(whole_number(std::int64_t{1}, kMany));
+          } else if constexpr (std::is_same_v<T, std::string>) {
+            option->check(CLI::Validator(check_path, ""));
+          }
         }
       },
       flag.value);
@@ -110,7 +127,11 @@ std::string nearest(const std::string& word, const std::vector<std::string>& kno
       best = candidate;
     }
   }
-  return best;
+  if (!best.empty() || word.find_first_not_of('-') == std::string::npos) return best;
+  // Whoever types --steps for --limit-steps.
+  const std::string part = word.substr(word.find_first_not_of('-') - 1);
+  const auto longer = std::ranges::find_if(known, [&](const auto& k) { return k.ends_with(part); });
+  return longer == known.end() ? best : *longer;
 }
 
 std::optional<int> parse_options(int argc, const char* const* argv, Options& options,
@@ -125,7 +146,6 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
   std::string map_location = to_string(options.map_location);
   if (options.out.empty()) options.out = "outputs/" + options.example;
   bool no_shuffle = !options.shuffle;
-  constexpr std::int64_t kMany = 1'000'000'000;
 
   app.add_option("--device", device, "cpu, cuda or cuda:N")
       ->check(CLI::Validator(check_device, ""))
@@ -146,53 +166,63 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
       ->check(CLI::IsMember(std::vector<std::string>{"tf32", "ieee"}))
       ->capture_default_str();
   app.add_option("--epochs", options.epochs, "passes over the training data")
-      ->check(CLI::Range(std::int64_t{1}, kMany))
+      ->check(whole_number(std::int64_t{1}, kMany))
       ->capture_default_str();
   app.add_option("--batch-size", options.batch_size, "images per step")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000}))
+      ->check(whole_number(std::int64_t{1}, std::int64_t{1'000'000}))
       ->capture_default_str();
   app.add_option("--lr", options.lr, "learning rate")
       ->check(CLI::Validator(check_positive, ""))
       ->capture_default_str();
   app.add_option("--seed", options.seed, "of the weights and the order")
-      ->check(CLI::Validator(check_seed, ""))
+      ->check(whole_number(std::uint64_t{0}, ~std::uint64_t{0}))
       ->capture_default_str();
-  app.add_flag("--no-shuffle", no_shuffle, "visit the images in the order of the file");
+  app.add_flag("--no-shuffle", no_shuffle, "visit the images in the order of the file")
+      ->disable_flag_override();
   app.add_option("--workers", options.workers,
                  "threads that load images; 0: none beside the main one")
-      ->check(CLI::Range(0, 256))
+      ->check(whole_number(0, 256))
       ->capture_default_str();
   app.add_flag("--data-on-device", options.data_on_device,
-               "copy the training images to the device once, and gather the batches there");
+               "copy the training images to the device once, and gather the batches there")
+      ->disable_flag_override();
   app.add_option("--threads", options.threads, "cores for computing; 0: all")
-      ->check(CLI::Range(0, 4096))
+      ->check(whole_number(0, 4096))
       ->capture_default_str();
   app.add_option("--limit-steps", options.limit_steps,
                  "stop after so many steps, those before --resume included; 0: no limit")
-      ->check(CLI::Range(std::int64_t{0}, kMany))
+      ->check(whole_number(std::int64_t{0}, kMany))
       ->capture_default_str();
-  app.add_option("--data", options.data, options.data_help)->capture_default_str();
+  const CLI::Validator path(check_path, "");
+  app.add_option("--data", options.data, options.data_help)->check(path)->capture_default_str();
   app.add_option("--out", options.out, "folder for model, pictures and metrics")
+      ->check(path)
       ->capture_default_str();
-  app.add_option("--resume", options.resume, "go on from this checkpoint.safetensors");
+  app.add_option("--resume", options.resume, "go on from this checkpoint.safetensors")->check(path);
   app.add_option("--map-location", map_location, "read the checkpoint into this device's memory")
       ->check(CLI::Validator(check_device, ""))
       ->capture_default_str();
-  app.add_option("--trace", options.trace, "write spans here, for ui.perfetto.dev");
-  app.add_flag("--deterministic", options.deterministic, "same bits in every run");
+  app.add_option("--trace", options.trace, "write spans here, for ui.perfetto.dev")->check(path);
+  app.add_flag("--deterministic", options.deterministic, "same bits in every run")
+      ->disable_flag_override();
   app.add_option("--host-devices", options.host_devices, "split the CPU into so many devices")
-      ->check(CLI::Range(1, kMaxDevices));
+      ->check(whole_number(1, kMaxDevices));
   app.add_option("--log-every", options.log_every, "print a line every so many steps; 0: none")
-      ->check(CLI::Range(std::int64_t{0}, kMany))
+      ->check(whole_number(std::int64_t{0}, kMany))
       ->capture_default_str();
   app.add_flag("--summary", options.summary,
-               "print the model's layers, parameters and MACs for one image, and end");
+               "print the model's layers, parameters and MACs for one image, and end")
+      ->disable_flag_override();
   for (const Flag& flag : flags) add_flag(app, flag);
 
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {
     return app.exit(help);
+  } catch (const CLI::ArgumentMismatch& error) {
+    const std::string text = error.what(), name = text.substr(0, text.find_first_of(": "));
+    if (text.ends_with("missing")) return complain(options, name + " needs a value");
+    return complain(options, "--" + name + " takes no value");  // CLI11 leaves the dashes out here
   } catch (const CLI::ParseError& error) {
     return complain(options, error.what());
   }

@@ -54,7 +54,7 @@ struct Options {
 };
 
 /// An option of one program beside those all have. Numbers behind a double are above 0 and may be
-/// quotients, as "1/16".
+/// quotients, as "1/16"; whole ones are 1 to 10^9; texts are not empty.
 struct Flag {
   std::string name;                                                 ///< "--depth"
   std::variant<bool*, std::int64_t*, double*, std::string*> value;  ///< holds the default
@@ -68,7 +68,8 @@ struct Flag {
 std::optional<int> parse_options(int argc, const char* const* argv, Options& options,
                                  const std::vector<Flag>& flags = {});
 
-/// The known word nearest to `word` by edit distance, or nothing when none is near.
+/// The known word nearest to `word` by edit distance, else the first of which it is the end
+/// ("--steps": "--limit-steps"), or nothing when none is near.
 std::string nearest(const std::string& word, const std::vector<std::string>& known);
 
 }  // namespace weft::train

@@ -7,6 +7,7 @@
 
 #include "weft/autograd/autocast.h"
 #include "weft/core/error.h"
+#include "weft/core/file.h"
 #include "weft/core/float32_precision.h"
 #include "weft/core/parallel.h"
 #include "weft/core/rng.h"
@@ -29,7 +30,10 @@ int run_body(const Options& options, const std::function<void(const Options&)>& 
   const autograd::Autocast autocast(options.device.type, {.enabled = options.amp});
   manual_seed(options.seed);
   std::unique_ptr<Tracer> tracer;
-  if (!options.trace.empty()) tracer = std::make_unique<Tracer>();
+  if (!options.trace.empty()) {
+    const AtomicFile can_be_written(options.trace);  // now, and not after an hour of training
+    tracer = std::make_unique<Tracer>();
+  }
   const InterruptScope interrupts;
   {
     Scoped trace(&ThreadState::tracer, tracer.get());

@@ -84,9 +84,14 @@ bool Recorder::next_epoch() {
   return true;
 }
 
-void Recorder::check_parts(const Checkpoint& checkpoint, std::size_t expected) {
-  WEFT_CHECK(checkpoint.parts.size() == expected, InvalidArgument, "checkpoint", "it holds ",
-             checkpoint.parts.size(), " optimisers and schedulers, this program has ", expected);
+void Recorder::check_program(const Checkpoint& checkpoint, std::size_t parts) const {
+  const auto example = checkpoint.notes.find("example");
+  WEFT_CHECK(example == checkpoint.notes.end() || example->second == options_.example,
+             InvalidArgument, "checkpoint", options_.resume, ": it is of the program ",
+             example->second, ", this is ", options_.example);
+  WEFT_CHECK(checkpoint.parts.size() == parts, InvalidArgument, "checkpoint", options_.resume,
+             ": it holds ", checkpoint.parts.size(),
+             " optimisers and schedulers, this program has ", parts);
 }
 
 void Recorder::take_up(const Checkpoint& checkpoint) {

@@ -49,13 +49,14 @@ class Recorder {
   explicit Recorder(const Options& options);
 
   /// Goes on from the checkpoint options.resume names; without one, nothing happens. Throws
-  /// InvalidArgument listing names and shapes for another model's file, with nothing changed.
+  /// InvalidArgument for another program's file, and listing names and shapes for another model's,
+  /// with nothing changed.
   /// parts: optimisers and learning rate schedulers, those save() was given, in its order.
   template <class Model, class Loader, class... Parts>
   void resume(Model& model, Loader& loader, Parts&... parts) {
     if (options_.resume.empty()) return;
     const Checkpoint checkpoint = load_checkpoint(options_.resume, options_.map_location);
-    check_parts(checkpoint, sizeof...(parts));
+    check_program(checkpoint, sizeof...(parts));
     model.load_state_dict(checkpoint.model);
     std::size_t i = 0;
     (parts.load_state_dict(checkpoint.parts[i++]), ...);
@@ -131,7 +132,7 @@ class Recorder {
   void end_epoch(bool complete);
   void leave_epoch();
 
-  static void check_parts(const Checkpoint& checkpoint, std::size_t expected);
+  void check_program(const Checkpoint& checkpoint, std::size_t parts) const;
   void take_up(const Checkpoint& checkpoint);
   void write(const Checkpoint& checkpoint);
   void finish();

@@ -98,5 +98,16 @@ TEST_F(CnnRunTest, WithoutImagesItSaysHowToGetSome) {
   EXPECT_EQ(lines(".*epoch 0: test accuracy [0-9.e-]+"), 1) << log();
 }
 
+TEST_F(CnnRunTest, WrongUse) {
+  const auto refuses = [&](const std::string& arguments, const std::string& message) {
+    EXPECT_EQ(run("out", arguments), 2);
+    EXPECT_NE(log().find(message), std::string::npos) << log();
+  };
+  refuses("--width-scale 0", "--width-scale: '0' is no number above 0");
+  refuses("--hidden 0", "--hidden: '0' is no whole number from 1 to 1000000000");
+  refuses("--amp bf16 --dtype f64", "--amp bf16 needs --dtype f32");
+  EXPECT_FALSE(std::filesystem::exists(folder.path("out")));
+}
+
 }  // namespace
 }  // namespace weft

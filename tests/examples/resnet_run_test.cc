@@ -102,6 +102,10 @@ TEST_F(ResNetRunTest, WrongUse) {
   add_class("train/zebra", 1);
   EXPECT_EQ(run("out", ""), 1);
   EXPECT_NE(log().find("train has 3 classes, val has 2"), std::string::npos) << log();
+  std::filesystem::remove_all(folder.path("data/val"));
+  EXPECT_EQ(run("out", ""), 1);
+  EXPECT_NE(log().find("data/val: no such folder"), std::string::npos) << log();
+  EXPECT_NE(log().find("(--data fake)"), std::string::npos) << log();
 }
 
 }  // namespace

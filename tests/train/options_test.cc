@@ -97,11 +97,14 @@ TEST(Options, AProgramHasSomeOfItsOwn) {
   bool zero = false;
   std::int64_t depth = 50;
   double scale = 1;
-  std::string schedule = "none";
+  std::string schedule = "none", weights;
+  std::int64_t hidden = 7;
   const std::vector<Flag> flags = {{"--zero", &zero, "start from zero"},
                                    {"--depth", &depth, "layers", {"18", "50"}},
                                    {"--scale", &scale, "of the width"},
-                                   {"--schedule", &schedule, "of the rate", {"none", "step"}}};
+                                   {"--schedule", &schedule, "of the rate", {"none", "step"}},
+                                   {"--hidden", &hidden, "features"},
+                                   {"--weights", &weights, "a file"}};
   Parsed p = parse({}, flags);
   EXPECT_FALSE(p.status.has_value()) << p.err;
   EXPECT_FALSE(zero);
@@ -121,8 +124,19 @@ TEST(Options, AProgramHasSomeOfItsOwn) {
               std::string::npos)
         << wrong;
   }
-  EXPECT_NE(parse({"--depth", "34"}, flags).err.find("--depth: 34 not in {18,50}"),
-            std::string::npos);
+  const auto refuses = [&](std::vector<const char*> arguments, const std::string& message) {
+    const Parsed p = parse(arguments, flags);
+    EXPECT_EQ(p.status, 2) << message;
+    EXPECT_NE(p.err.find(message), std::string::npos) << p.err;
+  };
+  refuses({"--depth", "34"}, "--depth: 34 not in {18,50}");
+  refuses({"--depth"}, "--depth needs a value");
+  refuses({"--zero=1"}, "--zero takes no value");
+  for (const char* wrong : {"0", "-5", "1.5", "x", "99999999999999999999"}) {
+    refuses({"--hidden", wrong},
+            std::string("--hidden: '") + wrong + "' is no whole number from 1 to 1000000000");
+  }
+  refuses({"--weights", ""}, "--weights: needs a name, got ''");
   EXPECT_NE(parse({"--dept", "18"}, flags).err.find("did you mean --depth?"), std::string::npos);
   EXPECT_NE(parse({"--help"}, flags).out.find("--schedule"), std::string::npos);
 }
@@ -192,27 +206,40 @@ TEST(Options, WrongUsageIsStatusTwoAndSaysWhy) {
   refuses({"--no-shufle"}, "unknown option --no-shufle; did you mean --no-shuffle?");
   refuses({"--xyzzy"}, "unknown option --xyzzy\n");
   refuses({"stray"}, "unexpected argument 'stray'");
-  refuses({"--batch-size", "0"}, "--batch-size");
-  refuses({"--batch-size", "-3"}, "--batch-size");
-  refuses({"--batch-size", "many"}, "--batch-size");
-  refuses({"--epochs", "0"}, "--epochs");
+  refuses({"--steps", "-1"}, "unknown option --steps; did you mean --limit-steps?");
+  refuses({"--batch-size", "0"}, "--batch-size: '0' is no whole number from 1 to 1000000\n");
+  refuses({"--batch-size", "-3"}, "--batch-size: '-3' is no whole number from 1");
+  refuses({"--batch-size", "1.5"}, "--batch-size: '1.5' is no whole number from 1");
+  refuses({"--batch-size", "many"}, "--batch-size: 'many' is no whole number from 1");
+  refuses({"--batch-size", "99999999999999999999"}, "--batch-size: '99999999999999999999' is no");
+  refuses({"--epochs", "0"}, "--epochs: '0' is no whole number from 1 to 1000000000\n");
+  refuses({"--limit-steps", "-1"}, "--limit-steps: '-1' is no whole number from 0 to 1000000000\n");
   refuses({"--lr", "0"}, "'0' is no number above 0");
   refuses({"--lr", "nan"}, "'nan' is no number above 0");
   refuses({"--lr", "inf"}, "'inf' is no number above 0");
-  refuses({"--workers", "-1"}, "--workers");
-  refuses({"--threads", "-1"}, "--threads");
-  refuses({"--seed", "-1"}, "'-1' is no whole number from 0 to 2^64-1");
+  refuses({"--workers", "-1"}, "--workers: '-1' is no whole number from 0 to 256\n");
+  refuses({"--threads", "-1"}, "--threads: '-1' is no whole number from 0 to 4096\n");
+  refuses({"--seed", "-1"}, "'-1' is no whole number from 0 to 18446744073709551615\n");
   refuses({"--seed", "18446744073709551616"}, "is no whole number");
-  refuses({"--dtype", "f16"}, "--dtype");
+  refuses({"--dtype", "f16"}, "--dtype: f16 not in {f32,f64}");
+  refuses({"--amp", "fp8"}, "--amp: fp8 not in {off,bf16}");
   refuses({"--device", "gpu"}, "'gpu' is no device; use cpu, cpu:N, cuda or cuda:N");
-  refuses({"--device"}, "--device");
-  refuses({"--host-devices", "0"}, "--host-devices");
+  refuses({"--device"}, "--device needs a value");
+  refuses({"--epochs"}, "--epochs needs a value");
+  refuses({"--no-shuffle=maybe"}, "--no-shuffle takes no value");
+  refuses({"--deterministic=3"}, "--deterministic takes no value");
+  refuses({"--host-devices", "0"}, "--host-devices: '0' is no whole number from 1 to 64\n");
+  for (const char* path : {"--data", "--out", "--resume", "--trace"})
+    refuses({path, ""}, std::string(path) + ": needs a name, got ''");
 }
 
 TEST(Options, NearestNeedsToBeNear) {
   EXPECT_EQ(nearest("--epoks", {"--lr", "--epochs"}), "--epochs");
   EXPECT_EQ(nearest("--q", {"--lr", "--epochs"}), "");
   EXPECT_EQ(nearest("", {"--lr"}), "");
+  EXPECT_EQ(nearest("--", {"--lr"}), "");
+  EXPECT_EQ(nearest("--steps", {"--stairs-steps-on", "--limit-steps", "--lr"}), "--limit-steps");
+  EXPECT_EQ(nearest("--r", {"--lr"}), "");  // a word of its own, not the end of one
 }
 
 }  // namespace

@@ -9,8 +9,12 @@
 #include <random>
 #include <thread>
 
+#include "weft/autograd/autocast.h"
+#include "weft/core/float32_precision.h"
+#include "weft/core/thread_state.h"
 #include "weft/tests/io/files.h"
 #include "weft/train/checkpoint.h"
+#include "weft/train/program.h"
 
 extern char** environ;
 
@@ -197,6 +201,17 @@ TEST_F(RunTest, StatusesAndMessages) {
   EXPECT_EQ(run("out", {"--resume", folder.path("nothing")}), 1);
   EXPECT_NE(log().find("cannot open"), std::string::npos) << log();
   EXPECT_EQ(run("out", {"--lr", "1e8", "--dtype", "f32"}), 0);
+  // Before the training, not after it.
+  EXPECT_EQ(run("new", {"--trace", folder.path("nowhere/trace.json")}), 1);
+  EXPECT_NE(log().find("cannot create " + folder.path("nowhere/trace.json")), std::string::npos)
+      << log();
+  EXPECT_FALSE(std::filesystem::exists(folder.path("new")));
+  testing::write_file(folder.path("file"), "");
+  EXPECT_EQ(run("file", {}), 1);
+  EXPECT_NE(log().find(folder.path("file") + ": cannot make this folder: Not a directory; choose "
+                                             "another with --out"),
+            std::string::npos)
+      << log();
 }
 
 TEST_F(RunTest, AnotherModelsCheckpointIsListed) {
@@ -206,6 +221,12 @@ TEST_F(RunTest, AnotherModelsCheckpointIsListed) {
   save_checkpoint(folder.path("other"), other);
   EXPECT_EQ(run("out", {"--resume", folder.path("other")}), 1);
   EXPECT_NE(log().find("1.weight"), std::string::npos) << log();
+  other.notes["example"] = "dcgan";
+  save_checkpoint(folder.path("other"), other);
+  EXPECT_EQ(run("out", {"--resume", folder.path("other")}), 1);
+  EXPECT_NE(log().find(folder.path("other") + ": it is of the program dcgan, this is small_run"),
+            std::string::npos)
+      << log();
 }
 
 TEST_F(RunTest, TraceHasSpansOfEveryPart) {
@@ -214,6 +235,33 @@ TEST_F(RunTest, TraceHasSpansOfEveryPart) {
   for (const char* text : {"\"loader\"", "\"fetch\"", "\"save_safetensors\""}) {
     EXPECT_NE(trace.find(text), std::string::npos) << text;
   }
+}
+
+TEST(Program, TheBodyRunsUnderItsOptions) {
+  const auto run_with = [](std::vector<const char*> arguments, const auto& body) {
+    arguments.insert(arguments.begin(), {"test", "--device", "cpu"});
+    return train::run(static_cast<int>(arguments.size()), arguments.data(), {.example = "test"},
+                      body);
+  };
+  int runs = 0;
+  EXPECT_EQ(run_with({},
+                     [&](const Options&) {
+                       EXPECT_FALSE(autograd::is_autocast_enabled(DeviceType::cpu));
+                       EXPECT_EQ(get_float32_matmul_precision(), "highest");
+                       EXPECT_FALSE(thread_state().deterministic);
+                       ++runs;
+                     }),
+            0);
+  EXPECT_EQ(run_with({"--amp", "bf16", "--float32-matmul-precision", "high", "--deterministic"},
+                     [&](const Options&) {
+                       EXPECT_TRUE(autograd::is_autocast_enabled(DeviceType::cpu));
+                       EXPECT_EQ(get_float32_matmul_precision(), "high");
+                       EXPECT_TRUE(thread_state().deterministic);
+                       ++runs;
+                     }),
+            0);
+  EXPECT_EQ(runs, 2);
+  EXPECT_FALSE(autograd::is_autocast_enabled(DeviceType::cpu));
 }
 
 }  // namespace

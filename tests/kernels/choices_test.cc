@@ -5,6 +5,7 @@
 
 #include "weft/core/parallel.h"
 #include "weft/core/thread_state.h"
+#include "weft/kernels/choices.h"
 #include "weft/kernels/cpu/heavy.h"
 #include "weft/kernels/cpu/timing.h"
 #include "weft/tests/io/files.h"
@@ -110,7 +111,7 @@ TEST_F(RememberedChoices, WhatIsRememberedIsTaken) {
 }
 
 TEST_F(RememberedChoices, ATeamOfAnotherSizeChoosesForItself) {
-  for (const int team : {1, 2}) {
+  for (const int team : {1, 2, 3}) {  // 2 and 3 have the same candidates
     const Scoped threads(&ThreadState::num_threads, team);
     const std::string of_team = "f32, team of " + std::to_string(team) + ": ";
     const std::string line = choose(product(32, 16, 64));
@@ -161,6 +162,33 @@ TEST_F(RememberedChoices, UnaskedItNeitherTalksNorWrites) {
   const Scoped<LogSink*> logging(&ThreadState::log, &log);
   EXPECT_TRUE(choose_matmul(product(32, 16, 64)));
   EXPECT_TRUE(log.lines.empty());
+}
+
+// A build with another list of candidates chooses anew.
+TEST(ChoiceProblem, TheKeySaysWhatDecides) {
+  const ChoiceProblem problem{"conv2d", "text", "machine", {1, 23}, {"direct", "winograd"}};
+  ChoiceProblem same = problem;
+  same.text = "the same in other words";
+  EXPECT_EQ(same.key(), problem.key());
+  const ChoiceProblem others[] = {
+      {"matmul", "text", "machine", {1, 23}, {"direct", "winograd"}},
+      {"conv2d", "text", "machine", {1, 2}, {"direct", "winograd"}},
+      {"conv2d", "text", "machine", {12, 3}, {"direct", "winograd"}},
+      {"conv2d", "text", "machine", {1, 23}, {"direct", "winograd", "third"}},
+      {"conv2d", "text", "machine", {1, 23}, {"direct", "winograd.2"}},
+  };
+  for (const ChoiceProblem& other : others) EXPECT_NE(other.key(), problem.key());
+}
+
+TEST(ChoiceProblem, ANameThatIsNoCandidateIsNotRemembered) {
+  const testing::TempFolder folder;
+  ChoiceCache cache(folder.path("cache"));
+  const Scoped remember(&ThreadState::choices, &cache);
+  const ChoiceProblem problem{"conv2d", "text", "machine", {1, 23}, {"direct", "winograd"}};
+  remember_choice(problem, {"winograd", 1});
+  EXPECT_EQ(remembered_choice(problem).value().name, "winograd");
+  remember_choice(problem, {"nobody", 1});
+  EXPECT_FALSE(remembered_choice(problem));
 }
 
 }  // namespace

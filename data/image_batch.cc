@@ -22,19 +22,15 @@ ImageBatcher::ImageBatcher(const char* op, ImageFormat format, int channels)
 
 template <class T>
 void ImageBatcher::write(const Picture& picture, T* out) const {
-  thread_local std::vector<std::uint8_t> channel;
+  thread_local std::vector<std::uint8_t> planes;
   const std::int64_t points = std::int64_t{picture.height} * picture.width;
-  channel.resize(picture.depth == 1 ? 0 : static_cast<std::size_t>(points));
-  for (int c = 0; c < channels_; ++c, out += points) {
-    const std::uint8_t* in = picture.pixels.data();
-    if (picture.depth == 1) {
-      in += c * points;
-    } else {
-      for (std::int64_t i = 0; i < points; ++i) {
-        channel[static_cast<std::size_t>(i)] = in[i * picture.depth + c];
-      }
-      in = channel.data();
-    }
+  const std::uint8_t* in = picture.pixels.data();
+  if (picture.depth != 1) {
+    planes.resize(static_cast<std::size_t>(points * picture.depth));
+    split_channels(in, planes.data(), points, picture.depth);
+    in = planes.data();
+  }
+  for (int c = 0; c < channels_; ++c, in += points, out += points) {
     const bool plain = format_.normalize.mean.empty();
     const auto at = static_cast<std::size_t>(c);
     scale_pixels(in, out, points, plain ? 0 : format_.normalize.mean[at],

@@ -48,6 +48,36 @@ WEFT_AVX2 void scale_avx2(const std::uint8_t* in, T* out, std::int64_t n, float 
 }
 #endif
 
+// One loop for all channels: the compiler makes shuffles of it.
+[[gnu::always_inline]] inline void split_rgb_any(const std::uint8_t* in, std::uint8_t* planes,
+                                                 std::int64_t n) {
+  std::uint8_t* const second = planes + n;
+  std::uint8_t* const third = second + n;
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    planes[i] = in[3 * i];
+    second[i] = in[3 * i + 1];
+    third[i] = in[3 * i + 2];
+  }
+}
+
+void split_rgb_plain(const std::uint8_t* in, std::uint8_t* planes, std::int64_t n) {
+  split_rgb_any(in, planes, n);
+}
+
+#if defined(__x86_64__)
+WEFT_AVX2 void split_rgb_avx2(const std::uint8_t* in, std::uint8_t* planes, std::int64_t n) {
+  split_rgb_any(in, planes, n);
+}
+#endif
+
+auto choose_split_rgb() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return split_rgb_avx2;
+#endif
+  return split_rgb_plain;
+}
+
 template <class T, bool kNormalize>
 Scale<T> choose_scale() {
 #if defined(__x86_64__)
@@ -64,6 +94,14 @@ template <class T>
 void scale_pixels(const std::uint8_t* in, T* out, std::int64_t n, float mean, float std) {
   static const Scale<T> scale = choose_scale<T, false>(), normalize = choose_scale<T, true>();
   (mean == 0 && std == 1 ? scale : normalize)(in, out, n, mean, std);
+}
+
+void split_channels(const std::uint8_t* in, std::uint8_t* planes, std::int64_t n, int depth) {
+  static const auto split_rgb = choose_split_rgb();
+  if (depth == 3) return split_rgb(in, planes, n);
+  for (int c = 0; c < depth; ++c, planes += n) {
+    for (std::int64_t i = 0; i < n; ++i) planes[i] = in[i * depth + c];
+  }
 }
 
 template void scale_pixels(const std::uint8_t*, float*, std::int64_t, float, float);

@@ -72,6 +72,27 @@ TEST(Transforms, ResizeIsPillows) {
   }
 }
 
+TEST(Transforms, RowsAreResizedAsEachAloneIs) {
+  // Several at once, as some machines do it, make no difference.
+  Generator generator;
+  for (const int rows : {4, 5, 9, 11}) {
+    for (const int width : {1, 7, 30, 90}) {
+      Picture all{.height = rows, .width = 31};
+      for (int i = 0; i < rows * 31 * 3; ++i)
+        all.pixels.push_back(static_cast<std::uint8_t>(generator.random32() & 255));
+      Bytes expected;
+      for (int y = 0; y < rows; ++y) {
+        const auto row = all.pixels.begin() + y * 31 * 3;
+        Picture one{.height = 1, .width = 31, .pixels = Bytes(row, row + 31 * 3)};
+        Resize(1, width)(one, generator);
+        expected.insert(expected.end(), one.pixels.begin(), one.pixels.end());
+      }
+      Resize(rows, width)(all, generator);
+      EXPECT_EQ(all.pixels, expected) << rows << " rows, width " << width;
+    }
+  }
+}
+
 TEST(Transforms, ResizeOfTheShorterSideKeepsTheProportions) {
   Generator generator;
   const Goldens goldens;
@@ -232,6 +253,26 @@ TEST(ImageBatcher, NormalizesAsTorchvision) {
       EXPECT_EQ(batch.x.to_vector<float>(), want);  // the same three roundings
     } else {
       EXPECT_EQ(batch.x.to_vector<double>(), std::vector<double>(want.begin(), want.end()));
+    }
+  }
+}
+
+TEST(ImageBatcher, MakesPlanesOfPointsOfAnyDepth) {
+  constexpr int kWidth = 37;
+  for (const int depth : {1, 2, 3, 4}) {
+    const ImageBatcher batcher("test", {}, depth);
+    const auto load = [depth](std::int64_t, Picture& p) -> std::int64_t {
+      p = {.height = 1, .width = kWidth, .planes = 1, .depth = depth};
+      for (int i = 0; i < kWidth * depth; ++i) p.pixels.push_back(static_cast<std::uint8_t>(i));
+      return 0;
+    };
+    ImageBatch batch;
+    batcher.fill(std::vector<std::int64_t>{0}, 1, load, batch, HostMemory(), 0);
+    const std::vector<float> values = batch.x.to_vector<float>();
+    for (int c = 0; c < depth; ++c) {
+      for (int x = 0; x < kWidth; ++x)
+        EXPECT_EQ(values[static_cast<std::size_t>(c * kWidth + x)],
+                  static_cast<float>(x * depth + c) / 255.0f);
     }
   }
 }

@@ -13,6 +13,7 @@
 
 #include "weft/autograd/ops.h"
 #include "weft/benchmarks/floor.h"
+#include "weft/benchmarks/loader.h"
 #include "weft/benchmarks/operations.h"
 #include "weft/benchmarks/peer.h"
 #include "weft/benchmarks/scaling.h"
@@ -38,6 +39,7 @@ struct Options {
   std::vector<std::string> works = {"autoencoder", "mlp", "cnn", "resnet50", "dcgan"};
   std::string device = "cpu";
   bool scaling = false;
+  bool loader = false;
   bool floor = false;
   bool operations = false;
   bool compile = false;
@@ -199,18 +201,22 @@ json bench_work(const std::string& name, const Options& options, Peer* peer) {
   return row;
 }
 
+/// The other side, if one is wanted; its versions go into the result.
+std::unique_ptr<Peer> start_peer(const Options& options, json& result) {
+  if (options.peer.empty()) {
+    std::printf("no --peer PYTHON given, so weft alone\n");
+    return nullptr;
+  }
+  auto peer = std::make_unique<Peer>(options.peer, options.peer_script);
+  result["peer"] = peer->ask({{"cmd", "hello"}, {"device", to_string(thread_state().device)}});
+  std::printf("PyTorch %s (%s)\n", result["peer"]["torch"].get<std::string>().c_str(),
+              result["peer"]["capability"].get<std::string>().c_str());
+  return peer;
+}
+
 /// The rows of `--work`, and the time of one operation.
 void compare(const Options& options, json& result) {
-  std::unique_ptr<Peer> peer;
-  const Device device = thread_state().device;
-  if (!options.peer.empty()) {
-    peer = std::make_unique<Peer>(options.peer, options.peer_script);
-    result["peer"] = peer->ask({{"cmd", "hello"}, {"device", to_string(device)}});
-    std::printf("PyTorch %s (%s)\n", result["peer"]["torch"].get<std::string>().c_str(),
-                result["peer"]["capability"].get<std::string>().c_str());
-  } else {
-    std::printf("no --peer PYTHON given, so weft alone\n");
-  }
+  const std::unique_ptr<Peer> peer = start_peer(options, result);
   std::fflush(stdout);
   for (const std::string& work : options.works)
     result["rows"].push_back(bench_work(work, options, peer.get()));
@@ -252,6 +258,9 @@ int run(const Options& options) {
     set_num_threads(options.threads);
     result["threads"] = options.threads;
     result.update(run_scaling(std::filesystem::path(options.out).replace_extension().string()));
+  } else if (options.loader) {
+    const std::unique_ptr<Peer> peer = start_peer(options, result);
+    result.update(run_loader(options.pairs, peer.get()));
   } else {
     compare(options, result);
   }
@@ -269,24 +278,32 @@ int main(int argc, char** argv) {
   CLI::Option* scaling = app.add_flag(
       "--scaling", options.scaling,
       "instead: time and memory over the batch (autoencoder) and the depth (ResNet), weft alone");
+  CLI::Option* loader = app.add_flag("--loader", options.loader,
+                                     "instead: images a second of the data loader, on the CPU");
+  loader->excludes(scaling);
   const auto not_scaling = [&](CLI::Option* option) { return option->excludes(scaling); };
+  const auto not_loader = [&](CLI::Option* option) { return option->excludes(loader); };
+  const auto neither = [&](CLI::Option* option) { return not_loader(not_scaling(option)); };
   not_scaling(app.add_option("--peer", options.peer, "Python with torch (tools/peer-setup)"));
   // Given by ./weft whatever else is.
   app.add_option("--peer-script", options.peer_script, "the peer's program")->capture_default_str();
-  not_scaling(app.add_option("--work", options.works, "autoencoder, mlp, cnn, resnet50, dcgan"))
+  neither(app.add_option("--work", options.works, "autoencoder, mlp, cnn, resnet50, dcgan"))
       ->capture_default_str();
-  app.add_option("--device", options.device, "cpu, cuda or cuda:N")->capture_default_str();
-  not_scaling(app.add_flag("--floor", options.floor, "also time a step's kernels one by one"));
-  not_scaling(app.add_flag("--operations", options.operations,
-                           "also divide a step's time among its operations"));
-  not_scaling(app.add_flag("--compile", options.compile, "let the peer try torch.compile too"));
-  app.add_option("--threads", options.threads, "most threads to try; with --scaling, all used")
+  not_loader(app.add_option("--device", options.device, "cpu, cuda or cuda:N"))
+      ->capture_default_str();
+  neither(app.add_flag("--floor", options.floor, "also time a step's kernels one by one"));
+  neither(app.add_flag("--operations", options.operations,
+                       "also divide a step's time among its operations"));
+  neither(app.add_flag("--compile", options.compile, "let the peer try torch.compile too"));
+  not_loader(
+      app.add_option("--threads", options.threads, "most threads to try; with --scaling, all used"))
       ->check(CLI::Range(1, 256));
   not_scaling(app.add_option("--pairs", options.pairs, "alternations"))
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();
   app.add_option("--out,--json", options.out,
-                 "JSON result (outputs/bench.json or scaling.json); --scaling draws beside it");
+                 "JSON result (outputs/bench.json, scaling.json or loader.json); --scaling draws "
+                 "beside it");
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {
@@ -296,7 +313,9 @@ int main(int argc, char** argv) {
     return 2;
   }
   if (options.out.empty())
-    options.out = options.scaling ? "outputs/scaling.json" : "outputs/bench.json";
+    options.out = options.scaling  ? "outputs/scaling.json"
+                  : options.loader ? "outputs/loader.json"
+                                   : "outputs/bench.json";
   const weft::train::EnvironmentScope environment;
   try {
     return weft::bench::run(options);

@@ -6,6 +6,9 @@
   {"cmd": "run", "work": W, "steps": N}              -> milliseconds of N steps of the kept configuration
   {"cmd": "memory", "work": W}                       -> peak of live tensor bytes in one step
   {"cmd": "op", "count": N}                          -> microseconds of a 1-element multiply with grad
+  {"cmd": "loader", "case": C, "folder": F, "batch_size": B, "workers": W}
+                                                     -> tries every way to load it, keeps the fastest, or why not
+  {"cmd": "epoch"}                                   -> images a second over an epoch of that loader
 
 Inputs are the formula of benchmarks/work.h, so both sides see the same batches.
 """
@@ -24,6 +27,7 @@ from torch.nn import functional as F
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../examples/pytorch"))
 import autoencoder, cnn, dcgan, mlp, resnet  # noqa: E401, E402: the programs' twins
+import loader_peer  # noqa: E402
 
 device = torch.device("cpu")
 
@@ -38,7 +42,7 @@ def hello(where):
     global device
     device = torch.device(where)
     answer = {"torch": torch.__version__, "python": sys.version.split()[0],
-              "capability": torch.backends.cpu.get_cpu_capability()}
+              "capability": torch.backends.cpu.get_cpu_capability()} | loader_peer.VERSIONS
     if device.type == "cuda":
         torch.backends.cudnn.benchmark = True  # weft times its candidates too
         answer |= {"capability": torch.cuda.get_device_name(device), "cuda": torch.version.cuda,
@@ -229,6 +233,10 @@ def main():
             answer = peak_memory(request["work"])
         elif cmd == "op":
             answer = op_cost(request["count"])
+        elif cmd == "loader":
+            answer = loader_peer.prepare(request["case"], request["folder"], request["batch_size"], request["workers"])
+        elif cmd == "epoch":
+            answer = {"per_second": loader_peer.epoch()}
         else:
             answer = {"error": f"unknown command {cmd}"}
         print(json.dumps(answer), flush=True)

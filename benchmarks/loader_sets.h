@@ -1,0 +1,49 @@
+// Made-up data sets in files, for measuring how fast they are read.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace weft::bench {
+
+/// Seeded images in the formats of MNIST, CIFAR-10 and ImageFolder, in a temporary folder of their
+/// own, gone with it. Throws Io where it cannot be made.
+class LoaderSets {
+ public:
+  /// So many images of each format.
+  struct Counts {
+    int mnist = 6400;
+    int cifar = 2048;
+    int pictures = 80;
+  };
+
+  explicit LoaderSets(const Counts& counts);
+  ~LoaderSets();
+  LoaderSets(const LoaderSets&) = delete;
+  LoaderSets& operator=(const LoaderSets&) = delete;
+
+  std::string mnist() const { return root_ + "/mnist"; }    ///< training set alone, 28 x 28
+  std::string cifar() const { return root_ + "/cifar"; }    ///< test set alone
+  std::string folder() const { return root_ + "/folder"; }  ///< two classes
+
+  /// The bytes of the folder's JPEG files.
+  const std::vector<std::vector<unsigned char>>& jpegs() const { return jpegs_; }
+
+ private:
+  std::string root_;
+  std::vector<std::vector<unsigned char>> jpegs_;
+};
+
+/// Picture `number` of the endless row, the same bytes on every machine: 224, 256 or 288 pixels
+/// high and wide, detail at every scale as photographs have it, quality 90.
+std::vector<unsigned char> encode_picture(std::uint64_t number);
+
+/// The pixels of a JPEG by libjpeg alone, RGB into `pixels`; what a loader of JPEGs cannot beat.
+void decode_picture(const std::vector<unsigned char>& jpeg, std::vector<unsigned char>& pixels);
+
+/// "libjpeg-turbo 2.1.5"
+std::string jpeg_library();
+
+}  // namespace weft::bench

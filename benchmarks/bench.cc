@@ -125,14 +125,23 @@ json bench_work(const std::string& name, const Options& options, Peer* peer) {
               {"weft_config", weft_side.name},
               {"weft_tried", weft_side.tried}};
   if (peer) {
-    const json answer = peer->ask({{"cmd", "prepare"},
-                                   {"work", name},
-                                   {"threads", options.threads},
-                                   {"compile", options.compile}});
+    const json answer =
+        peer->ask({{"cmd", "prepare"}, {"work", name}, {"threads", options.threads}});
     row["peer_config"] = answer["config"];
     row["peer_tried"] = answer["tried"];
   }
-  std::vector<double> mine, theirs, ratios;
+  // Compiled after all else is chosen, for it takes minutes; a row of its own, as a program has to
+  // ask for it.
+  bool compiled = peer && options.compile;
+  if (compiled) {
+    const json answer = peer->ask({{"cmd", "compile"}, {"work", name}});
+    compiled = !answer.contains("error");
+    if (compiled)
+      row["compiled_seconds"] = answer["seconds"];
+    else
+      row["compiled_error"] = answer["error"];
+  }
+  std::vector<double> mine, theirs, ratios, compiled_ms, compiled_ratios;
   set_num_threads(weft_side.threads);
   for (int i = 0; i < options.pairs; ++i) {
     // Who goes first alternates too.
@@ -143,15 +152,20 @@ json bench_work(const std::string& name, const Options& options, Peer* peer) {
                      }) /
                      block);
     };
+    const auto run_peer = [&](bool compiled_one, std::vector<double>& times) {
+      const json answer =
+          peer->ask({{"cmd", "run"}, {"work", name}, {"steps", block}, {"compiled", compiled_one}});
+      times.push_back(answer["ms"].get<double>() / block);
+    };
     const auto run_theirs = [&] {
-      if (!peer) return;
-      const json answer = peer->ask({{"cmd", "run"}, {"work", name}, {"steps", block}});
-      theirs.push_back(answer["ms"].get<double>() / block);
+      if (peer) run_peer(false, theirs);
+      if (compiled) run_peer(true, compiled_ms);
     };
     if (i % 2) run_theirs();
     run_mine();
     if (i % 2 == 0) run_theirs();
     if (peer) ratios.push_back(theirs.back() / mine.back());
+    if (compiled) compiled_ratios.push_back(compiled_ms.back() / mine.back());
   }
   const auto put = [&](const char* key, const std::vector<double>& values) {
     if (values.empty()) return;
@@ -161,6 +175,8 @@ json bench_work(const std::string& name, const Options& options, Peer* peer) {
   put("weft_ms", mine);
   put("peer_ms", theirs);
   put("ratio", ratios);
+  put("compiled_ms", compiled_ms);
+  put("compiled_ratio", compiled_ratios);
   const double ms = quartiles(mine).median;
   std::printf("%-12s weft %8.3f ms (%s)", name.c_str(), ms,
               row["weft_config"].get<std::string>().c_str());
@@ -170,6 +186,15 @@ json bench_work(const std::string& name, const Options& options, Peer* peer) {
                 row["peer_config"].get<std::string>().c_str(), q.median, q.low, q.high);
   }
   std::printf("\n");
+  if (compiled) {
+    const Quartiles q = quartiles(compiled_ratios);
+    std::printf("%-12s PyTorch compiled %8.3f ms   %.2fx [%.2f, %.2f]; compiling took %.0f s\n", "",
+                quartiles(compiled_ms).median, q.median, q.low, q.high,
+                row["compiled_seconds"].get<double>());
+  } else if (row.contains("compiled_error")) {
+    std::printf("%-12s PyTorch compiled: failed: %s\n", "",
+                row["compiled_error"].get<std::string>().c_str());
+  }
 
   row["weft_peak_bytes"] = peak_bytes(name, weft_side.channels_last);
   if (peer) {
@@ -294,7 +319,8 @@ int main(int argc, char** argv) {
   neither(app.add_flag("--floor", options.floor, "also time a step's kernels one by one"));
   neither(app.add_flag("--operations", options.operations,
                        "also divide a step's time among its operations"));
-  neither(app.add_flag("--compile", options.compile, "let the peer try torch.compile too"));
+  neither(app.add_flag("--compile", options.compile,
+                       "also time the peer's best configuration under torch.compile"));
   not_loader(
       app.add_option("--threads", options.threads, "most threads to try; with --scaling, all used"))
       ->check(CLI::Range(1, 256));

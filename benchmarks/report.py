@@ -1,13 +1,18 @@
 #!/usr/bin/env python3
-"""Writes the tables of docs/performance.md from results of `./weft bench --peer PYTHON --floor --operations`:
-benchmarks/report.py benchmarks/results/cpu.json... What stands between the two marks of the document is replaced."""
+"""Writes the tables of docs/performance.md from results of `./weft bench --peer PYTHON --floor --operations [--compile]`
+and of `./weft bench --peer PYTHON --loader`: benchmarks/report.py benchmarks/results/cpu.json...,
+benchmarks/report.py benchmarks/results/loader.json. What stands between the two marks of the document is replaced."""
 import json
 import os
 import sys
 
 NAMES = {"autoencoder": "autoencoder, batch 32", "mlp": "MLP, batch 64", "cnn": "CNN, width 1/16, batch 64",
          "resnet50": "ResNet-50, batch 8, 224x224", "dcgan": "DCGAN 64x64, batch 64"}
-BEGIN, END = "<!-- tables: benchmarks/report.py -->\n", "<!-- end of the tables -->\n"
+CASES = {"mnist-32": "MNIST, batch 32", "mnist-64": "MNIST, batch 64",
+         "cifar-64": "CIFAR-10, crop, flip, normalised, batch 64",
+         "folder-8": "JPEG, RandomResizedCrop(224), flip, normalised, batch 8"}
+TABLES = "<!-- tables: benchmarks/report.py -->\n", "<!-- end of the tables -->\n"
+LOADER = "<!-- loader: benchmarks/report.py -->\n", "<!-- end of the loader -->\n"
 
 
 def ms(value):
@@ -23,16 +28,33 @@ def table(*rows):
     return "".join(f"| {' | '.join(map(str, row))} |\n" for row in (head, ["---"] * len(head), *rest)) + "\n"
 
 
+def spread(q, digits=2):
+    return f"{q['median']:.{digits}f} [{q['low']:.{digits}f}, {q['high']:.{digits}f}]"
+
+
+def compiled(row):
+    """PyTorch under torch.compile: its time and how many times weft's that is."""
+    if "compiled_error" in row:
+        return "failed", ""
+    if "compiled_ms" not in row:
+        return "not measured", ""
+    return ms(row["compiled_ms"]["median"]), spread(row["compiled_ratio"])
+
+
 def summary(result):
-    rows = [("", "weft", "PyTorch", "ratio", "MiB, weft", "MiB, PyTorch", "sum of its kernels")]
+    rows = [("", "weft", "PyTorch", "ratio", "PyTorch compiled", "ratio", "MiB, weft", "MiB, PyTorch", "sum of its kernels")]
     for row in result["rows"]:
-        ratio = row["ratio"]
-        rows.append((NAMES[row["work"]], ms(row["weft_ms"]["median"]), ms(row["peer_ms"]["median"]),
-                     f"{ratio['median']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}]", mib(row["weft_peak_bytes"]),
-                     mib(row["peer_peak_bytes"]), f"{ms(row['floor_ms'])}, {row['weft_ms']['median'] / row['floor_ms']:.2f}x"))
+        rows.append((NAMES[row["work"]], ms(row["weft_ms"]["median"]), ms(row["peer_ms"]["median"]), spread(row["ratio"]),
+                     *compiled(row), mib(row["weft_peak_bytes"]), mib(row["peer_peak_bytes"]),
+                     f"{ms(row['floor_ms'])}, {row['weft_ms']['median'] / row['floor_ms']:.2f}x"))
     op = result["op_us"]
-    rows.append(("1-element multiply, tape on", f"{op['weft']:.2f} us", f"{op['peer']:.2f} us", f"{op['peer'] / op['weft']:.1f}", "", "", ""))
-    return table(*rows)
+    rows.append(("1-element multiply, tape on", f"{op['weft']:.2f} us", f"{op['peer']:.2f} us", f"{op['peer'] / op['weft']:.1f}",
+                 "", "", "", "", ""))
+    if not any(key in row for row in result["rows"] for key in ("compiled_ms", "compiled_error")):
+        rows = [row[:4] + row[6:] for row in rows]
+    failed = [f"torch.compile of {NAMES[row['work']]} failed: `{row['compiled_error']}`.\n\n"
+              for row in result["rows"] if "compiled_error" in row]
+    return table(*rows) + "".join(failed)
 
 
 def details(row):
@@ -48,22 +70,48 @@ def details(row):
     return text
 
 
+def rates(result):
+    def rate(q):
+        return f"{q['median']:.0f}"
+
+    rows = [("images a second", "workers", "weft", "libjpeg alone", "PyTorch", "ratio", "PyTorch's fastest way")]
+    for row in result["rows"]:
+        decoding = rate(row["decode_per_second"]) if "decode_per_second" in row else ""
+        peer = (rate(row["peer_per_second"]), spread(row["ratio"], 1), row["peer_config"]) if "ratio" in row else (
+            "not compared", "", row.get("peer_error", ""))
+        rows.append((CASES[row["case"]], row["workers"], rate(row["weft_per_second"]), decoding, *peer))
+    return table(*rows)
+
+
+def heading(result):
+    peer = result["peer"]
+    libraries = "".join(f", {name} {peer[name]}" for name in ("torchvision", "pillow") if name in peer)
+    libraries += f"; {result['jpeg_library']}, {result['jpeg_bytes']} bytes a file" if "jpeg_library" in result else ""
+    return (f"{result['cpu']}, {result['cores']} cores, {result['dtype']}; PyTorch {peer['torch']} ({peer['capability']}){libraries}; "
+            f"weft {result['commit']}.\n\n")
+
+
 def load(path):
     with open(path) as f:
         return json.load(f)
 
 
-def main(path, *more):
-    result = load(path)
-    for other in map(load, more):  # of the same machine and commit
-        result["rows"] += other["rows"]
-    text = f"{result['cpu']}, {result['cores']} cores, {result['dtype']}; PyTorch {result['peer']['torch']} ({result['peer']['capability']}); weft {result['commit']}.\n\n"
-    text += summary(result) + "".join(map(details, result["rows"]))
+def replace(marks, text):
+    begin, end = marks
     document = os.path.join(os.path.dirname(__file__), "../docs/performance.md")
     with open(document) as f:
-        before, rest = f.read().split(BEGIN)
+        before, rest = f.read().split(begin)
     with open(document, "w") as f:
-        f.write(before + BEGIN + "\n" + text + END + rest.split(END)[1])
+        f.write(before + begin + "\n" + text + end + rest.split(end)[1])
+
+
+def main(path, *more):
+    result = load(path)
+    if "jpeg_library" in result:
+        return replace(LOADER, heading(result) + rates(result))
+    for other in map(load, more):  # of the same machine and commit
+        result["rows"] += other["rows"]
+    replace(TABLES, heading(result) + summary(result) + "".join(map(details, result["rows"])))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,7 +25,7 @@ namespace {
 // More than this an algorithm may not ask for: the fastest rarely does, and memory is for tensors.
 constexpr std::size_t kMaxWorkspace = std::size_t{1} << 30;
 // Of what cuDNN ranks first in each format, so many are tried.
-constexpr int kTried = 4;
+constexpr std::size_t kTried = 4;
 // Every algorithm of a pass at most twice, by kind of arithmetic.
 constexpr int kMaxAlgorithms = 2 * CUDNN_CONVOLUTION_FWD_ALGO_COUNT;
 // cuDNN's fast kernels want their operands aligned to this.
@@ -60,6 +61,10 @@ using FilterDescriptor =
     Descriptor<cudnnFilterDescriptor_t, cudnnCreateFilterDescriptor, cudnnDestroyFilterDescriptor>;
 using ConvDescriptor = Descriptor<cudnnConvolutionDescriptor_t, cudnnCreateConvolutionDescriptor,
                                   cudnnDestroyConvolutionDescriptor>;
+
+using ActivationDescriptor =
+    Descriptor<cudnnActivationDescriptor_t, cudnnCreateActivationDescriptor,
+               cudnnDestroyActivationDescriptor>;
 
 cudnnTensorFormat_t library_format(MemoryFormat format) {
   return format == MemoryFormat::nchw ? CUDNN_TENSOR_NCHW : CUDNN_TENSOR_NHWC;
@@ -99,6 +104,19 @@ struct Descriptors {
                   cudnnDataType_t type) {
     WEFT_CUDNN(cudnnSetTensor4dDescriptor(to.get(), library_format(format), type, int(shape[0]),
                                           int(shape[1]), int(shape[2]), int(shape[3])));
+  }
+};
+
+/// What cuDNN has to know to add a bias in the pass that convolves.
+struct BiasEpilogue {
+  TensorDescriptor bias;
+  ActivationDescriptor identity;  // there is an activation in that call, come what may
+
+  explicit BiasEpilogue(const ConvProblem& p) {
+    WEFT_CUDNN(cudnnSetTensor4dDescriptor(bias.get(), CUDNN_TENSOR_NCHW, library_type(p.dtype), 1,
+                                          int(p.small[1]), 1, 1));
+    WEFT_CUDNN(cudnnSetActivationDescriptor(identity.get(), CUDNN_ACTIVATION_IDENTITY,
+                                            CUDNN_NOT_PROPAGATE_NAN, 0));
   }
 };
 
@@ -190,8 +208,9 @@ class Execution {
  public:
   /// Nothing when the algorithm does not work after all, or wants too much memory.
   static std::optional<Execution> make(const ConvProblem& p, int device, MemoryFormat format,
-                                       const Algorithm& algorithm) {
+                                       const Algorithm& algorithm, bool adds_bias) {
     Execution e(p, format, algorithm);
+    if (adds_bias) e.epilogue_.emplace(p);
     WEFT_CUDNN(cudnnSetConvolutionMathType(e.descriptors_.conv.get(), algorithm.math));
     const cudnnStatus_t status = e.query_workspace(cudnn_handle(device));
     if (refused(status)) return std::nullopt;
@@ -201,18 +220,20 @@ class Execution {
   }
 
   MemoryFormat format() const { return format_; }
-  /// "nhwc.1.2": format, cuDNN's number of the algorithm, and of the arithmetic.
+  /// "nhwc.1.2", "nhwc.1.2.bias": format, cuDNN's number of the algorithm, and of the arithmetic,
+  /// and whether it adds the bias.
   std::string name() const {
     return detail::concat(format_ == MemoryFormat::nchw ? "nchw." : "nhwc.", algorithm_.number, ".",
-                          int(algorithm_.math));
+                          int(algorithm_.math), adds_bias() ? ".bias" : "");
   }
+  bool adds_bias() const { return epilogue_.has_value(); }
   std::size_t workspace_bytes() const {
     return big_bytes_ + small_bytes_ + weights_bytes_ + library_bytes_;
   }
 
-  /// Runs the pass, without bias. What it returns is cuDNN's answer.
+  /// Runs the pass, without bias unless adds_bias(). What it returns is cuDNN's answer.
   cudnnStatus_t run(const Stream& stream, const View& big, const View& small, const View& weights,
-                    char* workspace) const {
+                    const View& bias, char* workspace) const {
     const View own_big = place(big, big.shape, big_bytes_, workspace);
     const View own_small = place(small, library_small_, small_bytes_, workspace + big_bytes_);
     const View own_weights =
@@ -224,7 +245,7 @@ class Execution {
     if (small_bytes_ && pass_ != ConvPass::forward) copy(stream, small, own_small);
     if (weights_bytes_ && pass_ != ConvPass::backward_weights) copy(stream, weights, own_weights);
     const cudnnStatus_t status =
-        convolve(cudnn_handle(stream), own_big.data, own_small.data, own_weights.data,
+        convolve(cudnn_handle(stream), own_big.data, own_small.data, own_weights.data, bias.data,
                  workspace + big_bytes_ + small_bytes_ + weights_bytes_);
     if (status != CUDNN_STATUS_SUCCESS) return status;
     if (small_bytes_ && pass_ == ConvPass::forward) copy(stream, own_small, small);
@@ -234,9 +255,9 @@ class Execution {
   }
 
   /// Whether the views' addresses are as the plan was told. A copy takes any.
-  bool accepts(const View& big, const View& small, const View& weights) const {
+  bool accepts(const View& big, const View& small, const View& weights, const View& bias) const {
     return (big_bytes_ || is_aligned(big)) && (small_bytes_ || is_aligned(small)) &&
-           (weights_bytes_ || is_aligned(weights));
+           (weights_bytes_ || is_aligned(weights)) && (!adds_bias() || is_aligned(bias));
   }
 
  private:
@@ -287,7 +308,7 @@ class Execution {
   }
 
   cudnnStatus_t convolve(cudnnHandle_t handle, void* big, void* small, void* weights,
-                         void* workspace) const {
+                         const void* bias, void* workspace) const {
     // cuDNN reads its scalars as double for f64 and as float for all else.
     const double one64 = 1, zero64 = 0;
     const float one32 = 1, zero32 = 0;
@@ -296,6 +317,14 @@ class Execution {
     const Descriptors& d = descriptors_;
     switch (pass_) {
       case ConvPass::forward:
+        if (epilogue_) {
+          // small = 1 * convolution + 0 * small + bias; what is taken 0 times is not read.
+          return cudnnConvolutionBiasActivationForward(
+              handle, one, d.big.get(), big, d.weights.get(), weights, d.conv.get(),
+              static_cast<cudnnConvolutionFwdAlgo_t>(algorithm_.number), workspace, library_bytes_,
+              zero, d.small.get(), small, epilogue_->bias.get(), bias, epilogue_->identity.get(),
+              d.small.get(), small);
+        }
         return cudnnConvolutionForward(handle, one, d.big.get(), big, d.weights.get(), weights,
                                        d.conv.get(),
                                        static_cast<cudnnConvolutionFwdAlgo_t>(algorithm_.number),
@@ -320,17 +349,19 @@ class Execution {
   MemoryFormat format_;
   Algorithm algorithm_;
   Descriptors descriptors_;
+  std::optional<BiasEpilogue> epilogue_;
   std::size_t big_bytes_ = 0, small_bytes_ = 0, weights_bytes_ = 0, library_bytes_ = 0;
 };
 
-/// The executions of one format, best first by cuDNN's estimate.
+/// The executions of one format, best first by cuDNN's estimate; those that add the bias come last,
+/// where only timing finds them: what cuDNN refuses shows when it is run.
 std::vector<Execution> executions(const ConvProblem& p, int device, MemoryFormat format,
                                   bool deterministic, bool tf32) {
   const bool exact = p.dtype == DType::f32 && !tf32;
   const Descriptors d(p, format);
   WEFT_CUDNN(
       cudnnSetConvolutionMathType(d.conv.get(), exact ? CUDNN_FMA_MATH : CUDNN_DEFAULT_MATH));
-  std::vector<Execution> out;
+  std::vector<Execution> out, with_bias;
   std::vector<Algorithm> taken;
   for (Algorithm a : ranked(p.pass, cudnn_handle(device), d)) {
     // What comes back may be kinder than what was asked for: FMA_MATH alone rules TF32 out, and
@@ -341,9 +372,17 @@ std::vector<Execution> executions(const ConvProblem& p, int device, MemoryFormat
     const auto same = [&](const Algorithm& b) { return a.number == b.number && a.math == b.math; };
     if (std::any_of(taken.begin(), taken.end(), same)) continue;
     taken.push_back(a);
-    if (auto made = Execution::make(p, device, format, a)) out.push_back(std::move(*made));
-    if (static_cast<int>(out.size()) == (deterministic ? 1 : kTried)) break;
+    if (out.size() < (deterministic ? 1 : kTried)) {
+      if (auto made = Execution::make(p, device, format, a, false)) out.push_back(std::move(*made));
+    }
+    // Without an activation, cuDNN adds a bias in this algorithm alone.
+    if (p.fusable_bias && !deterministic &&
+        a.number == CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM) {
+      if (auto made = Execution::make(p, device, format, a, true))
+        with_bias.push_back(std::move(*made));
+    }
   }
+  std::move(with_bias.begin(), with_bias.end(), std::back_inserter(out));
   return out;
 }
 
@@ -368,6 +407,12 @@ View channel_view(const View& bias) {
   view.shape = Shape{1, bias.shape[0], 1, 1};
   view.strides = Strides{0, bias.strides[0], 0, 0};
   return view;
+}
+
+void add_bias(const Stream& stream, const View& y, const View& bias) {
+  View broadcast = channel_view(bias);
+  broadcast.shape = y.shape;  // its strides of 0 broadcast it
+  binary(stream, BinaryOp::add, y, broadcast, y);
 }
 
 CudaConvPlan::CudaConvPlan(const Conv2dArgs& args, int device) : problem_(args), device_(device) {
@@ -432,11 +477,16 @@ std::vector<Measured> CudaConvPlan::times(const std::vector<Execution>& choices,
   for (const Execution& e : choices) workspace = std::max(workspace, e.workspace_bytes());
   const std::size_t big_bytes = bytes(problem_.big), small_bytes = bytes(problem_.small);
   const std::size_t weights_bytes = bytes(problem_.weights);
-  const TrialMemory memory(stream, big_bytes + small_bytes + weights_bytes + workspace);
+  const Shape channels{problem_.small[1]};  // of a bias that some candidates add and some do not
+  const std::size_t bias_bytes = problem_.fusable_bias ? bytes(channels) : 0;
+  const TrialMemory memory(stream,
+                           big_bytes + small_bytes + weights_bytes + bias_bytes + workspace);
   if (!memory.data()) return {};
   char* const at_small = memory.data() + big_bytes;
   char* const at_weights = at_small + small_bytes;
-  char* const at_workspace = at_weights + weights_bytes;
+  char* const at_bias = at_weights + weights_bytes;
+  char* const at_workspace = at_bias + bias_bytes;
+  const View bias{at_bias, problem_.dtype, channels, contiguous_strides(channels)};
 
   std::vector<Measured> measured;
   for (std::size_t i = 0; i < choices.size(); ++i) {
@@ -455,7 +505,10 @@ std::vector<Measured> CudaConvPlan::times(const std::vector<Execution>& choices,
     const View weights{at_weights, problem_.dtype, problem_.weights,
                        contiguous_strides(problem_.weights)};
     const double ms = time_ms(stream, [&] {
-      return choices[i].run(stream, big, small, weights, at_workspace) == CUDNN_STATUS_SUCCESS;
+      const cudnnStatus_t status = choices[i].run(stream, big, small, weights, bias, at_workspace);
+      if (status != CUDNN_STATUS_SUCCESS) return false;
+      if (problem_.fusable_bias && !choices[i].adds_bias()) add_bias(stream, small, bias);
+      return true;
     });
     measured.push_back({names[i], ms});
   }
@@ -488,16 +541,15 @@ void CudaConvPlan::run(const Stream& stream, const Conv2dArgs& args, void* works
       WEFT_CHECK(formats_of(written).has(output_format), Internal, "conv2d",
                  "the output is not in the format its plan names");
     }
-    WEFT_CHECK(execution_->accepts(big, small, args.w), Internal, "conv2d",
+    WEFT_CHECK(execution_->accepts(big, small, args.w, args.bias), Internal, "conv2d",
                "a view is less aligned than the one its plan was made with (", kConvAlignment,
                " bytes); ask for a plan with the views themselves");
-    WEFT_CUDNN(execution_->run(stream, big, small, args.w, static_cast<char*>(workspace)));
+    WEFT_CUDNN(
+        execution_->run(stream, big, small, args.w, args.bias, static_cast<char*>(workspace)));
     check_launched("conv2d", stream);
   }
-  if (problem_.bias && args.pass == ConvPass::forward) {
-    View bias = channel_view(args.bias);
-    bias.shape = args.y.shape;  // its strides of 0 broadcast it
-    binary(stream, BinaryOp::add, args.y, bias, args.y);
+  if (problem_.bias && args.pass == ConvPass::forward && !(execution_ && execution_->adds_bias())) {
+    add_bias(stream, args.y, args.bias);
   }
 }
 

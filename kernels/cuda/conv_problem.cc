@@ -45,6 +45,8 @@ ConvProblem::ConvProblem(const Conv2dArgs& args)
   // The strides of what the pass writes are free, and must not tell plans apart.
   if (reads_big()) big_formats = formats_of(big_of(args));
   if (reads_small()) small_formats = formats_of(small_of(args));
+  fusable_bias = bias && pass == ConvPass::forward && is_aligned(args.bias) &&
+                 (args.bias.shape[0] == 1 || args.bias.strides[0] == 1);
   if (!transposed || empty()) return;
   for (int i = 0; i < 2; ++i) library_small[2 + i] += params.output_padding[i] / params.stride[i];
 }
@@ -69,11 +71,12 @@ MemoryFormat ConvProblem::preferred_format() const {
   return formats.nchw ? MemoryFormat::nchw : MemoryFormat::nhwc;
 }
 
-std::array<std::int64_t, 31> ConvProblem::key(int device, bool deterministic, bool tf32) const {
+std::array<std::int64_t, 32> ConvProblem::key(int device, bool deterministic, bool tf32) const {
   return {static_cast<std::int64_t>(pass),
           static_cast<std::int64_t>(dtype),
           transposed,
           bias,
+          fusable_bias,
           big[0],
           big[1],
           big[2],

@@ -34,6 +34,9 @@ struct ConvProblem {
   DType dtype = DType::f32;
   bool transposed = false;
   bool bias = false;  // there is one to add, or its gradient to sum
+  /// cuDNN can add it to what the pass writes: only its forward pass can, and takes it dense and
+  /// aligned.
+  bool fusable_bias = false;
   Conv2dParams params;
   Shape big, small, weights;
   /// The small image as cuDNN sees it: as large as the big one asks for. A transposed convolution
@@ -63,7 +66,7 @@ struct ConvProblem {
   static const View& small_of(const Conv2dArgs& a) { return a.params.transposed ? a.x : a.y; }
 
   /// What a plan is found by.
-  std::array<std::int64_t, 31> key(int device, bool deterministic, bool tf32) const;
+  std::array<std::int64_t, 32> key(int device, bool deterministic, bool tf32) const;
 };
 
 }  // namespace weft::cuda

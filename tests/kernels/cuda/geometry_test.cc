@@ -547,7 +547,7 @@ TEST(ConvProblem, KeyIgnoresTheOutputsStrides) {
 }
 
 TEST(ConvProblem, KeyTellsProblemsApart) {
-  std::set<std::array<std::int64_t, 31>> keys;
+  std::set<std::array<std::int64_t, 32>> keys;
   const Conv2dArgs base = conv_args(false, ConvPass::forward);
   const auto add = [&](const Conv2dArgs& a, int device = 0, bool fixed = false, bool tf32 = true) {
     return keys.insert(ConvProblem(a).key(device, fixed, tf32)).second;
@@ -574,12 +574,34 @@ TEST(ConvProblem, KeyTellsProblemsApart) {
   other = base;
   other.w.dtype = DType::f64;
   EXPECT_TRUE(add(other));
-  float bias = 0;
+  alignas(kConvAlignment) float bias[8] = {};
   other = base;
-  other.bias.data = &bias;
+  other.bias = View{bias, DType::f32, {8}, {1}};
   EXPECT_TRUE(add(other));
+  other.bias.data = bias + 1;
+  EXPECT_TRUE(add(other)) << "not aligned";
   EXPECT_TRUE(add(conv_args(true, ConvPass::backward_data))) << "same pass of the library";
   EXPECT_TRUE(add(conv_args(false, ConvPass::backward_weights)));
+}
+
+TEST(ConvProblem, TheForwardPassAloneFusesADenseAlignedBias) {
+  alignas(kConvAlignment) float values[16] = {};
+  const auto fusable = [&](bool transposed, ConvPass pass, const View& bias) {
+    Conv2dArgs args = conv_args(transposed, pass);
+    args.bias = bias;
+    return ConvProblem(args).fusable_bias;
+  };
+  const View dense{values, DType::f32, {8}, {1}};
+  EXPECT_TRUE(fusable(false, ConvPass::forward, dense));
+  EXPECT_FALSE(fusable(false, ConvPass::forward, View{}));
+  EXPECT_FALSE(fusable(false, ConvPass::forward, View{values, DType::f32, {8}, {2}}));
+  EXPECT_FALSE(fusable(false, ConvPass::forward, View{values + 1, DType::f32, {8}, {1}}));
+  EXPECT_TRUE(fusable(false, ConvPass::forward, View{values, DType::f32, {1}, {5}}));
+  EXPECT_FALSE(fusable(false, ConvPass::backward_weights, dense)) << "its gradient";
+  EXPECT_FALSE(fusable(false, ConvPass::backward_data, dense)) << "none to add";
+  // cuDNN's backward_data, which writes the big image; and its forward pass, which computes dL/dx.
+  EXPECT_FALSE(fusable(true, ConvPass::forward, dense));
+  EXPECT_FALSE(fusable(true, ConvPass::backward_data, dense));
 }
 
 TEST(ConvProblem, LimitsAndEmptiness) {

@@ -29,8 +29,8 @@ struct Images {
         count(x.shape[0] * area),
         pixels(channels > 1 && x.strides[1] == 1) {
     // Several pixels of few channels look like one pixel of many: longer loops.
-    constexpr std::int64_t kWide = 256;
-    period = pixels ? channels * std::max<std::int64_t>(kWide / channels, 1) : channels;
+    constexpr std::int64_t kLong = 256;
+    period = pixels ? channels * std::max<std::int64_t>(kLong / channels, 1) : channels;
     chunks = chunks_of(pixels ? count * channels : count);
   }
   std::int64_t numel() const { return count * channels; }
@@ -42,51 +42,71 @@ struct Images {
   std::int64_t chunks;
 };
 
+/// Elements [i, i + rows n). Of pixels: rows of up to a period, each beginning at its value c;
+/// otherwise one row of channel c.
+struct Tile {
+  std::int64_t c, i, rows, n;
+};
+
+/// f(tile) for tiles that cover the positions [begin, end). Positions count through one channel
+/// after the other, but for pixels, whose positions are those in memory; there `begin` is the first
+/// of a pixel.
+template <class F>
+void for_tiles(const Images& x, std::int64_t begin, std::int64_t end, const F& f) {
+  if (x.pixels) {
+    const std::int64_t rows = (end - begin) / x.period, rest = (end - begin) % x.period;
+    if (rows > 0) f(Tile{0, begin, rows, x.period});
+    if (rest > 0) f(Tile{0, end - rest, 1, rest});
+    return;
+  }
+  while (begin < end) {
+    const std::int64_t c = begin / x.count, image = begin % x.count / x.area, at = begin % x.area;
+    const std::int64_t n = std::min(x.area - at, end - begin);
+    f(Tile{c, (image * x.channels + c) * x.area + at, 1, n});
+    begin += n;
+  }
+}
+
 /// What the workspace holds: arrays of a value per channel, repeated over the period, and each
-/// chunk's two sums per channel.
+/// chunk's two sums per channel. The constants are of the type C that is computed in.
+template <class C>
 struct Scratch {
   Scratch(const Images& x, void* workspace) : period(x.period) {
-    for (double*& array : constant) {
-      array = static_cast<double*>(workspace);
-      workspace = array + period;
+    for (C*& array : constant) {
+      array = static_cast<C*>(workspace);
+      workspace = static_cast<double*>(workspace) + period;
     }
     sums = static_cast<double*>(workspace);
   }
-  static std::size_t bytes(const Images& x) {
-    return static_cast<std::size_t>((kConstants + 2 * x.chunks) * x.period) * sizeof(double);
-  }
   void repeat(std::int64_t channels) {
-    for (double* array : constant) {
+    for (C* array : constant) {
       for (std::int64_t i = channels; i < period; ++i) array[i] = array[i - channels];
     }
   }
 
   static constexpr int kConstants = 4;
   std::int64_t period;
-  double* constant[kConstants];
+  C* constant[kConstants];
   double* sums;
 };
 
-/// Adds up two sums per channel, over chunks: run(c, i, n, acc) adds the n elements from number i
-/// on, which are of channel c, to acc[0] and acc[1]; each(i, n, first, second) adds n elements,
-/// beginning with one of channel 0, each to its own sums. The totals are at sums[c] and
-/// sums[period + c].
-template <class Run, class Each>
-void sum_channels(const Images& x, double* sums, const Run& run, const Each& each) {
+/// Adds up two sums per channel, over chunks: add(tile, first, second) adds those of a tile to
+/// first[0] and first[1], or for pixels to first[i] and second[i] of its columns i. The totals are
+/// at sums[c] and sums[period + c].
+template <class Add>
+void sum_channels(const Images& x, double* sums, const Add& add) {
   const std::int64_t units = x.pixels ? x.chunks : x.channels * x.chunks;
   const std::int64_t grain = std::max<std::int64_t>(kCheapGrain * units / x.numel(), 1);
   parallel_for(units, grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t u = begin; u < end; ++u) {
       const std::int64_t chunk = u % x.chunks, c = u / x.chunks;
-      std::int64_t from = x.count * chunk / x.chunks;
-      const std::int64_t to = x.count * (chunk + 1) / x.chunks;
-      double* first = sums + 2 * chunk * x.period;
-      double* second = first + x.period;
+      const std::int64_t from = x.count * chunk / x.chunks, to = x.count * (chunk + 1) / x.chunks;
+      double* const first = sums + 2 * chunk * x.period;
+      double* const second = first + x.period;
       if (x.pixels) {
         std::fill_n(first, 2 * x.period, 0.0);
-        for (std::int64_t i = from * x.channels; i < to * x.channels; i += x.period) {
-          each(i, std::min(x.period, to * x.channels - i), first, second);
-        }
+        for_tiles(x, from * x.channels, to * x.channels,
+                  [&](const Tile& t) { add(t, first + t.c, second + t.c); });
         for (std::int64_t i = x.channels; i < x.period; ++i) {
           first[i % x.channels] += first[i];
           second[i % x.channels] += second[i];
@@ -94,48 +114,41 @@ void sum_channels(const Images& x, double* sums, const Run& run, const Each& eac
         continue;
       }
       double acc[2] = {};
-      while (from < to) {
-        const std::int64_t image = from / x.area, at = from % x.area;
-        const std::int64_t n = std::min(x.area - at, to - from);
-        run(c, (image * x.channels + c) * x.area + at, n, acc);
-        from += n;
-      }
+      for_tiles(x, c * x.count + from, c * x.count + to,
+                [&](const Tile& t) { add(t, acc, acc + 1); });
       first[c] = acc[0];
       second[c] = acc[1];
     }
   });
-  for (std::int64_t chunk = 1; chunk < x.chunks; ++chunk) {
-    const double* more = sums + 2 * chunk * x.period;
-    for (std::int64_t c = 0; c < x.channels; ++c) {
-      sums[c] += more[c];
-      sums[x.period + c] += more[x.period + c];
-    }
-  }
-}
-
-/// Covers all elements: run(c, i, n) for n of them from number i on that are of channel c, or
-/// each(c, i, n), where element i is of channel c and those behind it of the following ones, round
-/// and round.
-template <class Run, class Each>
-void for_channels(const Images& x, const Run& run, const Each& each) {
-  parallel_for(x.numel(), kCheapGrain, [&](std::int64_t begin, std::int64_t end) {
-    while (begin < end) {
-      std::int64_t n;
-      if (x.pixels) {
-        const std::int64_t c = begin % x.channels;
-        n = std::min(x.period - c, end - begin);
-        each(c, begin, n);
-      } else {
-        const std::int64_t plane = begin / x.area;
-        n = std::min((plane + 1) * x.area - begin, end - begin);
-        run(plane % x.channels, begin, n);
+  parallel_for(x.channels, kCheapGrain / (2 * x.chunks), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t chunk = 1; chunk < x.chunks; ++chunk) {
+      const double* more = sums + 2 * chunk * x.period;
+      for (std::int64_t c = begin; c < end; ++c) {
+        sums[c] += more[c];
+        sums[x.period + c] += more[x.period + c];
       }
-      begin += n;
     }
   });
 }
 
-std::size_t batch_norm_workspace_bytes(const View& x) { return Scratch::bytes(Images(x)); }
+/// f(tile) for tiles that cover all elements, on the team. A thread has the part whose sums it
+/// made, as far as that is still in its cache.
+template <class F>
+void for_all(const Images& x, const F& f) {
+  const std::int64_t row = x.pixels ? x.period : 1;
+  const std::int64_t rows = (x.numel() + row - 1) / row;
+  parallel_for(rows, std::max<std::int64_t>(kCheapGrain / row, 1),
+               [&](std::int64_t begin, std::int64_t end) {
+                 for_tiles(x, begin * row, std::min(end * row, x.numel()), f);
+               });
+}
+
+std::size_t batch_norm_workspace_bytes(const View& x) {
+  const Images images(x);
+  return static_cast<std::size_t>((Scratch<double>::kConstants + 2 * images.chunks) *
+                                  images.period) *
+         sizeof(double);
+}
 
 template <class T>
 double value_or(const View& v, std::int64_t i, double otherwise) {
@@ -149,42 +162,39 @@ void update(const View& running, std::int64_t c, double momentum, double value) 
   to = store<T>((1 - momentum) * static_cast<double>(load(to)) + momentum * value);
 }
 
+/// mean and invstd of each channel, as they are kept for backward, and the running statistics.
 template <class T>
-void batch_norm_as(const BatchNormParams& p, const BatchNormArgs& args, void* workspace) {
+void find_statistics(const Images& images, const BatchNormParams& p, const BatchNormArgs& args,
+                     Scratch<accumulate_t<T>>& scratch) {
   using C = accumulate_t<T>;
-  const Images images(args.x);
-  Scratch scratch(images, workspace);
   const NormRows& rows = simd().of(args.x.dtype).norm;
   const T* x = args.x.as<T>();
-  const std::int64_t channels = images.channels;
   const auto n = static_cast<double>(images.count);
-  auto& [center, scale, offset, shift] = scratch.constant;
-
+  C* const shift = scratch.constant[0];
   double momentum = p.momentum;
   if (p.training) {
     if (args.num_batches) {
       const std::int64_t batches = ++*args.num_batches.as<std::int64_t>();
       if (p.cumulative) momentum = 1 / static_cast<double>(batches);
     }
-    for (std::int64_t c = 0; c < channels; ++c) {
-      shift[c] = static_cast<double>(load(x[c * (images.pixels ? 1 : images.area)]));
+    for (std::int64_t c = 0; c < images.channels; ++c) {
+      shift[c] = load(x[c * (images.pixels ? 1 : images.area)]);
     }
-    scratch.repeat(channels);
-    sum_channels(
-        images, scratch.sums,
-        [&](std::int64_t c, std::int64_t i, std::int64_t count, double* acc) {
-          rows.moments(count, x + i, shift[c], acc);
-        },
-        [&](std::int64_t i, std::int64_t count, double* sum, double* squares) {
-          rows.moments_each(count, x + i, shift, sum, squares);
-        });
+    scratch.repeat(images.channels);
+    sum_channels(images, scratch.sums, [&](const Tile& t, double* sum, double* squares) {
+      if (images.pixels) {
+        rows.moments_each(t.rows, t.n, x + t.i, shift + t.c, sum, squares);
+      } else {
+        rows.moments(t.n, x + t.i, static_cast<double>(shift[t.c]), sum);
+      }
+    });
   }
-  for (std::int64_t c = 0; c < channels; ++c) {
+  for (std::int64_t c = 0; c < images.channels; ++c) {
     double mean, var;
     if (p.training) {
       const double sum = scratch.sums[c];
       const double squares = std::max(scratch.sums[images.period + c] - sum * sum / n, 0.0);
-      mean = shift[c] + sum / n;
+      mean = static_cast<double>(shift[c]) + sum / n;
       var = squares / n;
       update<T>(args.running_mean, c, momentum, mean);
       update<T>(args.running_var, c, momentum, squares / (n - 1));
@@ -192,23 +202,35 @@ void batch_norm_as(const BatchNormParams& p, const BatchNormArgs& args, void* wo
       mean = value_or<T>(args.running_mean, c, 0);
       var = value_or<T>(args.running_var, c, 1);
     }
-    const double invstd = invstd_of(var, p.eps);
     args.mean.as<C>()[c] = static_cast<C>(mean);
-    args.invstd.as<C>()[c] = static_cast<C>(invstd);
-    center[c] = mean;
-    scale[c] = invstd * value_or<T>(args.weight, c, 1);
-    offset[c] = value_or<T>(args.bias, c, 0);
+    args.invstd.as<C>()[c] = static_cast<C>(invstd_of(var, p.eps));
   }
-  scratch.repeat(channels);
+}
+
+template <class T>
+void batch_norm_as(const BatchNormParams& p, const BatchNormArgs& args, void* workspace) {
+  using C = accumulate_t<T>;
+  const Images images(args.x);
+  Scratch<C> scratch(images, workspace);
+  find_statistics<T>(images, p, args, scratch);
+  const auto& [center, scale, offset, unused] = scratch.constant;
+  for (std::int64_t c = 0; c < images.channels; ++c) {
+    center[c] = args.mean.as<C>()[c];
+    scale[c] = static_cast<C>(static_cast<double>(args.invstd.as<C>()[c]) *
+                              value_or<T>(args.weight, c, 1));
+    offset[c] = static_cast<C>(value_or<T>(args.bias, c, 0));
+  }
+  scratch.repeat(images.channels);
+  const NormRows& rows = simd().of(args.x.dtype).norm;
+  const T* x = args.x.as<T>();
   T* y = args.y.as<T>();
-  for_channels(
-      images,
-      [&](std::int64_t c, std::int64_t i, std::int64_t count) {
-        rows.affine(count, x + i, center[c], scale[c], offset[c], y + i);
-      },
-      [&](std::int64_t c, std::int64_t i, std::int64_t count) {
-        rows.affine_each(count, x + i, center + c, scale + c, offset + c, y + i);
-      });
+  for_all(images, [&](const Tile& t) {
+    if (images.pixels) {
+      rows.affine_each(t.rows, t.n, x + t.i, center + t.c, scale + t.c, offset + t.c, y + t.i);
+    } else {
+      rows.affine(t.n, x + t.i, center[t.c], scale[t.c], offset[t.c], y + t.i);
+    }
+  });
 }
 
 void batch_norm(const Stream& stream, const BatchNormParams& p, const BatchNormArgs& args,
@@ -222,28 +244,25 @@ template <class T>
 void batch_norm_backward_as(bool training, const BatchNormGradArgs& args, void* workspace) {
   using C = accumulate_t<T>;
   const Images images(args.x);
-  Scratch scratch(images, workspace);
+  Scratch<C> scratch(images, workspace);
   const NormRows& rows = simd().of(args.x.dtype).norm;
   const T* x = args.x.as<T>();
   const T* g = args.grad_y.as<T>();
   const std::int64_t channels = images.channels;
   const auto n = static_cast<double>(images.count);
-  auto& [center, of_grad, of_x, offset] = scratch.constant;
+  const auto& [center, of_grad, of_x, offset] = scratch.constant;
 
-  for (std::int64_t c = 0; c < channels; ++c) {
-    center[c] = static_cast<double>(args.mean.as<C>()[c]);
-  }
+  std::copy_n(args.mean.as<C>(), channels, center);
   scratch.repeat(channels);
   const bool sums = training || args.grad_weight || args.grad_bias;
   if (sums) {
-    sum_channels(
-        images, scratch.sums,
-        [&](std::int64_t c, std::int64_t i, std::int64_t count, double* acc) {
-          rows.products(count, g + i, x + i, nullptr, center[c], acc);
-        },
-        [&](std::int64_t i, std::int64_t count, double* sum, double* product) {
-          rows.products_each(count, g + i, x + i, center, sum, product);
-        });
+    sum_channels(images, scratch.sums, [&](const Tile& t, double* sum, double* product) {
+      if (images.pixels) {
+        rows.products_each(t.rows, t.n, g + t.i, x + t.i, center + t.c, sum, product);
+      } else {
+        rows.products(t.n, g + t.i, x + t.i, nullptr, static_cast<double>(center[t.c]), sum);
+      }
+    });
   }
   for (std::int64_t c = 0; c < channels; ++c) {
     const double invstd = static_cast<double>(args.invstd.as<C>()[c]);
@@ -251,36 +270,33 @@ void batch_norm_backward_as(bool training, const BatchNormGradArgs& args, void* 
     const double product = sums ? scratch.sums[images.period + c] : 0;
     if (args.grad_weight) args.grad_weight.as<T>()[c] = store<T>(product * invstd);
     if (args.grad_bias) args.grad_bias.as<T>()[c] = store<T>(sum);
-    of_grad[c] = invstd * value_or<T>(args.weight, c, 1);
-    of_x[c] = -of_grad[c] * invstd * invstd * product / n;
-    offset[c] = -of_grad[c] * sum / n;
+    const double scale = invstd * value_or<T>(args.weight, c, 1);
+    of_grad[c] = static_cast<C>(scale);
+    of_x[c] = static_cast<C>(-scale * invstd * invstd * product / n);
+    offset[c] = static_cast<C>(-scale * sum / n);
   }
   if (!args.grad_x) return;
   T* grad_x = args.grad_x.as<T>();
   if (!training) {
-    std::fill_n(center, channels, 0.0);
-    std::fill_n(offset, channels, 0.0);
-    scratch.repeat(channels);
-    return for_channels(
-        images,
-        [&](std::int64_t c, std::int64_t i, std::int64_t count) {
-          rows.affine(count, g + i, 0, of_grad[c], 0, grad_x + i);
-        },
-        [&](std::int64_t c, std::int64_t i, std::int64_t count) {
-          rows.affine_each(count, g + i, center + c, of_grad + c, offset + c, grad_x + i);
-        });
+    std::fill_n(center, channels, C(0));
+    std::fill_n(offset, channels, C(0));
   }
   scratch.repeat(channels);
-  for_channels(
-      images,
-      [&](std::int64_t c, std::int64_t i, std::int64_t count) {
-        rows.gradient(count, g + i, x + i, nullptr, {center[c], of_grad[c], of_x[c], offset[c]},
-                      grad_x + i);
-      },
-      [&](std::int64_t c, std::int64_t i, std::int64_t count) {
-        rows.gradient_each(count, g + i, x + i, center + c, of_grad + c, of_x + c, offset + c,
-                           grad_x + i);
-      });
+  for_all(images, [&](const Tile& t) {
+    const T* from = g + t.i;
+    T* to = grad_x + t.i;
+    if (images.pixels && training) {
+      rows.gradient_each(t.rows, t.n, from, x + t.i, center + t.c, of_grad + t.c, of_x + t.c,
+                         offset + t.c, to);
+    } else if (images.pixels) {
+      rows.affine_each(t.rows, t.n, from, center + t.c, of_grad + t.c, offset + t.c, to);
+    } else if (training) {
+      rows.gradient(t.n, from, x + t.i, nullptr,
+                    {center[t.c], of_grad[t.c], of_x[t.c], offset[t.c]}, to);
+    } else {
+      rows.affine(t.n, from, 0, of_grad[t.c], 0, to);
+    }
+  });
 }
 
 void batch_norm_backward(const Stream& stream, bool training, const BatchNormGradArgs& args,

@@ -93,35 +93,36 @@ using PoolStep = void (*)(std::int64_t n, const void* x, std::int64_t step, std:
 struct NormGradient {
   double center, of_grad, of_x, offset;
 };
-/// The inner loops of batch norm and layer norm; kernels/norm.h has the formulas. "each": element i
-/// has constants and sums of its own. A weight or bias may be null: 1, 0.
+/// The inner loops of batch norm and layer norm; kernels/norm.h has the formulas. "each": rows of n
+/// elements lie one behind the other, and the elements of a column have constants (of the type
+/// that is computed in) and sums of their own. A weight or bias may be null: 1, 0.
 struct NormRows {
   /// acc[0] += sum (x - shift), acc[1] += sum (x - shift)^2
   void (*moments)(std::int64_t n, const void* x, double shift, double* acc) = nullptr;
-  void (*moments_each)(std::int64_t n, const void* x, const double* shift, double* sum,
-                       double* squares) = nullptr;
+  void (*moments_each)(std::int64_t rows, std::int64_t n, const void* x, const void* shift,
+                       double* sum, double* squares) = nullptr;
   /// acc[0] += sum g, acc[1] += sum g (x - center), g = grad weight
   void (*products)(std::int64_t n, const void* grad, const void* x, const void* weight,
                    double center, double* acc) = nullptr;
-  void (*products_each)(std::int64_t n, const void* grad, const void* x, const double* center,
-                        double* sum, double* product) = nullptr;
+  void (*products_each)(std::int64_t rows, std::int64_t n, const void* grad, const void* x,
+                        const void* center, double* sum, double* product) = nullptr;
   /// sum[i] += grad, product[i] += grad (x - center) scale
   void (*products_row)(std::int64_t n, const void* grad, const void* x, double center, double scale,
                        double* sum, double* product) = nullptr;
   /// y = (x - center) scale + offset
   void (*affine)(std::int64_t n, const void* x, double center, double scale, double offset,
                  void* y) = nullptr;
-  void (*affine_each)(std::int64_t n, const void* x, const double* center, const double* scale,
-                      const double* offset, void* y) = nullptr;
+  void (*affine_each)(std::int64_t rows, std::int64_t n, const void* x, const void* center,
+                      const void* scale, const void* offset, void* y) = nullptr;
   /// y = (x - center) scale weight + bias
   void (*affine_row)(std::int64_t n, const void* x, double center, double scale, const void* weight,
                      const void* bias, void* y) = nullptr;
   /// With g = grad weight.
   void (*gradient)(std::int64_t n, const void* grad, const void* x, const void* weight,
                    const NormGradient& by, void* grad_x) = nullptr;
-  void (*gradient_each)(std::int64_t n, const void* grad, const void* x, const double* center,
-                        const double* of_grad, const double* of_x, const double* offset,
-                        void* grad_x) = nullptr;
+  void (*gradient_each)(std::int64_t rows, std::int64_t n, const void* grad, const void* x,
+                        const void* center, const void* of_grad, const void* of_x,
+                        const void* offset, void* grad_x) = nullptr;
 };
 
 /// sum[i] += scale x[i * step]

@@ -1,7 +1,13 @@
 // The inner loops of batch norm and layer norm. Sums run in f64; what is written is computed in the
-// type of the elements (f32 for bf16). "each": element i has its own constants or sums, as the
+// type of the elements (f32 for bf16). "each": a column has its own constants and sums, as the
 // channels of channels-last images do.
+#include <bit>
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
 
 #include "weft/kernels/cpu/element.h"
 #include "weft/kernels/cpu/simd.h"
@@ -35,16 +41,118 @@ void moments(std::int64_t n, const void* in, double shift, double* acc) {
   });
 }
 
+// As many doubles as fit into a register.
+#if defined(__AVX512F__)
+constexpr int kWide = 8;
+#elif defined(__AVX2__)
+constexpr int kWide = 4;
+#else
+constexpr int kWide = 2;
+#endif
 template <class T>
-void moments_each(std::int64_t n, const void* in, const double* shift, double* sum,
-                  double* squares) {
-  const T* x = static_cast<const T*>(in);
-  WEFT_VECTOR_LOOP
-  for (std::int64_t i = 0; i < n; ++i) {
-    const double d = static_cast<double>(load(x[i])) - shift[i];
-    sum[i] += d;
-    squares[i] += d * d;
+struct Vector {
+  typedef T Type __attribute__((vector_size(sizeof(T) * kWide)));
+  // For loads and stores at any address.
+  typedef T Loose __attribute__((vector_size(sizeof(T) * kWide), aligned(alignof(T)), may_alias));
+};
+using Doubles = Vector<double>::Type;
+
+using Floats = Vector<float>::Type;
+
+// gcc 12 makes two conversions of halves and an insertion of it where it is not told.
+inline Doubles widen(Floats x) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_cvtps_pd(0xff, x);
+#elif defined(__AVX2__)
+  return _mm256_cvtps_pd(x);
+#else
+  return __builtin_convertvector(x, Doubles);
+#endif
+}
+
+/// The elements at p in f64: one, or as many as Doubles holds.
+template <class V, class T>
+inline V widen(const T* p) {
+  using Loose =
+      typename Vector<std::conditional_t<std::is_same_v<T, bf16>, std::uint16_t, T>>::Loose;
+  if constexpr (std::is_same_v<V, double>) {
+    return static_cast<double>(load(*p));
+  } else if constexpr (std::is_same_v<T, bf16>) {
+    using Words = Vector<std::uint32_t>::Type;
+    const Words bits = __builtin_convertvector(*reinterpret_cast<const Loose*>(p), Words) << 16;
+    return widen(std::bit_cast<Floats>(bits));
+  } else if constexpr (std::is_same_v<T, float>) {
+    return widen(*reinterpret_cast<const Loose*>(p));
+  } else {
+    return *reinterpret_cast<const Loose*>(p);
   }
+}
+
+/// The terms of kVectors registers' columns, over rows `step` apart: add(at, column, first, second)
+/// adds those of an element or register at `at` elements from the first row's column 0.
+template <class V, int kVectors, class Terms>
+inline void sum_block(std::int64_t rows, std::int64_t step, std::int64_t column, double* first,
+                      double* second, const Terms& add) {
+  constexpr int kLanes = sizeof(V) / sizeof(double);
+  V a[kVectors], b[kVectors];
+#pragma GCC unroll 4
+  for (int k = 0; k < kVectors; ++k) {
+    a[k] = widen<V>(first + column + k * kLanes);
+    b[k] = widen<V>(second + column + k * kLanes);
+  }
+  for (std::int64_t r = 0; r < rows; ++r) {
+#pragma GCC unroll 4
+    for (int k = 0; k < kVectors; ++k) {
+      add(r * step + column + k * kLanes, column + k * kLanes, a[k], b[k]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int k = 0; k < kVectors; ++k) {
+    std::memcpy(first + column + k * kLanes, &a[k], sizeof(V));
+    std::memcpy(second + column + k * kLanes, &b[k], sizeof(V));
+  }
+}
+
+constexpr std::int64_t kRows = 8;
+
+/// Two sums per column of rows x n elements. They stay in registers for kRows rows at a time.
+template <class Terms>
+void sum_columns(std::int64_t rows, std::int64_t n, double* first, double* second,
+                 const Terms& add) {
+  for (std::int64_t top = 0; top < rows; top += kRows) {
+    const std::int64_t here = rows - top < kRows ? rows - top : kRows;
+    const auto from_top = [&](std::int64_t at, std::int64_t column, auto& a, auto& b) {
+      add(top * n + at, column, a, b);
+    };
+    std::int64_t c = 0;
+    for (; c + 4 * kWide <= n; c += 4 * kWide) {
+      sum_block<Doubles, 4>(here, n, c, first, second, from_top);
+    }
+    for (; c + kWide <= n; c += kWide) sum_block<Doubles, 1>(here, n, c, first, second, from_top);
+    for (; c < n; ++c) sum_block<double, 1>(here, n, c, first, second, from_top);
+  }
+}
+
+/// How far sum_columns' terms look ahead: going down short rows, the processor does not foresee
+/// what comes next. Along long ones it does.
+template <class T>
+std::int64_t lookahead(std::int64_t n) {
+  constexpr std::int64_t kLong = 2048 / sizeof(T);
+  return n <= kLong ? kRows * n : 0;
+}
+
+template <class T>
+void moments_each(std::int64_t rows, std::int64_t n, const void* in, const void* shifts,
+                  double* sum, double* squares) {
+  const T* x = static_cast<const T*>(in);
+  const auto* shift = static_cast<const accumulate_t<T>*>(shifts);
+  const std::int64_t ahead = lookahead<T>(n);
+  sum_columns(rows, n, sum, squares, [=]<class V>(std::int64_t i, std::int64_t c, V& a, V& b) {
+    __builtin_prefetch(x + i + ahead);
+    const V d = widen<V>(x + i) - widen<V>(shift + c);
+    a += d;
+    b += d * d;
+  });
 }
 
 template <class T>
@@ -69,16 +177,19 @@ void products(std::int64_t n, const void* grad, const void* in, const void* fact
 }
 
 template <class T>
-void products_each(std::int64_t n, const void* grad, const void* in, const double* center,
-                   double* sum, double* product) {
+void products_each(std::int64_t rows, std::int64_t n, const void* grad, const void* in,
+                   const void* centers, double* sum, double* product) {
   const T* g = static_cast<const T*>(grad);
   const T* x = static_cast<const T*>(in);
-  WEFT_VECTOR_LOOP
-  for (std::int64_t i = 0; i < n; ++i) {
-    const double d = static_cast<double>(load(g[i]));
-    sum[i] += d;
-    product[i] += d * (static_cast<double>(load(x[i])) - center[i]);
-  }
+  const auto* center = static_cast<const accumulate_t<T>*>(centers);
+  const std::int64_t ahead = lookahead<T>(n);
+  sum_columns(rows, n, sum, product, [=]<class V>(std::int64_t i, std::int64_t c, V& a, V& b) {
+    __builtin_prefetch(g + i + ahead);
+    __builtin_prefetch(x + i + ahead);
+    const V d = widen<V>(g + i);
+    a += d;
+    b += d * (widen<V>(x + i) - widen<V>(center + c));
+  });
 }
 
 template <class T>
@@ -105,14 +216,18 @@ void affine(std::int64_t n, const void* in, double center, double scale, double 
 }
 
 template <class T>
-void affine_each(std::int64_t n, const void* in, const double* center, const double* scale,
-                 const double* offset, void* out) {
+void affine_each(std::int64_t rows, std::int64_t n, const void* in, const void* centers,
+                 const void* scales, const void* offsets, void* out) {
   using C = accumulate_t<T>;
-  const T* x = static_cast<const T*>(in);
-  T* y = static_cast<T*>(out);
-  WEFT_VECTOR_LOOP
-  for (std::int64_t i = 0; i < n; ++i) {
-    y[i] = store<T>((load(x[i]) - C(center[i])) * C(scale[i]) + C(offset[i]));
+  const auto *center = static_cast<const C*>(centers), *scale = static_cast<const C*>(scales),
+             *offset = static_cast<const C*>(offsets);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const T* x = static_cast<const T*>(in) + r * n;
+    T* y = static_cast<T*>(out) + r * n;
+    WEFT_VECTOR_LOOP
+    for (std::int64_t i = 0; i < n; ++i) {
+      y[i] = store<T>((load(x[i]) - center[i]) * scale[i] + offset[i]);
+    }
   }
 }
 
@@ -163,16 +278,21 @@ void gradient(std::int64_t n, const void* grad, const void* in, const void* fact
 }
 
 template <class T>
-void gradient_each(std::int64_t n, const void* grad, const void* in, const double* center,
-                   const double* of_grad, const double* of_x, const double* offset, void* out) {
+void gradient_each(std::int64_t rows, std::int64_t n, const void* grad, const void* in,
+                   const void* centers, const void* of_grads, const void* of_xs,
+                   const void* offsets, void* out) {
   using C = accumulate_t<T>;
-  const T* g = static_cast<const T*>(grad);
-  const T* x = static_cast<const T*>(in);
-  T* grad_x = static_cast<T*>(out);
-  WEFT_VECTOR_LOOP
-  for (std::int64_t i = 0; i < n; ++i) {
-    grad_x[i] = store<T>(C(of_grad[i]) * load(g[i]) + C(of_x[i]) * (load(x[i]) - C(center[i])) +
-                         C(offset[i]));
+  const auto *center = static_cast<const C*>(centers), *of_grad = static_cast<const C*>(of_grads),
+             *of_x = static_cast<const C*>(of_xs), *offset = static_cast<const C*>(offsets);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const T* g = static_cast<const T*>(grad) + r * n;
+    const T* x = static_cast<const T*>(in) + r * n;
+    T* grad_x = static_cast<T*>(out) + r * n;
+    WEFT_VECTOR_LOOP
+    for (std::int64_t i = 0; i < n; ++i) {
+      grad_x[i] =
+          store<T>(of_grad[i] * load(g[i]) + of_x[i] * (load(x[i]) - center[i]) + offset[i]);
+    }
   }
 }
 

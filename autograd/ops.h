@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -92,9 +93,17 @@ Tensor conv_transpose2d(const Tensor& x, const Tensor& w, const Tensor& bias = {
 Tensor max_pool2d(const Tensor& x, const Pool2dParams& params);
 Tensor avg_pool2d(const Tensor& x, const AvgPool2dParams& params);
 Tensor adaptive_avg_pool2d(const Tensor& x, const std::array<std::int64_t, 2>& size);
-/// The gradient takes running statistics as constants.
+/// What batch norm does in the same pass, y = act(normalised x + add): act(v) = v where v > 0,
+/// negative_slope v elsewhere. The values are those of the operations one after the other.
+struct BatchNormEpilogue {
+  Tensor add;                              ///< of x's shape, dtype and device; undefined: nothing
+  std::optional<double> negative_slope{};  ///< 0 or more, 0 being relu; without a value: no act
+};
+/// The gradient takes running statistics as constants. With an addition and an activation backward
+/// needs y, else no more than without them.
 Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                  const RunningStats& running, const BatchNormParams& params = {});
+                  const RunningStats& running, const BatchNormParams& params = {},
+                  const BatchNormEpilogue& then = {});
 Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight = {},
                   const Tensor& bias = {}, double eps = 1e-5);
 /// logits [N,C] or [N,C,d1,...], target i64 [N] or [N,d1,...].

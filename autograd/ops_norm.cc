@@ -5,6 +5,7 @@
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/ops.h"
+#include "weft/core/error.h"
 
 namespace weft {
 
@@ -23,18 +24,19 @@ namespace {
 class NormNode : public Node {
  protected:
   NormNode(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias,
-           const raw::NormResult& result)
-      : Node(op), weighted_(weight.defined()) {
+           const raw::NormResult& result, bool always_weight = false)
+      : Node(op) {
     add_input(x);
     add_input(weight);
     add_input(bias);
     x_ = save(x);
     mean_ = save(result.mean);
     invstd_ = save(result.invstd);
-    if (weighted_ && needs(0)) weight_ = save(weight);
+    keeps_weight_ = weight.defined() && (needs(0) || always_weight);
+    if (keeps_weight_) weight_ = save(weight);
   }
-  // Undefined where grad_x does not need it.
-  Tensor weight() const { return weighted_ && needs(0) ? weight_.get(*this) : Tensor(); }
+  // Undefined where the rule does not need it.
+  Tensor weight() const { return keeps_weight_ ? weight_.get(*this) : Tensor(); }
   static raw::NormWants wants(const Gradients& grads) {
     return {grads.wants(0), grads.wants(1), grads.wants(2)};
   }
@@ -42,33 +44,59 @@ class NormNode : public Node {
     if (values.x.defined()) grads.set(0, std::move(values.x));
     if (values.weight.defined()) grads.set(1, std::move(values.weight));
     if (values.bias.defined()) grads.set(2, std::move(values.bias));
+    if (values.addend.defined()) grads.set(3, std::move(values.addend));
   }
 
   SavedTensor x_, mean_, invstd_;
 
- private:
   void release_saved() override {
     x_.reset();
     mean_.reset();
     invstd_.reset();
     weight_.reset();
   }
-  bool weighted_;
+
+ private:
+  bool keeps_weight_;
   SavedTensor weight_;
 };
 
 class BatchNormNode final : public NormNode {
  public:
   BatchNormNode(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                const raw::NormResult& result, bool training)
-      : NormNode("batch_norm", x, weight, bias, result), training_(training) {}
+                const raw::NormResult& result, const BatchNormParams& params, const Tensor& addend)
+      : NormNode("batch_norm", x, weight, bias, result, params.negative_slope && !addend.defined()),
+        params_(params),
+        adds_(addend.defined()) {
+    if (adds_) add_input(addend);
+    if (!params.negative_slope) return;
+    if (adds_) {
+      y_ = save(result.y);
+    } else if (bias.defined()) {
+      biased_ = true;
+      bias_ = save(bias);
+    }
+  }
   void apply(Gradients& grads) override {
+    raw::NormWants wanted = wants(grads);
+    wanted.addend = adds_ && grads.wants(3);
+    raw::BatchNormActivation activation{.negative_slope = params_.negative_slope};
+    if (biased_) activation.bias = bias_.get(*this);
+    if (adds_ && params_.negative_slope) activation.y = y_.get(*this);
     set(grads, raw::batch_norm_backward(grads.y(), x_.get(*this), weight(), mean_.get(*this),
-                                        invstd_.get(*this), training_, wants(grads)));
+                                        invstd_.get(*this), params_.training, wanted, activation));
   }
 
  private:
-  bool training_;
+  void release_saved() override {
+    NormNode::release_saved();
+    bias_.reset();
+    y_.reset();
+  }
+
+  BatchNormParams params_;
+  bool adds_, biased_ = false;
+  SavedTensor bias_, y_;
 };
 
 class LayerNormNode final : public NormNode {
@@ -94,16 +122,34 @@ bool is_mixed(const Tensor& x, std::initializer_list<const Tensor*> others) {
   });
 }
 
+// Backward would need the sum's result in f32; one after the other keeps the bf16 one, as nets do
+// anyhow.
+Tensor mixed_addition(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                      const RunningStats& running, const BatchNormParams& params,
+                      const BatchNormEpilogue& then) {
+  WEFT_CHECK(then.add.shape() == x.shape(), Shape, "batch_norm", "addend: got ", then.add.shape(),
+             ", x is ", x.shape());
+  Tensor y = batch_norm(x, weight, bias, running, params);
+  y += then.add;
+  if (!then.negative_slope) return y;
+  return *then.negative_slope == 0 ? relu(std::move(y))
+                                   : leaky_relu(std::move(y), *then.negative_slope);
+}
+
 }  // namespace
 
 Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                  const RunningStats& running, const BatchNormParams& params) {
+                  const RunningStats& running, const BatchNormParams& params,
+                  const BatchNormEpilogue& then) {
   if (is_mixed(x, {&weight, &bias, &running.mean, &running.var})) {
-    return batch_norm(x.to(DType::f32), weight, bias, running, params).to(DType::bf16);
+    if (then.add.defined()) return mixed_addition(x, weight, bias, running, params, then);
+    return batch_norm(x.to(DType::f32), weight, bias, running, params, then).to(DType::bf16);
   }
-  raw::NormResult result = raw::batch_norm(x, weight, bias, running, params);
-  if (!recording(x, weight, bias)) return result.y;
-  return record<BatchNormNode>(result.y, x, weight, bias, result, params.training);
+  BatchNormParams whole = params;
+  if (then.negative_slope) whole.negative_slope = then.negative_slope;
+  raw::NormResult result = raw::batch_norm(x, weight, bias, running, whole, then.add);
+  if (!recording(x, weight, bias, then.add)) return result.y;
+  return record<BatchNormNode>(result.y, x, weight, bias, result, whole, then.add);
 }
 
 Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight,

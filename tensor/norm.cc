@@ -27,6 +27,19 @@ void check_part(const char* op, const char* name, const Tensor& part, const Tens
              expected, " (x ", x.shape(), ")");
 }
 
+/// Something of x's kind and shape.
+void check_like_x(const char* op, const char* name, const Tensor& other, const Tensor& x) {
+  if (!other.defined()) return;
+  check_same_kind(op, "x", x, name, other);
+  WEFT_CHECK(other.shape() == x.shape(), Shape, op, name, ": got ", other.shape(), ", x is ",
+             x.shape());
+}
+
+void check_slope(const std::optional<double>& slope) {
+  WEFT_CHECK(!slope || *slope >= 0, InvalidArgument, "batch_norm", "negative_slope: got ", *slope,
+             ", expected 0 or more");
+}
+
 void check_gradient(const char* op, const Tensor& grad_y, const Tensor& x) {
   check_same_kind(op, "gradient", grad_y, "x", x);
   WEFT_CHECK(grad_y.shape() == x.shape(), Shape, op, "gradient: got ", grad_y.shape(),
@@ -77,13 +90,16 @@ void check_running(const Tensor& running, const char* name, const Tensor& x, con
 }  // namespace
 
 NormResult batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                      const RunningStats& running, const BatchNormParams& params) {
+                      const RunningStats& running, const BatchNormParams& params,
+                      const Tensor& addend) {
   const char* op = "batch_norm";
   const Span span("op", op);
   const Shape part = channels_of(x);
   check_floating(op, "x", x);
   check_part(op, "weight", weight, x, part);
   check_part(op, "bias", bias, x, part);
+  check_like_x(op, "addend", addend, x);
+  check_slope(params.negative_slope);
   check_running(running.mean, "running_mean", x, part);
   check_running(running.var, "running_var", x, part);
   const Tensor& batches = running.num_batches;
@@ -114,6 +130,7 @@ NormResult batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
     return result;
   }
   const Tensor factors = optional_contiguous(weight), offsets = optional_contiguous(bias);
+  const Tensor added = addend.defined() ? contiguous(addend, format) : addend;
   BatchNormArgs args;
   args.x = formatted_view(image, format);
   args.weight = optional_view(factors);
@@ -124,6 +141,7 @@ NormResult batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
   args.y = result.y.view_of();
   args.mean = result.mean.view_of();
   args.invstd = result.invstd.view_of();
+  args.addend = optional_view(added);
   const Workspace workspace(device, workspace_bytes(args.x));
   if (params.training) {
     for (const Tensor* written : {&running.mean, &running.var, &batches}) {
@@ -136,22 +154,35 @@ NormResult batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
 
 NormGradients batch_norm_backward(const Tensor& grad_y, const Tensor& x, const Tensor& weight,
                                   const Tensor& mean, const Tensor& invstd, bool training,
-                                  const NormWants& wants) {
+                                  const NormWants& wants, const BatchNormActivation& activation) {
   const char* op = "batch_norm";
   const Span span("op", op);
   const Shape part = channels_of(x);
   check_floating(op, "x", x);
   check_gradient(op, grad_y, x);
   check_part(op, "weight", weight, x, part);
+  check_part(op, "bias", activation.bias, x, part);
+  check_like_x(op, "y", activation.y, x);
+  check_slope(activation.negative_slope);
   check_statistics(op, mean, invstd, x, part);
   const Device device = x.device();
   const auto run = norm_kernel(op, x, &NormKernels::batch_norm_backward);
   const auto workspace_bytes = norm_kernel(op, x, &NormKernels::batch_norm_workspace_bytes);
   const Tensor image = in_image_format(x);
   const MemoryFormat format = format_of(image);
+  const bool active = activation.negative_slope.has_value();
   NormGradients grads = allocate_gradients(x, format, part, wants);
+  if (wants.addend) {
+    grads.addend = active ? allocate(x.shape(), format, x.dtype(), device) : grad_y;
+  }
   if (x.numel() == 0) return of_nothing(std::move(grads));
+  if (!wants.x && !wants.weight && !wants.bias && !(wants.addend && active)) return grads;
   const Tensor gradient = contiguous(grad_y, format), factors = optional_contiguous(weight);
+  const Tensor offsets = optional_contiguous(activation.bias);
+  const Tensor y = active && activation.y.defined() ? contiguous(activation.y, format) : Tensor();
+  BatchNormParams params;
+  params.training = training;
+  params.negative_slope = activation.negative_slope;
   BatchNormGradArgs args;
   args.grad_y = formatted_view(gradient, format);
   args.x = formatted_view(image, format);
@@ -161,8 +192,11 @@ NormGradients batch_norm_backward(const Tensor& grad_y, const Tensor& x, const T
   args.grad_x = optional_view(grads.x);
   args.grad_weight = optional_view(grads.weight);
   args.grad_bias = optional_view(grads.bias);
+  args.bias = optional_view(offsets);
+  args.y = optional_view(y);
+  if (active) args.grad_addend = optional_view(grads.addend);
   const Workspace workspace(device, workspace_bytes(args.x));
-  run(current_stream(device), training, args, workspace.data());
+  run(current_stream(device), params, args, workspace.data());
   return grads;
 }
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -192,18 +193,29 @@ struct NormResult {
 };
 /// Which gradients a backward pass computes, and they; the others are undefined.
 struct NormWants {
-  bool x = true, weight = true, bias = true;
+  bool x = true, weight = true, bias = true, addend = false;
 };
 struct NormGradients {
-  Tensor x, weight, bias;
+  Tensor x, weight, bias, addend;
 };
-/// x [N,C,H,W] of any layout, y of x's; weight, bias [C] or undefined. Throws Shape in training
-/// when a channel has a single value. A batch of none leaves running.mean and running.var alone.
+/// x [N,C,H,W] of any layout, y of x's; weight, bias [C] or undefined; addend of x's shape, dtype
+/// and device, any layout, or undefined. Throws Shape in training when a channel has a single
+/// value, and InvalidArgument for a negative slope below 0. A batch of none leaves running.mean and
+/// running.var alone.
 NormResult batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                      const RunningStats& running, const BatchNormParams& params);
+                      const RunningStats& running, const BatchNormParams& params,
+                      const Tensor& addend = {});
+/// What backward of batch_norm with an activation needs beside the rest: y where there was an
+/// addend, else bias.
+struct BatchNormActivation {
+  std::optional<double> negative_slope{};
+  Tensor bias, y;
+};
+/// The addend's gradient is grad_y itself where there is no activation.
 NormGradients batch_norm_backward(const Tensor& grad_y, const Tensor& x, const Tensor& weight,
                                   const Tensor& mean, const Tensor& invstd, bool training,
-                                  const NormWants& wants = {});
+                                  const NormWants& wants = {},
+                                  const BatchNormActivation& activation = {});
 /// x [..,normalized_shape]; weight, bias of normalized_shape or undefined; mean, invstd [..].
 NormResult layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight,
                       const Tensor& bias, double eps);

@@ -2,6 +2,9 @@
 // shapes alone, so that the result is the same for every team size.
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
+#include <limits>
+#include <optional>
 
 #include "weft/kernels/cpu/element.h"
 #include "weft/kernels/cpu/families.h"
@@ -48,21 +51,29 @@ struct Tile {
   std::int64_t c, i, rows, n;
 };
 
-/// f(tile) for tiles that cover the positions [begin, end). Positions count through one channel
-/// after the other, but for pixels, whose positions are those in memory; there `begin` is the first
-/// of a pixel.
+// As large as it comes, or small enough for a few operands to stay in the L1 cache.
+constexpr std::int64_t kAnyTile = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kSmallTile = 4096;
+
+/// f(tile) for tiles of up to `most` elements that cover the positions [begin, end). Positions
+/// count through one channel after the other, but for pixels, whose positions are those in memory;
+/// there `begin` is the first of a pixel.
 template <class F>
-void for_tiles(const Images& x, std::int64_t begin, std::int64_t end, const F& f) {
-  if (x.pixels) {
-    const std::int64_t rows = (end - begin) / x.period, rest = (end - begin) % x.period;
-    if (rows > 0) f(Tile{0, begin, rows, x.period});
-    if (rest > 0) f(Tile{0, end - rest, 1, rest});
-    return;
-  }
+void for_tiles(const Images& x, std::int64_t begin, std::int64_t end, std::int64_t most,
+               const F& f) {
   while (begin < end) {
-    const std::int64_t c = begin / x.count, image = begin % x.count / x.area, at = begin % x.area;
-    const std::int64_t n = std::min(x.area - at, end - begin);
-    f(Tile{c, (image * x.channels + c) * x.area + at, 1, n});
+    std::int64_t n;
+    if (!x.pixels) {
+      const std::int64_t c = begin / x.count, image = begin % x.count / x.area, at = begin % x.area;
+      n = std::min({x.area - at, end - begin, most});
+      f(Tile{c, (image * x.channels + c) * x.area + at, 1, n});
+    } else if (const std::int64_t rows = std::min(end - begin, most) / x.period; rows > 0) {
+      n = rows * x.period;
+      f(Tile{0, begin, rows, x.period});
+    } else {  // a part of a row: of the last one, or of one longer than a tile
+      n = std::min(end - begin, x.period);
+      for (std::int64_t c = 0; c < n; c += most) f(Tile{c, begin + c, 1, std::min(n - c, most)});
+    }
     begin += n;
   }
 }
@@ -84,7 +95,7 @@ struct Scratch {
     }
   }
 
-  static constexpr int kConstants = 4;
+  static constexpr int kConstants = 5;
   std::int64_t period;
   C* constant[kConstants];
   double* sums;
@@ -92,7 +103,8 @@ struct Scratch {
 
 /// Adds up two sums per channel, over chunks: add(tile, first, second) adds those of a tile to
 /// first[0] and first[1], or for pixels to first[i] and second[i] of its columns i. The totals are
-/// at sums[c] and sums[period + c].
+/// at sums[c] and sums[period + c]. Always in small tiles: the order of the additions does not
+/// depend on what else is done with a tile.
 template <class Add>
 void sum_channels(const Images& x, double* sums, const Add& add) {
   const std::int64_t units = x.pixels ? x.chunks : x.channels * x.chunks;
@@ -105,7 +117,7 @@ void sum_channels(const Images& x, double* sums, const Add& add) {
       double* const second = first + x.period;
       if (x.pixels) {
         std::fill_n(first, 2 * x.period, 0.0);
-        for_tiles(x, from * x.channels, to * x.channels,
+        for_tiles(x, from * x.channels, to * x.channels, kSmallTile,
                   [&](const Tile& t) { add(t, first + t.c, second + t.c); });
         for (std::int64_t i = x.channels; i < x.period; ++i) {
           first[i % x.channels] += first[i];
@@ -114,7 +126,7 @@ void sum_channels(const Images& x, double* sums, const Add& add) {
         continue;
       }
       double acc[2] = {};
-      for_tiles(x, c * x.count + from, c * x.count + to,
+      for_tiles(x, c * x.count + from, c * x.count + to, kSmallTile,
                 [&](const Tile& t) { add(t, acc, acc + 1); });
       first[c] = acc[0];
       second[c] = acc[1];
@@ -134,12 +146,12 @@ void sum_channels(const Images& x, double* sums, const Add& add) {
 /// f(tile) for tiles that cover all elements, on the team. A thread has the part whose sums it
 /// made, as far as that is still in its cache.
 template <class F>
-void for_all(const Images& x, const F& f) {
+void for_all(const Images& x, std::int64_t most, const F& f) {
   const std::int64_t row = x.pixels ? x.period : 1;
   const std::int64_t rows = (x.numel() + row - 1) / row;
   parallel_for(rows, std::max<std::int64_t>(kCheapGrain / row, 1),
                [&](std::int64_t begin, std::int64_t end) {
-                 for_tiles(x, begin * row, std::min(end * row, x.numel()), f);
+                 for_tiles(x, begin * row, std::min(end * row, x.numel()), most, f);
                });
 }
 
@@ -161,6 +173,73 @@ void update(const View& running, std::int64_t c, double momentum, double value) 
   T& to = running.as<T>()[c];
   to = store<T>((1 - momentum) * static_cast<double>(load(to)) + momentum * value);
 }
+
+/// y = (x - center) scale + offset of each channel: what forward writes, and where backward finds
+/// the sign of it, to the bit.
+template <class T>
+struct Normalisation {
+  using C = accumulate_t<T>;
+
+  Normalisation(const Images& of, Scratch<C>& scratch, const View& weight, const View& bias,
+                const View& mean, const View& invstd)
+      : images(of),
+        rows(simd().of(dtype_of<T>).norm),
+        center(scratch.constant[0]),
+        scale(scratch.constant[1]),
+        offset(scratch.constant[2]) {
+    for (std::int64_t c = 0; c < images.channels; ++c) {
+      center[c] = mean.as<C>()[c];
+      scale[c] = static_cast<C>(static_cast<double>(invstd.as<C>()[c]) * value_or<T>(weight, c, 1));
+      offset[c] = static_cast<C>(value_or<T>(bias, c, 0));
+    }
+  }
+  void run(const Tile& t, const T* x, T* y) const {
+    if (images.pixels) {
+      rows.affine_each(t.rows, t.n, x + t.i, center + t.c, scale + t.c, offset + t.c, y);
+    } else {
+      rows.affine(t.n, x + t.i, center[t.c], scale[t.c], offset[t.c], y);
+    }
+  }
+  /// The gradient before an activation.
+  void mask(const Tile& t, const T* x, const T* grad_y, double negative_slope, T* out) const {
+    const auto& masked = negative_slope == 0 ? rows.relu_masked : rows.leaky_relu_masked;
+    if (images.pixels) {
+      masked.each(t.rows, t.n, grad_y + t.i, x + t.i, center + t.c, scale + t.c, offset + t.c,
+                  negative_slope, out);
+    } else {
+      masked.run(t.n, grad_y + t.i, x + t.i, center[t.c], scale[t.c], offset[t.c], negative_slope,
+                 out);
+    }
+  }
+
+  const Images& images;
+  const NormRows& rows;
+  C *center, *scale, *offset;
+};
+
+/// The loops of the operations that may follow: run on a small tile, they find it in the cache.
+template <class T>
+struct Following {
+  Following(const std::optional<double>& negative_slope) {
+    const ElementwiseRows& loops = simd().of(dtype_of<T>).elementwise;
+    add = loops.binary[static_cast<int>(BinaryOp::add)];
+    if (!negative_slope) return;
+    const auto op = static_cast<int>(*negative_slope == 0 ? UnaryOp::relu : UnaryOp::leaky_relu);
+    activate = loops.unary[op];
+    activate_backward = loops.unary_backward[op];
+    params.a = *negative_slope;
+  }
+  static void run(RowFn f, const Tile& t, std::initializer_list<const T*> operands,
+                  const UnaryParams* params = nullptr) {
+    char* data[3] = {};
+    std::transform(operands.begin(), operands.end(), data,
+                   [](const T* x) { return const_cast<char*>(reinterpret_cast<const char*>(x)); });
+    f(t.rows * t.n, data, params);
+  }
+
+  RowFn add = nullptr, activate = nullptr, activate_backward = nullptr;
+  UnaryParams params;
+};
 
 /// mean and invstd of each channel, as they are kept for backward, and the running statistics.
 template <class T>
@@ -209,27 +288,19 @@ void find_statistics(const Images& images, const BatchNormParams& p, const Batch
 
 template <class T>
 void batch_norm_as(const BatchNormParams& p, const BatchNormArgs& args, void* workspace) {
-  using C = accumulate_t<T>;
   const Images images(args.x);
-  Scratch<C> scratch(images, workspace);
+  Scratch<accumulate_t<T>> scratch(images, workspace);
   find_statistics<T>(images, p, args, scratch);
-  const auto& [center, scale, offset, unused] = scratch.constant;
-  for (std::int64_t c = 0; c < images.channels; ++c) {
-    center[c] = args.mean.as<C>()[c];
-    scale[c] = static_cast<C>(static_cast<double>(args.invstd.as<C>()[c]) *
-                              value_or<T>(args.weight, c, 1));
-    offset[c] = static_cast<C>(value_or<T>(args.bias, c, 0));
-  }
+  const Normalisation<T> normal(images, scratch, args.weight, args.bias, args.mean, args.invstd);
   scratch.repeat(images.channels);
-  const NormRows& rows = simd().of(args.x.dtype).norm;
-  const T* x = args.x.as<T>();
-  T* y = args.y.as<T>();
-  for_all(images, [&](const Tile& t) {
-    if (images.pixels) {
-      rows.affine_each(t.rows, t.n, x + t.i, center + t.c, scale + t.c, offset + t.c, y + t.i);
-    } else {
-      rows.affine(t.n, x + t.i, center[t.c], scale[t.c], offset[t.c], y + t.i);
-    }
+  const Following<T> then(p.negative_slope);
+  const T* addend = args.addend.as<T>();
+  const bool alone = !addend && !then.activate;
+  for_all(images, alone ? kAnyTile : kSmallTile, [&](const Tile& t) {
+    T* const y = args.y.as<T>() + t.i;
+    normal.run(t, args.x.as<T>(), y);
+    if (addend) then.run(then.add, t, {y, y, addend + t.i});
+    if (then.activate) then.run(then.activate, t, {y, y}, &then.params);
   });
 }
 
@@ -241,26 +312,45 @@ void batch_norm(const Stream& stream, const BatchNormParams& p, const BatchNormA
 }
 
 template <class T>
-void batch_norm_backward_as(bool training, const BatchNormGradArgs& args, void* workspace) {
+void batch_norm_backward_as(const BatchNormParams& p, const BatchNormGradArgs& args,
+                            void* workspace) {
   using C = accumulate_t<T>;
   const Images images(args.x);
   Scratch<C> scratch(images, workspace);
   const NormRows& rows = simd().of(args.x.dtype).norm;
   const T* x = args.x.as<T>();
-  const T* g = args.grad_y.as<T>();
+  const T* grad_y = args.grad_y.as<T>();
+  T* grad_addend = args.grad_addend.as<T>();
   const std::int64_t channels = images.channels;
   const auto n = static_cast<double>(images.count);
-  const auto& [center, of_grad, of_x, offset] = scratch.constant;
-
-  std::copy_n(args.mean.as<C>(), channels, center);
+  const Normalisation<T> normal(images, scratch, args.weight, args.bias, args.mean, args.invstd);
+  C *const center = normal.center, *const of_grad = normal.scale;
+  C *const of_x = scratch.constant[3], *const offset = scratch.constant[4];
   scratch.repeat(channels);
-  const bool sums = training || args.grad_weight || args.grad_bias;
+
+  const Following<T> then(p.negative_slope);
+  const std::int64_t most = then.activate ? kSmallTile : kAnyTile;
+  // The gradient before the activation, of a tile of grad_y; `buffer` has kSmallTile elements.
+  const auto before_activation = [&](const Tile& t, T* buffer) -> const T* {
+    if (!then.activate) return grad_y + t.i;
+    if (args.y) {
+      then.run(then.activate_backward, t, {buffer, grad_y + t.i, args.y.as<T>() + t.i},
+               &then.params);
+    } else {
+      normal.mask(t, x, grad_y, *p.negative_slope, buffer);
+    }
+    return buffer;
+  };
+
+  const bool sums = p.training || args.grad_weight || args.grad_bias || grad_addend;
   if (sums) {
     sum_channels(images, scratch.sums, [&](const Tile& t, double* sum, double* product) {
+      T buffer[kSmallTile];
+      const T* g = before_activation(t, grad_addend ? grad_addend + t.i : buffer);
       if (images.pixels) {
-        rows.products_each(t.rows, t.n, g + t.i, x + t.i, center + t.c, sum, product);
+        rows.products_each(t.rows, t.n, g, x + t.i, center + t.c, sum, product);
       } else {
-        rows.products(t.n, g + t.i, x + t.i, nullptr, static_cast<double>(center[t.c]), sum);
+        rows.products(t.n, g, x + t.i, nullptr, static_cast<double>(center[t.c]), sum);
       }
     });
   }
@@ -271,39 +361,34 @@ void batch_norm_backward_as(bool training, const BatchNormGradArgs& args, void* 
     if (args.grad_weight) args.grad_weight.as<T>()[c] = store<T>(product * invstd);
     if (args.grad_bias) args.grad_bias.as<T>()[c] = store<T>(sum);
     const double scale = invstd * value_or<T>(args.weight, c, 1);
-    of_grad[c] = static_cast<C>(scale);
-    of_x[c] = static_cast<C>(-scale * invstd * invstd * product / n);
-    offset[c] = static_cast<C>(-scale * sum / n);
+    of_x[c] = p.training ? static_cast<C>(-scale * invstd * invstd * product / n) : C(0);
+    offset[c] = p.training ? static_cast<C>(-scale * sum / n) : C(0);
   }
   if (!args.grad_x) return;
-  T* grad_x = args.grad_x.as<T>();
-  if (!training) {
-    std::fill_n(center, channels, C(0));
-    std::fill_n(offset, channels, C(0));
-  }
   scratch.repeat(channels);
-  for_all(images, [&](const Tile& t) {
-    const T* from = g + t.i;
-    T* to = grad_x + t.i;
-    if (images.pixels && training) {
-      rows.gradient_each(t.rows, t.n, from, x + t.i, center + t.c, of_grad + t.c, of_x + t.c,
-                         offset + t.c, to);
-    } else if (images.pixels) {
-      rows.affine_each(t.rows, t.n, from, center + t.c, of_grad + t.c, offset + t.c, to);
-    } else if (training) {
-      rows.gradient(t.n, from, x + t.i, nullptr,
-                    {center[t.c], of_grad[t.c], of_x[t.c], offset[t.c]}, to);
+  for_all(images, grad_addend ? kAnyTile : most, [&](const Tile& t) {
+    T buffer[kSmallTile];
+    const T* g = grad_addend ? grad_addend + t.i : before_activation(t, buffer);
+    T* const grad_x = args.grad_x.as<T>() + t.i;
+    if (images.pixels && p.training) {
+      rows.gradient_each(t.rows, t.n, g, x + t.i, center + t.c, of_grad + t.c, of_x + t.c,
+                         offset + t.c, grad_x);
+    } else if (images.pixels) {  // of_x and offset are 0
+      rows.affine_each(t.rows, t.n, g, of_x + t.c, of_grad + t.c, offset + t.c, grad_x);
+    } else if (p.training) {
+      rows.gradient(t.n, g, x + t.i, nullptr, {center[t.c], of_grad[t.c], of_x[t.c], offset[t.c]},
+                    grad_x);
     } else {
-      rows.affine(t.n, from, 0, of_grad[t.c], 0, to);
+      rows.affine(t.n, g, 0, of_grad[t.c], 0, grad_x);
     }
   });
 }
 
-void batch_norm_backward(const Stream& stream, bool training, const BatchNormGradArgs& args,
-                         void* workspace) {
+void batch_norm_backward(const Stream& stream, const BatchNormParams& p,
+                         const BatchNormGradArgs& args, void* workspace) {
   require_floating("batch_norm", stream, args.x.dtype);
   dispatch_floating(args.x.dtype, "batch_norm",
-                    [&]<class T>() { batch_norm_backward_as<T>(training, args, workspace); });
+                    [&]<class T>() { batch_norm_backward_as<T>(p, args, workspace); });
 }
 
 template <class T>

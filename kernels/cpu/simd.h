@@ -84,8 +84,8 @@ struct LossRows {
 };
 
 /// One position of the windows of a max pooling, for n windows side by side: where x[i * step] is
-/// larger than best[i], is NaN, or winner[i] is still -1, it becomes best[i] and
-/// position + i * position_step the winner.
+/// larger than best[i], is NaN, or winner[i] is still -1, it becomes best[i] and position + i *
+/// position_step the winner.
 using PoolStep = void (*)(std::int64_t n, const void* x, std::int64_t step, std::int32_t position,
                           std::int32_t position_step, void* best, std::int32_t* winner);
 
@@ -94,8 +94,8 @@ struct NormGradient {
   double center, of_grad, of_x, offset;
 };
 /// The inner loops of batch norm and layer norm; kernels/norm.h has the formulas. "each": rows of n
-/// elements lie one behind the other, and the elements of a column have constants (of the type
-/// that is computed in) and sums of their own. A weight or bias may be null: 1, 0.
+/// elements lie one behind the other, and the elements of a column have constants (of the type that
+/// is computed in) and sums of their own. A weight or bias may be null: 1, 0.
 struct NormRows {
   /// acc[0] += sum (x - shift), acc[1] += sum (x - shift)^2
   void (*moments)(std::int64_t n, const void* x, double shift, double* acc) = nullptr;
@@ -114,6 +114,16 @@ struct NormRows {
                  void* y) = nullptr;
   void (*affine_each)(std::int64_t rows, std::int64_t n, const void* x, const void* center,
                       const void* scale, const void* offset, void* y) = nullptr;
+  /// out = grad where affine's result, as it is stored, is positive, and elsewhere 0 (relu) or
+  /// negative_slope grad (leaky_relu)
+  struct Masked {
+    void (*run)(std::int64_t n, const void* grad, const void* x, double center, double scale,
+                double offset, double negative_slope, void* out) = nullptr;
+    void (*each)(std::int64_t rows, std::int64_t n, const void* grad, const void* x,
+                 const void* center, const void* scale, const void* offset, double negative_slope,
+                 void* out) = nullptr;
+  };
+  Masked relu_masked, leaky_relu_masked;
   /// y = (x - center) scale weight + bias
   void (*affine_row)(std::int64_t n, const void* x, double center, double scale, const void* weight,
                      const void* bias, void* y) = nullptr;

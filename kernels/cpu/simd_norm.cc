@@ -205,6 +205,12 @@ void products_row(std::int64_t n, const void* grad, const void* in, double cente
   }
 }
 
+// What forward writes, and the sign of which backward looks for.
+template <class T, class C>
+inline T normalised(T x, C center, C scale, C offset) {
+  return store<T>((load(x) - center) * scale + offset);
+}
+
 template <class T>
 void affine(std::int64_t n, const void* in, double center, double scale, double offset, void* out) {
   using C = accumulate_t<T>;
@@ -212,7 +218,7 @@ void affine(std::int64_t n, const void* in, double center, double scale, double 
   T* y = static_cast<T*>(out);
   const C m = C(center), s = C(scale), o = C(offset);
   WEFT_VECTOR_LOOP
-  for (std::int64_t i = 0; i < n; ++i) y[i] = store<T>((load(x[i]) - m) * s + o);
+  for (std::int64_t i = 0; i < n; ++i) y[i] = normalised(x[i], m, s, o);
 }
 
 template <class T>
@@ -226,7 +232,42 @@ void affine_each(std::int64_t rows, std::int64_t n, const void* in, const void* 
     T* y = static_cast<T*>(out) + r * n;
     WEFT_VECTOR_LOOP
     for (std::int64_t i = 0; i < n; ++i) {
-      y[i] = store<T>((load(x[i]) - center[i]) * scale[i] + offset[i]);
+      y[i] = normalised(x[i], center[i], scale[i], offset[i]);
+    }
+  }
+}
+
+template <class T, class F>
+void masked(std::int64_t n, const void* grad, const void* in, double center, double scale,
+            double offset, double negative_slope, void* to) {
+  using C = accumulate_t<T>;
+  const F f{{negative_slope}};
+  const T* g = static_cast<const T*>(grad);
+  const T* x = static_cast<const T*>(in);
+  T* out = static_cast<T*>(to);
+  const C m = C(center), s = C(scale), o = C(offset);
+  WEFT_VECTOR_LOOP
+  for (std::int64_t i = 0; i < n; ++i) {
+    out[i] = store<T>(f.bwd(load(g[i]), load(normalised(x[i], m, s, o))));
+  }
+}
+
+template <class T, class F>
+void masked_each(std::int64_t rows, std::int64_t n, const void* grad, const void* in,
+                 const void* centers, const void* scales, const void* offsets,
+                 double negative_slope, void* to) {
+  using C = accumulate_t<T>;
+  const F f{{negative_slope}};
+  const auto *center = static_cast<const C*>(centers), *scale = static_cast<const C*>(scales),
+             *offset = static_cast<const C*>(offsets);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const T* g = static_cast<const T*>(grad) + r * n;
+    const T* x = static_cast<const T*>(in) + r * n;
+    T* out = static_cast<T*>(to) + r * n;
+    WEFT_VECTOR_LOOP
+    for (std::int64_t i = 0; i < n; ++i) {
+      const T v = normalised(x[i], center[i], scale[i], offset[i]);
+      out[i] = store<T>(f.bwd(load(g[i]), load(v)));
     }
   }
 }
@@ -305,6 +346,8 @@ void fill(NormRows& rows) {
           .products_row = products_row<T>,
           .affine = affine<T>,
           .affine_each = affine_each<T>,
+          .relu_masked = {masked<T, functor::Relu>, masked_each<T, functor::Relu>},
+          .leaky_relu_masked = {masked<T, functor::LeakyRelu>, masked_each<T, functor::LeakyRelu>},
           .affine_row = affine_row<T>,
           .gradient = gradient<T>,
           .gradient_each = gradient_each<T>};

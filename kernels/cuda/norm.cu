@@ -7,6 +7,7 @@
 #include "weft/kernels/cuda/block_fold.cuh"
 #include "weft/kernels/cuda/families.h"
 #include "weft/kernels/cuda/launch.h"
+#include "weft/kernels/elementwise.h"
 
 namespace weft::cuda {
 namespace {
@@ -112,18 +113,6 @@ struct Moments {
   }
 };
 
-/// grad and grad (x - mean) of the channel.
-template <class T>
-struct ChannelProducts {
-  const T* grad;
-  const T* x;
-  const accumulate_t<T>* mean;
-  __device__ Pair operator()(std::int64_t g, std::int64_t, std::int64_t at) const {
-    const double value = number(grad[at]);
-    return {value, value * (number(x[at]) - static_cast<double>(mean[g]))};
-  }
-};
-
 /// grad and grad (x - mean) invstd of the row, for sums over columns.
 template <class T>
 struct ColumnProducts {
@@ -213,17 +202,49 @@ struct Channels {
   }
 };
 
+/// relu, leaky_relu or nothing.
+struct Activation {
+  bool on;
+  double negative_slope;
+  explicit Activation(const BatchNormParams& params)
+      : on(params.negative_slope.has_value()), negative_slope(params.negative_slope.value_or(0)) {}
+  template <class C>
+  __device__ C forward(C v) const {
+    if (!on) return v;
+    return negative_slope == 0 ? functor::Relu{}.fwd(v)
+                               : functor::LeakyRelu{{negative_slope}}.fwd(v);
+  }
+  /// v: what it was given, or anything of that sign.
+  template <class C>
+  __device__ C backward(C grad, C v) const {
+    if (!on) return grad;
+    return negative_slope == 0 ? functor::Relu{}.bwd(grad, v)
+                               : functor::LeakyRelu{{negative_slope}}.bwd(grad, v);
+  }
+};
+
+/// The normalised value as it is stored. One rounding after the product, whatever the compiler
+/// makes of the code around: backward has to find the very sign that forward found.
+template <class T>
+__device__ accumulate_t<T> normalised(T x, accumulate_t<T> mean, accumulate_t<T> invstd,
+                                      const T* weight, const T* bias, std::int64_t c) {
+  using C = accumulate_t<T>;
+  const C scale = invstd * (weight ? static_cast<C>(weight[c]) : C(1));
+  const C offset = bias ? static_cast<C>(bias[c]) : C(0);
+  return static_cast<C>(static_cast<T>(fma(static_cast<C>(x) - mean, scale, offset)));
+}
+
 template <class T>
 __global__ void __launch_bounds__(kBlock)
-    normalize_kernel(const Channels channels, const BatchNormPointers<T> at) {
+    normalize_kernel(const Channels channels, const BatchNormPointers<T> at, const T* addend,
+                     const Activation act) {
   using C = accumulate_t<T>;
   for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < channels.n;
        i += std::int64_t{gridDim.x} * kBlock) {
     const std::int64_t c = channels.of(i);
-    const C weight = at.weight ? static_cast<C>(at.weight[c]) : C(1);
-    const C bias = at.bias ? static_cast<C>(at.bias[c]) : C(0);
-    const C d = static_cast<C>(at.x[i]) - at.mean[c];
-    at.y[i] = static_cast<T>(d * (at.invstd[c] * weight) + bias);
+    C v = normalised(at.x[i], at.mean[c], at.invstd[c], at.weight, at.bias, c);
+    if (addend) v = static_cast<C>(static_cast<T>(v + static_cast<C>(addend[i])));
+    at.y[i] = static_cast<T>(act.forward(v));
   }
 }
 
@@ -253,7 +274,7 @@ void batch_norm(const Stream& stream, const BatchNormParams& params, const Batch
     launch("batch_norm", stream, statistics_kernel<T>, grid_blocks(groups.groups), kBlock, groups,
            params, pointers, partial);
     launch("batch_norm", stream, normalize_kernel<T>, grid_blocks(args.x.numel()), kBlock,
-           Channels(args.x), pointers);
+           Channels(args.x), pointers, args.addend.as<T>(), Activation(params));
   });
 }
 
@@ -268,6 +289,30 @@ struct BatchNormGradPointers {
   T* grad_x;
   T* grad_weight;
   T* grad_bias;
+  const T* bias;
+  const T* y;  // null: x tells the sign
+  T* grad_addend;
+  Activation act;
+
+  /// The gradient before the activation, rounded as when it is stored.
+  __device__ T before_activation(std::int64_t i, std::int64_t c) const {
+    if (!act.on) return grad_y[i];
+    const C v = y ? static_cast<C>(y[i]) : normalised(x[i], mean[c], invstd[c], weight, bias, c);
+    return static_cast<T>(act.backward(static_cast<C>(grad_y[i]), v));
+  }
+};
+
+/// grad and grad (x - mean) of the channel, grad being that before the activation, which is written
+/// where it is wanted.
+template <class T>
+struct ChannelProducts {
+  BatchNormGradPointers<T> of;
+  __device__ Pair operator()(std::int64_t g, std::int64_t, std::int64_t at) const {
+    const T grad = of.before_activation(at, g);
+    if (of.grad_addend) of.grad_addend[at] = grad;
+    const double value = number(grad);
+    return {value, value * (number(of.x[at]) - static_cast<double>(of.mean[g]))};
+  }
 };
 
 /// Leaves the totals in each channel's first chunk.
@@ -296,7 +341,7 @@ __global__ void __launch_bounds__(kBlock)
     const std::int64_t c = channels.of(i);
     const C invstd = at.invstd[c];
     const C scale = invstd * (at.weight ? static_cast<C>(at.weight[c]) : C(1));
-    C value = static_cast<C>(at.grad_y[i]);
+    C value = static_cast<C>(at.grad_addend ? at.grad_addend[i] : at.before_activation(i, c));
     if (totals) {  // training
       const Pair sum = totals[c * chunks];
       const C d = static_cast<C>(at.x[i]) - at.mean[c];
@@ -307,25 +352,25 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-void batch_norm_backward(const Stream& stream, bool training, const BatchNormGradArgs& args,
-                         void* workspace) {
+void batch_norm_backward(const Stream& stream, const BatchNormParams& params,
+                         const BatchNormGradArgs& args, void* workspace) {
   const Groups groups = channels_of(args.x);
   auto* const partial = static_cast<Pair*>(workspace);
   for_floating("batch_norm_backward", stream, args.x.dtype, [&]<class T>() {
     using C = accumulate_t<T>;
     const BatchNormGradPointers<T> pointers{
         args.grad_y.as<T>(), args.x.as<T>(),      args.weight.as<T>(),      args.mean.as<C>(),
-        args.invstd.as<C>(), args.grad_x.as<T>(), args.grad_weight.as<T>(), args.grad_bias.as<T>()};
-    if (training || args.grad_weight || args.grad_bias) {
-      sums("batch_norm_backward", stream, groups,
-           ChannelProducts<T>{pointers.grad_y, pointers.x, pointers.mean}, partial);
+        args.invstd.as<C>(), args.grad_x.as<T>(), args.grad_weight.as<T>(), args.grad_bias.as<T>(),
+        args.bias.as<T>(),   args.y.as<T>(),      args.grad_addend.as<T>(), Activation(params)};
+    if (params.training || args.grad_weight || args.grad_bias || args.grad_addend) {
+      sums("batch_norm_backward", stream, groups, ChannelProducts<T>{pointers}, partial);
       launch("batch_norm_backward", stream, totals_kernel<T>, grid_blocks(groups.groups), kBlock,
              groups, pointers, partial);
     }
     if (!args.grad_x) return;
     launch("batch_norm_backward", stream, gradient_kernel<T>, grid_blocks(args.x.numel()), kBlock,
            Channels(args.x), static_cast<double>(groups.n), groups.chunks, pointers,
-           training ? partial : nullptr);
+           params.training ? partial : nullptr);
   });
 }
 

@@ -28,7 +28,8 @@ struct Mlp {
     const PathScope scope("mlp");
     const Tensor image = layer_norm(x, {5}, gain).reshape({8, 4, 5, 1});
     const Tensor pooled = avg_pool2d(image, {.kernel = {3, 1}, .padding = {1, 0}});
-    const Tensor normal = batch_norm(pooled, {}, {}, running);
+    const Tensor normal =
+        batch_norm(pooled, {}, {}, running, {}, {.add = pooled, .negative_slope = 0.1});
     const Tensor h = relu(linear(normal.flatten(1), w1, b1));
     const Tensor y = linear(h, w2, b2);
     const Tensor loss = cross_entropy(y, target) + mse_loss(sigmoid(y), raw::mul(y, 0)) * 0.1;

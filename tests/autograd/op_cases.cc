@@ -363,6 +363,23 @@ void add_norms(List& list) {
       const RunningStats running{random(part, 7), some(part, DType::f64, 0.5, 2, 8), {}};
       return batch_norm(x[0], x[1], x[2], running, evaluation);
     });
+    for (const double slope : {0.0, 0.2}) {
+      const std::string name = ", slope " + std::to_string(slope) + " " + to_string(shape);
+      list.add("batch_norm", "training" + name, {shape, part, part}, [=](Inputs x) {
+        return batch_norm(x[0], x[1], x[2], {}, training, {.add = {}, .negative_slope = slope});
+      });
+      list.add("batch_norm", "plain, addend" + name, {shape, shape}, [=](Inputs x) {
+        return batch_norm(x[0], {}, {}, {}, training, {.add = x[1], .negative_slope = slope});
+      });
+      list.add("batch_norm", "evaluation, addend" + name, {shape, part, part, shape},
+               [=](Inputs x) {
+                 const RunningStats running{random(part, 7), some(part, DType::f64, 0.5, 2, 8), {}};
+                 return batch_norm(x[0], x[1], x[2], running, evaluation,
+                                   {.add = x[3], .negative_slope = slope});
+               });
+    }
+    list.add("batch_norm", "addend " + to_string(shape), {shape, part, part, shape},
+             [=](Inputs x) { return batch_norm(x[0], x[1], x[2], {}, training, {.add = x[3]}); });
   }
   for (const auto& [x, part] : std::vector<std::pair<Shape, Shape>>{
            {{4, 5}, {5}}, {{2, 2, 3}, {2, 3}}, {{3}, {3}}, {{2, 1, 4}, {4}}, {{0, 3}, {3}}}) {

@@ -214,8 +214,9 @@ TEST_P(PrecisionTest, Losses) {
 TEST_P(PrecisionTest, Norms) {
   const Tensor image = values({4, 6, 9, 7}, 1), rows = values({12, 50}, 2);
   const Tensor channels = values({6}, 3), features = values({50}, 4);
+  // between: steps whose result is rounded to be stored, though another one follows.
   const auto check = [&](const char* name, const std::vector<Tensor>& inputs, double terms,
-                         const Op& op) {
+                         const Op& op, int between = 0) {
     const auto results = [&](DType dtype) {
       std::vector<Tensor> typed;
       for (const Tensor& x : inputs) {
@@ -236,7 +237,8 @@ TEST_P(PrecisionTest, Norms) {
         const double stored = dtype == DType::bf16 ? kHalfUlpBf16 : 0;
         for (std::size_t i = 0; i < a.size(); ++i) {
           const double size = k < 2 ? 4 : terms;
-          ASSERT_NEAR(a[i], b[i], 20 * kHalfUlpF32 * size + 1.01 * stored * std::abs(b[i]))
+          const double rounded = std::abs(b[i]) + (k == 0 ? between * size : 0);
+          ASSERT_NEAR(a[i], b[i], 20 * kHalfUlpF32 * size + 1.01 * stored * rounded)
               << name << ", " << dtype << ", result " << k << ", element " << i;
         }
       }
@@ -244,6 +246,10 @@ TEST_P(PrecisionTest, Norms) {
   };
   check("batch_norm", {image, channels, channels}, 4 * 9 * 7,
         [](auto t) { return batch_norm(t[0], t[1], t[2], {}); });
+  const Tensor more = values({4, 6, 9, 7}, 5);
+  check(
+      "batch_norm with addition", {image, channels, channels, more}, 4 * 9 * 7,
+      [](auto t) { return batch_norm(t[0], t[1], t[2], {}, {}, {.add = t[3]}); }, 1);
   check("layer_norm", {rows, features, features}, 12,
         [](auto t) { return layer_norm(t[0], {50}, t[1], t[2]); });
   check("avg_pool2d", {image}, 1,

@@ -189,7 +189,7 @@ class Norm : public TargetTest {
     Buffer grad_x(device(), dtype, shape, strides), grad_weight(device(), dtype, part),
         grad_bias(device(), dtype, part);
     kernels().norm.batch_norm_backward(
-        stream, training,
+        stream, {.training = training},
         {grad_y.view(), x.view(), weight.view(), mean.view(), invstd.view(), grad_x.view(),
          grad_weight.view(), grad_bias.view()},
         workspace.data());
@@ -199,6 +199,89 @@ class Norm : public TargetTest {
                   want.grad_weight_size, 3 * count);
     expect_within("grad_bias", dtype, grad_bias.values(), want.grad_bias, want.grad_bias_size,
                   count);
+  }
+
+  /// Addition and activation in the same pass against the separate kernels, bit for bit: every step
+  /// rounds as they do, and the sums run in the same order.
+  void check_following(const Shape& shape, DType dtype, MemoryFormat format,
+                       const BatchNormParams& params, bool adds) {
+    SCOPED_TRACE(
+        weft::to_string(shape) + (format == MemoryFormat::nhwc ? " nhwc " : " nchw ") +
+        std::string(to_string(dtype)) + (params.training ? " training" : " evaluation") +
+        (adds ? ", addend" : "") +
+        (params.negative_slope ? ", slope " + std::to_string(*params.negative_slope) : ""));
+    const Shape part{shape[1]};
+    const Strides strides = strides_of(shape, format);
+    Values v = some(dtype, numel(shape), shape[1], -3, 3);
+    v.weight[0] = v.bias[0] = 0;  // a channel of zeros
+    std::vector<double> more = values_for(dtype, numel(shape), -1, 1, 7);
+    for (std::size_t i = 0; i < more.size(); i += 3) more[i] = 0;
+    const Buffer x(device(), dtype, shape, strides, v.x), weight(device(), dtype, part, v.weight),
+        bias(device(), dtype, part, v.bias), grad_y(device(), dtype, shape, strides, v.grad_y),
+        addend(device(), dtype, shape, strides, more);
+    Buffer running_mean(device(), dtype, part, values_for(dtype, shape[1], -1, 1, 5)),
+        running_var(device(), dtype, part, values_for(dtype, shape[1], 0.5, 2, 6));
+    Buffer mean(device(), computed(dtype), part), invstd(device(), computed(dtype), part);
+    const DeviceBytes workspace(device(), kernels().norm.batch_norm_workspace_bytes(x.view()));
+    const auto image = [&] { return Buffer(device(), dtype, shape, strides); };
+    const View none;
+    const auto forward = [&](const BatchNormParams& p, const View& y, const View& added) {
+      // In training the running statistics have no say.
+      const View m = p.training ? none : running_mean.view(),
+                 var = p.training ? none : running_var.view();
+      kernels().norm.batch_norm(stream, p,
+                                {x.view(), weight.view(), bias.view(), m, var, none, y, mean.view(),
+                                 invstd.view(), added},
+                                workspace.data());
+    };
+    BatchNormParams plain = params;
+    plain.negative_slope.reset();
+    const double slope = params.negative_slope.value_or(0);
+    const UnaryOp op = slope == 0 ? UnaryOp::relu : UnaryOp::leaky_relu;
+    const auto& elementwise = kernels().elementwise;
+
+    Buffer got = image(), want = image();
+    forward(params, got.view(), adds ? addend.view() : none);
+    forward(plain, want.view(), none);
+    if (adds) elementwise.binary(stream, BinaryOp::add, want.view(), addend.view(), want.view());
+    if (params.negative_slope) {
+      elementwise.unary(stream, op, {.a = slope}, want.view(), want.view());
+    }
+    expect_equal(got.values(), want.values());
+
+    struct Gradients {
+      Buffer x, weight, bias;
+    };
+    const auto gradients = [&] {
+      return Gradients{image(), Buffer(device(), dtype, part), Buffer(device(), dtype, part)};
+    };
+    Gradients fused = gradients(), separate = gradients();
+    Buffer masked = image(), grad_addend = image();
+    if (params.negative_slope) {
+      elementwise.unary_backward(stream, op, {.a = slope}, grad_y.view(), want.view(),
+                                 masked.view());
+    } else {
+      elementwise.copy(stream, grad_y.view(), masked.view());
+    }
+    const auto backward = [&](const BatchNormParams& p, const Buffer& g, Gradients& to,
+                              bool whole) {
+      const bool active = p.negative_slope.has_value();
+      kernels().norm.batch_norm_backward(
+          stream, p,
+          {g.view(), x.view(), weight.view(), mean.view(), invstd.view(), to.x.view(),
+           whole ? to.weight.view() : none, whole ? to.bias.view() : none, bias.view(),
+           active && adds ? got.view() : none, active && adds && whole ? grad_addend.view() : none},
+          workspace.data());
+    };
+    backward(params, grad_y, fused, true);
+    backward(plain, masked, separate, true);
+    expect_equal(fused.x.values(), separate.x.values());
+    expect_equal(fused.weight.values(), separate.weight.values());
+    expect_equal(fused.bias.values(), separate.bias.values());
+    if (adds && params.negative_slope) expect_equal(grad_addend.values(), masked.values());
+    Gradients alone = gradients();  // the mask in the second pass, too
+    backward(params, grad_y, alone, false);
+    expect_equal(alone.x.values(), separate.x.values());
   }
 
   void check_layer_norm(const Shape& shape, DType dtype, double low, double high) {
@@ -254,6 +337,52 @@ TEST_P(Norm, BatchNorm) {
   }
 }
 
+TEST_P(Norm, AdditionAndActivationInTheSamePass) {
+  // Also planes and pixels that are longer than what is worked on at a time.
+  for (const Shape& shape :
+       {Shape{3, 5, 4, 6}, Shape{5, 300, 2, 3}, Shape{2, 3, 70, 71}, Shape{3, 4100, 1, 2}}) {
+    for (const DType dtype : kFloating) {
+      for (const MemoryFormat format : {MemoryFormat::nchw, MemoryFormat::nhwc}) {
+        for (const bool training : {true, false}) {
+          const auto check = [&](std::optional<double> slope, bool adds) {
+            check_following(shape, dtype, format, {.training = training, .negative_slope = slope},
+                            adds);
+          };
+          check(0, false);
+          check(0.2, false);
+          check({}, true);
+          check(0, true);
+          check(0.2, true);
+        }
+      }
+    }
+  }
+}
+
+// Of a NaN nothing is forgotten, and it counts as not positive in backward, as relu has it.
+TEST_P(Norm, NaNPassesTheActivation) {
+  const Shape shape{1, 1, 1, 3}, part{1};
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const Buffer x(device(), DType::f32, shape, std::vector<double>{-1, nan, 2}),
+      one(device(), DType::f32, part, std::vector<double>{1});
+  Buffer y(device(), DType::f32, shape), mean(device(), DType::f32, part, std::vector<double>{0}),
+      invstd(device(), DType::f32, part), zero(device(), DType::f32, part, std::vector<double>{0});
+  const DeviceBytes workspace(device(), kernels().norm.batch_norm_workspace_bytes(x.view()));
+  const BatchNormParams relu{.eps = 0, .training = false, .negative_slope = 0};
+  kernels().norm.batch_norm(
+      stream, relu,
+      {x.view(), {}, {}, zero.view(), one.view(), {}, y.view(), mean.view(), invstd.view(), {}},
+      workspace.data());
+  expect_equal(y.values(), {0, nan, 2});
+  Buffer grad_x(device(), DType::f32, shape);
+  const Buffer grad_y(device(), DType::f32, shape, std::vector<double>{5, 6, 7});
+  kernels().norm.batch_norm_backward(
+      stream, relu,
+      {grad_y.view(), x.view(), {}, mean.view(), invstd.view(), grad_x.view(), {}, {}, {}, {}, {}},
+      workspace.data());
+  expect_equal(grad_x.values(), {0, 0, 7});
+}
+
 // A mean 10^4 times the deviation: E[x^2] - mean^2 in f32 would have no correct digit.
 TEST_P(Norm, AMeanFarFromZero) {
   for (const DType dtype : {DType::f32, DType::f64}) {
@@ -294,7 +423,7 @@ TEST_P(Norm, WhatIsMissing) {
     expect_within("y", dtype, y.values(), want.y, want.y_size, 40);
     const auto backward = [&](const View& gx, const View& gb) {
       kernels().norm.batch_norm_backward(
-          stream, true, {grad_y.view(), x.view(), none, mean.view(), invstd.view(), gx, none, gb},
+          stream, {}, {grad_y.view(), x.view(), none, mean.view(), invstd.view(), gx, none, gb},
           workspace.data());
     };
     backward(grad_x.view(), none);
@@ -344,11 +473,13 @@ TEST_P(Norm, TheTeamsSizeChangesNoBit) {
       Buffer y(device(), DType::f32, shape, strides), grad_x(device(), DType::f32, shape, strides);
       Buffer mean(device(), DType::f32, part), invstd(device(), DType::f32, part);
       const DeviceBytes workspace(device(), kernels().norm.batch_norm_workspace_bytes(x.view()));
+      const BatchNormParams relu{.negative_slope = 0};
       kernels().norm.batch_norm(
-          stream, {}, {x.view(), {}, {}, {}, {}, {}, y.view(), mean.view(), invstd.view()},
+          stream, relu, {x.view(), {}, {}, {}, {}, {}, y.view(), mean.view(), invstd.view(), {}},
           workspace.data());
       kernels().norm.batch_norm_backward(
-          stream, true, {g.view(), x.view(), {}, mean.view(), invstd.view(), grad_x.view(), {}, {}},
+          stream, relu,
+          {g.view(), x.view(), {}, mean.view(), invstd.view(), grad_x.view(), {}, {}, {}, {}, {}},
           workspace.data());
       results[threads == 3] = {y.values(), mean.values(), invstd.values(), grad_x.values()};
     }

@@ -51,6 +51,37 @@ TEST_P(NormTest, BatchNormInEveryLayout) {
   }
 }
 
+// The addend, y and the gradient may lie in memory otherwise than x.
+TEST_P(NormTest, AdditionAndActivationInEveryLayout) {
+  const Shape shape{3, 4, 2, 5};
+  for (const DType dtype : kFloating) {
+    const Tensor base = some(shape, dtype, -1, 1, 1), more = some(shape, dtype, -1, 1, 2);
+    const raw::NormResult plain = raw::batch_norm(base, {}, {}, {}, {});
+    const Tensor want = raw::relu(raw::add(plain.y, more));
+    const Tensor masked = raw::unary_backward(UnaryOp::relu, more, want, {});
+    const auto grads = raw::batch_norm_backward(masked, base, {}, plain.mean, plain.invstd, true);
+    for (const Tensor& x : layouts(base)) {
+      for (const Tensor& addend : layouts(more)) {
+        const auto r = raw::batch_norm(x, {}, {}, {}, {.negative_slope = 0}, addend);
+        // Sums run in another order over another layout.
+        EXPECT_NEAR_TENSOR(r.y, shape, values_of(want));
+        const auto got =
+            raw::batch_norm_backward(addend, x, {}, r.mean, r.invstd, true, {.addend = true},
+                                     {.negative_slope = 0, .y = r.y});
+        EXPECT_NEAR_TENSOR(got.x, shape, values_of(grads.x));
+        EXPECT_NEAR_TENSOR(got.addend, shape, values_of(masked));
+      }
+    }
+  }
+}
+
+TEST_P(NormTest, WithoutActivationTheAddendsGradientIsTheGradient) {
+  const Tensor x = some({2, 3, 2, 2}), g = some({2, 3, 2, 2});
+  const raw::NormResult r = raw::batch_norm(x, {}, {}, {}, {});
+  const auto grads = raw::batch_norm_backward(g, x, {}, r.mean, r.invstd, true, {.addend = true});
+  EXPECT_EQ(grads.addend.raw_data(), g.raw_data());
+}
+
 TEST_P(NormTest, LayerNormInEveryLayout) {
   for (const DType dtype : kFloating) {
     const Tensor base = some({3, 4, 5}, dtype);
@@ -122,6 +153,19 @@ TEST_P(NormTest, Errors) {
                     Shape, "[batch_norm] gradient: got [2,3,2,1], the output is [2,3,2,2]");
   EXPECT_WEFT_ERROR(raw::batch_norm_backward(r.y, r.y, {}, r.mean, ones({2}), true),
                     InvalidArgument, "[batch_norm] mean and invstd: got f32 [3], [2]");
+
+  const auto then = [](const Tensor& addend, double slope) {
+    raw::batch_norm(ones({2, 3, 2, 2}), {}, {}, {}, {.negative_slope = slope}, addend);
+  };
+  EXPECT_WEFT_ERROR(then(ones({2, 3, 2, 1}), 0), Shape,
+                    "[batch_norm] addend: got [2,3,2,1], x is [2,3,2,2]");
+  EXPECT_WEFT_ERROR(then(ones({2, 3, 2, 2}, DType::f64), 0), Dtype,
+                    "[batch_norm] dtype: x is f32, addend is f64");
+  EXPECT_WEFT_ERROR(then({}, -0.5), InvalidArgument,
+                    "[batch_norm] negative_slope: got -0.5, expected 0 or more");
+  EXPECT_WEFT_ERROR(raw::batch_norm_backward(r.y, r.y, {}, r.mean, r.invstd, true, {},
+                                             {.negative_slope = 0, .y = ones({3})}),
+                    Shape, "[batch_norm] y: got [3], x is [2,3,2,2]");
 
   EXPECT_WEFT_ERROR(raw::layer_norm(ones({2, 3}), {4}, {}, {}, 1e-5), Shape,
                     "[layer_norm] input: got [2,3], its last dimensions must be normalized_shape "

@@ -100,7 +100,7 @@ struct BatchNormEpilogue {
   std::optional<double> negative_slope{};  ///< 0 or more, 0 being relu; without a value: no act
 };
 /// The gradient takes running statistics as constants. With an addition and an activation backward
-/// needs y, else no more than without them.
+/// needs y, with an activation alone a copy of weight and bias.
 Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
                   const RunningStats& running, const BatchNormParams& params = {},
                   const BatchNormEpilogue& then = {});

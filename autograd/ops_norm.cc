@@ -24,7 +24,7 @@ namespace {
 class NormNode : public Node {
  protected:
   NormNode(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias,
-           const raw::NormResult& result, bool always_weight = false)
+           const raw::NormResult& result)
       : Node(op) {
     add_input(x);
     add_input(weight);
@@ -32,11 +32,10 @@ class NormNode : public Node {
     x_ = save(x);
     mean_ = save(result.mean);
     invstd_ = save(result.invstd);
-    keeps_weight_ = weight.defined() && (needs(0) || always_weight);
-    if (keeps_weight_) weight_ = save(weight);
+    if (weight.defined() && needs(0)) weight_ = save(weight);
   }
-  // Undefined where the rule does not need it.
-  Tensor weight() const { return keeps_weight_ ? weight_.get(*this) : Tensor(); }
+  // Undefined where grad_x does not need it.
+  Tensor weight() const { return weight_.defined() ? weight_.get(*this) : Tensor(); }
   static raw::NormWants wants(const Gradients& grads) {
     return {grads.wants(0), grads.wants(1), grads.wants(2)};
   }
@@ -47,8 +46,6 @@ class NormNode : public Node {
     if (values.addend.defined()) grads.set(3, std::move(values.addend));
   }
 
-  SavedTensor x_, mean_, invstd_;
-
   void release_saved() override {
     x_.reset();
     mean_.reset();
@@ -56,33 +53,30 @@ class NormNode : public Node {
     weight_.reset();
   }
 
- private:
-  bool keeps_weight_;
-  SavedTensor weight_;
+  SavedTensor x_, mean_, invstd_, weight_;
 };
 
 class BatchNormNode final : public NormNode {
  public:
   BatchNormNode(const Tensor& x, const Tensor& weight, const Tensor& bias,
                 const raw::NormResult& result, const BatchNormParams& params, const Tensor& addend)
-      : NormNode("batch_norm", x, weight, bias, result, params.negative_slope && !addend.defined()),
-        params_(params),
-        adds_(addend.defined()) {
+      : NormNode("batch_norm", x, weight, bias, result), params_(params), adds_(addend.defined()) {
     if (adds_) add_input(addend);
     if (!params.negative_slope) return;
     if (adds_) {
       y_ = save(result.y);
-    } else if (bias.defined()) {
-      biased_ = true;
-      bias_ = save(bias);
+      return;
     }
+    // Copies: norm alone would not mind if these changed before backward.
+    if (weight.defined() && !needs(0)) weight_ = save(raw::clone(weight));
+    if (bias.defined()) bias_ = save(raw::clone(bias));
   }
   void apply(Gradients& grads) override {
     raw::NormWants wanted = wants(grads);
     wanted.addend = adds_ && grads.wants(3);
     raw::BatchNormActivation activation{.negative_slope = params_.negative_slope};
-    if (biased_) activation.bias = bias_.get(*this);
-    if (adds_ && params_.negative_slope) activation.y = y_.get(*this);
+    if (bias_.defined()) activation.bias = bias_.get(*this);
+    if (y_.defined()) activation.y = y_.get(*this);
     set(grads, raw::batch_norm_backward(grads.y(), x_.get(*this), weight(), mean_.get(*this),
                                         invstd_.get(*this), params_.training, wanted, activation));
   }
@@ -95,7 +89,7 @@ class BatchNormNode final : public NormNode {
   }
 
   BatchNormParams params_;
-  bool adds_, biased_ = false;
+  bool adds_;
   SavedTensor bias_, y_;
 };
 
@@ -122,15 +116,19 @@ bool is_mixed(const Tensor& x, std::initializer_list<const Tensor*> others) {
   });
 }
 
-// Backward would need the sum's result in f32; one after the other keeps the bf16 one, as nets do
-// anyhow.
-Tensor mixed_addition(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                      const RunningStats& running, const BatchNormParams& params,
-                      const BatchNormEpilogue& then) {
-  WEFT_CHECK(then.add.shape() == x.shape(), Shape, "batch_norm", "addend: got ", then.add.shape(),
-             ", x is ", x.shape());
+// Of bf16 and f32, one after the other: in one pass the values between would be f32 and round once
+// less than those of separate calls (only relu does not mind).
+Tensor mixed_steps(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                   const RunningStats& running, const BatchNormParams& params,
+                   const BatchNormEpilogue& then) {
   Tensor y = batch_norm(x, weight, bias, running, params);
-  y += then.add;
+  if (then.add.defined()) {
+    WEFT_CHECK(then.add.shape() == x.shape(), Shape, "batch_norm", "addend: got ", then.add.shape(),
+               ", x is ", x.shape());
+    WEFT_CHECK(then.add.dtype() == x.dtype(), Dtype, "batch_norm", "addend is ", then.add.dtype(),
+               ", x is ", x.dtype());
+    y += then.add;
+  }
   if (!then.negative_slope) return y;
   return *then.negative_slope == 0 ? relu(std::move(y))
                                    : leaky_relu(std::move(y), *then.negative_slope);
@@ -142,7 +140,9 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
                   const RunningStats& running, const BatchNormParams& params,
                   const BatchNormEpilogue& then) {
   if (is_mixed(x, {&weight, &bias, &running.mean, &running.var})) {
-    if (then.add.defined()) return mixed_addition(x, weight, bias, running, params, then);
+    if (then.add.defined() || then.negative_slope.value_or(0) != 0) {
+      return mixed_steps(x, weight, bias, running, params, then);
+    }
     return batch_norm(x.to(DType::f32), weight, bias, running, params, then).to(DType::bf16);
   }
   BatchNormParams whole = params;

@@ -39,9 +39,8 @@ struct BasicBlock : nn::Module<BasicBlock> {
   }
 
   Tensor forward(const Tensor& x) {
-    Tensor y = bn2(conv2(relu(bn1(conv1(x)))));
-    y += downsample(x);
-    return relu(std::move(y));
+    const Tensor y = conv2(bn1(conv1(x), nn::then_relu()));
+    return bn2(y, nn::then_add_relu(downsample(x)));
   }
 };
 
@@ -71,9 +70,9 @@ struct Bottleneck : nn::Module<Bottleneck> {
   }
 
   Tensor forward(const Tensor& x) {
-    Tensor y = bn3(conv3(relu(bn2(conv2(relu(bn1(conv1(x))))))));
-    y += downsample(x);
-    return relu(std::move(y));
+    Tensor y = bn1(conv1(x), nn::then_relu());
+    y = conv3(bn2(conv2(y), nn::then_relu()));
+    return bn3(y, nn::then_add_relu(downsample(x)));
   }
 };
 
@@ -115,7 +114,7 @@ struct ResNet : nn::Module<ResNet> {
   }
 
   Tensor forward(const Tensor& images) {
-    const Tensor x = maxpool(relu(bn1(conv1(images))));
+    const Tensor x = maxpool(bn1(conv1(images), nn::then_relu()));
     return fc(avgpool(layer4(layer3(layer2(layer1(x))))).flatten(1));
   }
 };

@@ -23,6 +23,7 @@ class LeakyReLU : public Module<LeakyReLU> {
  public:
   explicit LeakyReLU(double negative_slope = 0.01);
   Tensor forward(Tensor x) { return leaky_relu(std::move(x), negative_slope_); }
+  double negative_slope() const { return negative_slope_; }
 
  private:
   double negative_slope_;

@@ -28,14 +28,15 @@ BatchNorm2d::BatchNorm2d(std::int64_t channels, const BatchNormOptions& options)
       ", track_running_stats=", detail::repr(options.track_running_stats)));
 }
 
-Tensor BatchNorm2d::forward(const Tensor& x) {
+Tensor BatchNorm2d::forward(const Tensor& x, const BatchNormEpilogue& then) {
   BatchNormParams params = params_;
   params.training = is_training() || !running_mean.defined();
   if (params.training && autograd::recomputing()) {  // the first forward counted this batch
     params.cumulative = false;
-    return batch_norm(x, weight, bias, {}, params);
+    return batch_norm(x, weight, bias, {}, params, then);
   }
-  return batch_norm(x, weight, bias, {running_mean, running_var, num_batches_tracked}, params);
+  return batch_norm(x, weight, bias, {running_mean, running_var, num_batches_tracked}, params,
+                    then);
 }
 
 }  // namespace weft::nn

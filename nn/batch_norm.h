@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <utility>
 
 #include "weft/nn/module.h"
 
@@ -16,17 +17,31 @@ struct BatchNormOptions {
   bool track_running_stats = true;
 };
 
+/// What a BatchNorm2d does in the same pass over memory, with the values of the separate calls:
+///   bn(conv(x), nn::then_relu())               relu(bn(conv(x)))
+///   bn(conv(x), nn::then_leaky_relu(0.2))      leaky_relu(bn(conv(x)), 0.2)
+///   bn(conv(x), nn::then_add_relu(identity))   relu(bn(conv(x)) + identity)
+inline BatchNormEpilogue then_relu() { return {.add = {}, .negative_slope = 0}; }
+inline BatchNormEpilogue then_leaky_relu(double negative_slope = 0.01) {
+  return {.add = {}, .negative_slope = negative_slope};
+}
+/// identity: of bn's shape, dtype and device.
+inline BatchNormEpilogue then_add_relu(Tensor identity) {
+  return {.add = std::move(identity), .negative_slope = 0};
+}
+
 /// y = (x - mean) / sqrt(var + eps) * weight + bias, x [N,C,H,W] -> [N,C,H,W] in x's layout.
 /// Training: mean and (biased) variance of each channel over the batch; running_mean and
 /// running_var, with the unbiased variance, follow. Evaluation: the running ones, or the batch's
 /// when they are not tracked. The second forward of a checkpoint (autograd/checkpoint.h) leaves the
 /// running ones alone: a batch counts once. weight [C] starts as 1, bias as 0, running_mean as 0,
 /// running_var as 1; num_batches_tracked is an i64 scalar. Throws Shape for another number of
-/// channels, and when the batch's statistics are wanted of a single value per channel.
+/// channels, and when the batch's statistics are wanted of a single value per channel. With a
+/// second argument y goes on through an addition or activation (BatchNormEpilogue).
 class BatchNorm2d : public Module<BatchNorm2d> {
  public:
   explicit BatchNorm2d(std::int64_t channels, const BatchNormOptions& options = {});
-  Tensor forward(const Tensor& x);
+  Tensor forward(const Tensor& x, const BatchNormEpilogue& then = {});
 
   Parameter weight, bias;                                    ///< undefined without affine
   Parameter running_mean, running_var, num_batches_tracked;  ///< undefined when not tracked

@@ -1,10 +1,13 @@
 // Layers against PyTorch: initial weights bit for bit, results in f64.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <optional>
+#include <utility>
 
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/checkpoint.h"
+#include "weft/core/allocator.h"
 #include "weft/core/error.h"
 #include "weft/nn/activation.h"
 #include "weft/nn/batch_norm.h"
@@ -14,6 +17,9 @@
 #include "weft/nn/linear.h"
 #include "weft/nn/loss.h"
 #include "weft/nn/pooling.h"
+#include "weft/nn/sequential.h"
+#include "weft/nn/summary.h"
+#include "weft/tests/core/expect_error.h"
 #include "weft/tests/nn/goldens.h"
 
 namespace weft {
@@ -216,7 +222,9 @@ TEST(Layers, BatchNormCountsARecomputedBatchOnce) {
     const auto train = [&](bool recompute) {
       nn::BatchNorm2d norm(3, {.momentum = momentum});
       norm.to(DType::f64);
-      const auto block = [&norm](const Tensor& in) { return relu(norm(in * 2.0)); };
+      const auto block = [&norm](const Tensor& in) {
+        return norm(in * 2.0, nn::then_add_relu(in));
+      };
       std::vector<std::vector<double>> results;
       for (int step = 1; step <= 2; ++step) {
         const Tensor x = ramp({2, 3, 4, 5}, step);
@@ -234,6 +242,124 @@ TEST(Layers, BatchNormCountsARecomputedBatchOnce) {
     };
     EXPECT_EQ(train(true), train(false));
   }
+}
+
+// What comes in one pass has the values and gradients of the calls one after the other, to the bit:
+// each step rounds as the operation does, and the sums run in the same order.
+TEST(Layers, BatchNormGoesOnInTheSamePass) {
+  using Forward = std::function<Tensor(nn::BatchNorm2d&, const Tensor& x, const Tensor& identity)>;
+  const auto results = [](const Forward& forward, DType dtype, bool training, bool nhwc) {
+    nn::BatchNorm2d norm(5);
+    {
+      const NoGrad no_grad;
+      norm.weight.copy_(ramp({5}));
+      norm.bias.copy_(ramp({5}, 0.3));
+      norm.running_mean.fill_(0.1);
+    }
+    norm.to(dtype);
+    norm.train(training);
+    const auto input = [&](double scale) {
+      const Tensor x = raw::to(ramp({3, 5, 4, 6}, scale).detach(), dtype);
+      return (nhwc ? raw::contiguous(x, MemoryFormat::nhwc) : x).set_requires_grad();
+    };
+    const Tensor x = input(1), identity = input(-0.5);
+    const Tensor y = forward(norm, x, identity);
+    y.backward(raw::to(ramp(y.shape(), 2).detach(), dtype));
+    std::vector<std::vector<double>> all;
+    for (const Tensor& t : {y, x.grad(), identity.grad(), norm.weight.grad(), norm.bias.grad()}) {
+      all.push_back(t.defined() ? t.to_vector<double>() : std::vector<double>());
+    }
+    return all;
+  };
+  const std::pair<Forward, Forward> kPairs[] = {
+      {[](auto& bn, auto& x, auto&) { return bn(x, nn::then_relu()); },
+       [](auto& bn, auto& x, auto&) { return relu(bn(x)); }},
+      {[](auto& bn, auto& x, auto&) { return bn(x, nn::then_leaky_relu(0.2)); },
+       [](auto& bn, auto& x, auto&) { return leaky_relu(bn(x), 0.2); }},
+      {[](auto& bn, auto& x, auto& more) { return bn(x, nn::then_add_relu(more)); },
+       [](auto& bn, auto& x, auto& more) { return relu(bn(x) + more); }},
+      {[](auto& bn, auto& x, auto& more) { return bn(x, BatchNormEpilogue{.add = more}); },
+       [](auto& bn, auto& x, auto& more) { return bn(x) + more; }},
+      {[](auto& bn, auto& x, auto&) { return nn::Sequential{bn, nn::ReLU()}(x); },
+       [](auto& bn, auto& x, auto&) { return relu(bn(x)); }},
+      {[](auto& bn, auto& x, auto&) { return nn::Sequential{bn, nn::LeakyReLU(0.2), bn}(x); },
+       [](auto& bn, auto& x, auto&) { return bn(leaky_relu(bn(x), 0.2)); }}};
+  for (const auto& [fused, separate] : kPairs) {
+    for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
+      for (const bool training : {true, false}) {
+        for (const bool nhwc : {true, false}) {
+          SCOPED_TRACE(std::to_string(&fused - &kPairs[0].first) + " " + to_string(dtype));
+          EXPECT_EQ(results(fused, dtype, training, nhwc),
+                    results(separate, dtype, training, nhwc));
+        }
+      }
+    }
+  }
+}
+
+// As autocast has it: bf16 images, f32 weights.
+TEST(Layers, BatchNormOfMixedTypesGoesOn) {
+  nn::BatchNorm2d norm(3);
+  const Tensor x = raw::to(ramp({2, 3, 4, 5}).detach(), DType::bf16);
+  const Tensor more = raw::to(ramp({2, 3, 4, 5}, -0.5).detach(), DType::bf16);
+  EXPECT_EQ(norm(x, nn::then_relu()).to_vector<double>(), relu(norm(x)).to_vector<double>());
+  EXPECT_EQ(norm(x, nn::then_leaky_relu(0.3)).to_vector<double>(),
+            leaky_relu(norm(x), 0.3).to_vector<double>());
+  const Tensor y = norm(x, nn::then_add_relu(more));
+  EXPECT_EQ(y.dtype(), DType::bf16);
+  EXPECT_EQ(y.to_vector<double>(), relu(norm(x) + more).to_vector<double>());
+  EXPECT_WEFT_ERROR(norm(x, nn::then_add_relu(ones({3, 4, 5}, DType::bf16))), Shape,
+                    "addend: got [3,4,5]");
+  EXPECT_WEFT_ERROR(norm(x, nn::then_add_relu(ones({2, 3, 4, 5}))), Dtype, "addend is f32");
+}
+
+// As for the two operations apart.
+TEST(Layers, BatchNormWithReluLetsItsParametersChangeBeforeBackward) {
+  nn::BatchNorm2d norm(3);
+  norm.to(DType::f64);
+  const Tensor x =
+      ramp({2, 3, 4, 5}).detach();  // needs no gradient, so weight is not needed either
+  const Tensor y = norm(x, nn::then_relu());
+  const Tensor wanted = relu(norm(x)).sum();
+  {
+    const NoGrad no_grad;
+    norm.weight.fill_(-7);
+    norm.bias.fill_(100);
+  }
+  y.sum().backward();
+  const auto fused = norm.bias.grad().to_vector<double>();
+  norm.zero_grad();
+  wanted.backward();
+  EXPECT_EQ(norm.bias.grad().to_vector<double>(), fused);
+}
+
+// One operation on the tape; with an activation alone backward finds its mask in x, and keeps no
+// image that norm alone would not keep.
+TEST(Layers, BatchNormWithReluSavesNoMore) {
+  nn::BatchNorm2d norm(4, {.affine = false});
+  norm.to(DType::f64);
+  const Tensor x = ramp({2, 4, 8, 8});
+  const auto held = [&](bool then) {
+    const std::int64_t before = memory_stats(Device()).in_use_bytes;
+    Tensor y = then ? norm(x, nn::then_relu()) : norm(x);
+    y = y.sum();
+    return memory_stats(Device()).in_use_bytes - before;
+  };
+  EXPECT_EQ(held(true), held(false));
+}
+
+TEST(Layers, SequentialTakesOverAnActivationUnlessObserved) {
+  nn::Sequential net{nn::Conv2d(1, 3, 3), nn::BatchNorm2d(3), nn::ReLU(), nn::BatchNorm2d(3),
+                     nn::LeakyReLU(0.1)};
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : net.state_dict()) names.push_back(name);
+  EXPECT_EQ(names.size(), 12u);
+  EXPECT_EQ(names[2], "1.weight");
+  EXPECT_EQ(names[7], "3.weight");
+  std::vector<std::string> types;
+  for (const nn::SummaryRow& row : nn::summary(net, {1, 1, 6, 6}).rows) types.push_back(row.type);
+  EXPECT_EQ(types, (std::vector<std::string>{"Sequential", "Conv2d", "BatchNorm2d", "ReLU",
+                                             "BatchNorm2d", "LeakyReLU"}));
 }
 
 TEST(Layers, NewLayersPrintAsPyTorchs) {

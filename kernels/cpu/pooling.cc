@@ -118,51 +118,69 @@ void max_pool2d(const Stream& stream, const Pool2dParams& p, const View& x, cons
 }
 
 template <class T>
-void max_pool2d_backward_as(const View& grad_y, const View& index, const View& grad_x) {
+void max_pool2d_backward_as(const Pool2dParams& p, const View& grad_y, const View& index,
+                            const View& grad_x) {
   const std::int64_t images = grad_x.shape[0], channels = grad_x.shape[1];
-  const std::int64_t in_pixels = grad_x.shape[2] * grad_x.shape[3];
-  const std::int64_t out_pixels = grad_y.shape[2] * grad_y.shape[3];
+  const std::int64_t in_rows = grad_x.shape[2], width = grad_x.shape[3];
+  const std::int64_t out_rows = grad_y.shape[2], out_cols = grad_y.shape[3];
   const std::int64_t in_step = pixel_step(grad_x), out_step = pixel_step(grad_y);
-  // Windows may overlap, so one thread owns a plane, or (nhwc) some channels of an image: enough of
-  // them to fill a cache line, for no two threads to write to the same one.
+  // Windows may overlap, so one thread owns a plane, or (nhwc) some channels of an image: as many
+  // as leave work for all, but enough to fill a cache line, for no two threads to write to the same
+  // one.
   constexpr std::int64_t kLine = 64 / sizeof(T);
-  const std::int64_t block = channels_adjacent(grad_x, grad_y) ? std::min(channels, kLine) : 1;
+  std::int64_t block = 1;
+  if (channels_adjacent(grad_x, grad_y)) {
+    const std::int64_t share = images * channels / (4 * num_threads());
+    block = std::min(channels, std::max(share / kLine, std::int64_t{1}) * kLine);
+  }
   const std::int64_t blocks = (channels + block - 1) / block;
-  const std::int64_t grain = std::max<std::int64_t>(kCheapGrain / (in_pixels * block), 1);
+  const std::int64_t grain = std::max<std::int64_t>(kCheapGrain / (in_rows * width * block), 1);
   parallel_for(images * blocks, grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t u = begin; u < end; ++u) {
       const std::int64_t n = u / blocks, c = u % blocks * block;
       const std::int64_t here = std::min(block, channels - c);
       T* gx = grad_x.as<T>() + n * grad_x.strides[0] + c * grad_x.strides[1];
-      if (in_step == here) {
-        std::fill_n(gx, in_pixels * here, store<T>(0.0f));
-      } else {
-        for (std::int64_t i = 0; i < in_pixels; ++i) {
-          std::fill_n(gx + i * in_step, here, store<T>(0.0f));
+      // Rows are cleared right before the first window that reaches them, while they are cached.
+      std::int64_t cleared = 0;
+      const auto clear = [&](std::int64_t rows) {
+        const std::int64_t from = cleared * width, to = rows * width;
+        if (in_step == here) {
+          std::fill(gx + from * here, gx + to * here, store<T>(0.0f));
+        } else {
+          for (std::int64_t i = from; i < to; ++i) {
+            std::fill_n(gx + i * in_step, here, store<T>(0.0f));
+          }
         }
-      }
+        cleared = rows;
+      };
       const std::int64_t from = n * grad_y.strides[0] + c * grad_y.strides[1];
       const T* gy = grad_y.as<T>() + from;
       const std::int32_t* winner = index.as<std::int32_t>() + from;
-      for (std::int64_t i = 0; i < out_pixels; ++i) {
-        for (std::int64_t k = 0; k < here; ++k) {
-          if (winner[i * out_step + k] < 0) continue;  // a window of padding alone
-          T& to = gx[winner[i * out_step + k] * in_step + k];
-          to = store<T>(load(to) + load(gy[i * out_step + k]));
+      for (std::int64_t oh = 0; oh < out_rows; ++oh) {
+        const std::int64_t last =
+            oh * p.stride[0] - p.padding[0] + (p.kernel[0] - 1) * p.dilation[0];
+        if (last >= cleared) clear(std::min(last + 1, in_rows));
+        for (std::int64_t ow = 0; ow < out_cols; ++ow, gy += out_step, winner += out_step) {
+          for (std::int64_t k = 0; k < here; ++k) {
+            if (winner[k] < 0) continue;  // a window of padding alone
+            T& to = gx[winner[k] * in_step + k];
+            to = store<T>(load(to) + load(gy[k]));
+          }
         }
       }
+      clear(in_rows);
     }
   });
 }
 
-void max_pool2d_backward(const Stream& stream, const Pool2dParams&, const View& grad_y,
+void max_pool2d_backward(const Stream& stream, const Pool2dParams& p, const View& grad_y,
                          const View& index, const View& grad_x) {
   if (!is_floating(grad_x.dtype)) {
     throw_unsupported("max_pool2d", stream.device, grad_x.dtype);
   }
   if (grad_x.numel() == 0) return;
   dispatch_floating(grad_x.dtype, "max_pool2d",
-                    [&]<class T>() { max_pool2d_backward_as<T>(grad_y, index, grad_x); });
+                    [&]<class T>() { max_pool2d_backward_as<T>(p, grad_y, index, grad_x); });
 }
 
 /// The windows of an average pooling, and where images lie.
@@ -317,9 +335,40 @@ void avg_pixel_gradient(const AvgPool& a, DType dtype, std::int64_t h, const T* 
   }
 }
 
+/// Whether there is one window along the axis, with every position in it.
+bool covers_all(const PoolAxis& axis) {
+  return axis.out == 1 && axis.begin(0) == 0 && axis.end(0) == axis.in;
+}
+
+/// One window over whole images: all positions of a plane get the same, and all pixels the same
+/// channels.
+template <class T>
+void spread_gradient(const AvgPool& a, const T* grad_y, T* grad_x) {
+  const std::int64_t pixels = a.rows.in * a.cols.in, row = pixels * a.channels;
+  const double scale = a.scale(0, 0);
+  const std::int64_t grain = std::max<std::int64_t>(kCheapGrain / row, 1);
+  parallel_for(a.images, grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t image = begin; image < end; ++image) {
+      const T* gy = grad_y + image * a.channels;
+      T* const gx = grad_x + image * row;
+      for (std::int64_t c = 0; c < a.channels; ++c) {
+        gx[c] = store<T>(static_cast<double>(load(gy[c])) * scale);
+      }
+      if (a.channels == 1) {
+        std::fill_n(gx + 1, pixels - 1, *gx);
+      } else {
+        for (std::int64_t i = 1; i < pixels; ++i) std::copy_n(gx, a.channels, gx + i * a.channels);
+      }
+    }
+  });
+}
+
 template <class T>
 void avg_pool2d_backward_as(const AvgPool2dParams& p, const View& grad_y, const View& grad_x) {
   const AvgPool a(p, grad_x, grad_y);
+  if (covers_all(a.rows) && covers_all(a.cols)) {
+    return spread_gradient(a, grad_y.as<T>(), grad_x.as<T>());
+  }
   const std::int64_t out_step = a.rows.out * a.cols.out * a.channels;
   const std::int64_t row = a.cols.in * a.channels;
   const std::int64_t work = std::max(grad_y.numel() / (a.images * a.rows.in), row);

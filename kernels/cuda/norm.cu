@@ -12,6 +12,9 @@
 namespace weft::cuda {
 namespace {
 
+// A variance's rounding errors apart; NaN stays NaN, where fmax would make it 0.
+__device__ double not_negative(double x) { return x < 0 ? 0 : x; }
+
 /// The n elements of each group: element p of group g is at
 /// (p / inner) outer_step + (p % inner) inner_step + g group_step.
 struct Groups {
@@ -164,7 +167,7 @@ __global__ void __launch_bounds__(kBlock)
     double mean, var;
     if (params.training) {
       const Pair sum = total(partial, g, args.chunks);
-      const double squares = fmax(sum.b - sum.a * sum.a / n, 0.0);
+      const double squares = not_negative(sum.b - sum.a * sum.a / n);
       mean = number(to.x[g * args.group_step]) + sum.a / n;
       var = squares / n;
       const double momentum =
@@ -409,7 +412,7 @@ __global__ void __launch_bounds__(kBlock)
     if (!exists) continue;
     const auto count = static_cast<double>(args.n);
     const C center = static_cast<C>(number(x[row * args.n]) + sum.a / count);
-    const double var = fmax(sum.b - sum.a * sum.a / count, 0.0) / count;
+    const double var = not_negative(sum.b - sum.a * sum.a / count) / count;
     const C scale = static_cast<C>(1 / sqrt(var + eps));
     if (place.lane == 0) {
       mean[row] = center;

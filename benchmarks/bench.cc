@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -42,6 +43,7 @@ struct Options {
   bool loader = false;
   bool floor = false;
   bool operations = false;
+  bool ieee = false;
   bool compile = false;
   int threads = core_count();
   int pairs = 31;
@@ -141,16 +143,22 @@ json bench_work(const std::string& name, const Options& options, Peer* peer) {
     else
       row["compiled_error"] = answer["error"];
   }
-  std::vector<double> mine, theirs, ratios, compiled_ms, compiled_ratios;
+  std::vector<double> mine, ieee_ms, theirs, ratios, ieee_ratios, compiled_ms, compiled_ratios;
   set_num_threads(weft_side.threads);
+  const auto steps = [&](int count) {
+    for (int s = 0; s < count; ++s) weft_side.work->step();
+    finish();
+  };
+  const auto ieee = [&](const std::function<void()>& run) {
+    const Scoped precision(&ThreadState::allow_tf32_conv, false);
+    run();
+  };
+  if (options.ieee) ieee([&] { steps(2); });  // finds its plans
   for (int i = 0; i < options.pairs; ++i) {
     // Who goes first alternates too.
     const auto run_mine = [&] {
-      mine.push_back(time_ms([&] {
-                       for (int s = 0; s < block; ++s) weft_side.work->step();
-                       finish();
-                     }) /
-                     block);
+      mine.push_back(time_ms([&] { steps(block); }) / block);
+      if (options.ieee) ieee([&] { ieee_ms.push_back(time_ms([&] { steps(block); }) / block); });
     };
     const auto run_peer = [&](bool compiled_one, std::vector<double>& times) {
       const json answer =
@@ -165,6 +173,7 @@ json bench_work(const std::string& name, const Options& options, Peer* peer) {
     run_mine();
     if (i % 2 == 0) run_theirs();
     if (peer) ratios.push_back(theirs.back() / mine.back());
+    if (peer && options.ieee) ieee_ratios.push_back(theirs.back() / ieee_ms.back());
     if (compiled) compiled_ratios.push_back(compiled_ms.back() / mine.back());
   }
   const auto put = [&](const char* key, const std::vector<double>& values) {
@@ -173,8 +182,10 @@ json bench_work(const std::string& name, const Options& options, Peer* peer) {
     row[key] = {{"low", q.low}, {"median", q.median}, {"high", q.high}};
   };
   put("weft_ms", mine);
+  put("ieee_ms", ieee_ms);
   put("peer_ms", theirs);
   put("ratio", ratios);
+  put("ieee_ratio", ieee_ratios);
   put("compiled_ms", compiled_ms);
   put("compiled_ratio", compiled_ratios);
   const double ms = quartiles(mine).median;
@@ -186,6 +197,14 @@ json bench_work(const std::string& name, const Options& options, Peer* peer) {
                 row["peer_config"].get<std::string>().c_str(), q.median, q.low, q.high);
   }
   std::printf("\n");
+  if (options.ieee) {
+    std::printf("%-12s weft %8.3f ms with ieee convolutions", "", quartiles(ieee_ms).median);
+    if (peer) {
+      const Quartiles q = quartiles(ieee_ratios);
+      std::printf("   %.2fx [%.2f, %.2f]", q.median, q.low, q.high);
+    }
+    std::printf("\n");
+  }
   if (compiled) {
     const Quartiles q = quartiles(compiled_ratios);
     std::printf("%-12s PyTorch compiled %8.3f ms   %.2fx [%.2f, %.2f]; compiling took %.0f s\n", "",
@@ -319,6 +338,8 @@ int main(int argc, char** argv) {
   neither(app.add_flag("--floor", options.floor, "also time a step's kernels one by one"));
   neither(app.add_flag("--operations", options.operations,
                        "also divide a step's time among its operations"));
+  neither(app.add_flag("--ieee", options.ieee,
+                       "also time weft with ieee convolutions: on the CPU without Winograd's"));
   neither(app.add_flag("--compile", options.compile,
                        "also time the peer's best configuration under torch.compile"));
   not_loader(

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the tables of docs/performance.md from results of `./weft bench --peer PYTHON --floor --operations [--compile]`
+"""Writes the tables of docs/performance.md from results of `./weft bench --peer PYTHON --floor --operations --ieee [--compile]`
 and of `./weft bench --peer PYTHON --loader`: benchmarks/report.py benchmarks/results/cpu.json...,
 benchmarks/report.py benchmarks/results/loader.json. What stands between the two marks of the document is replaced."""
 import json
@@ -42,16 +42,16 @@ def compiled(row):
 
 
 def summary(result):
-    rows = [("", "weft", "PyTorch", "ratio", "PyTorch compiled", "ratio", "MiB, weft", "MiB, PyTorch", "sum of its kernels")]
+    rows = [("", "weft", "PyTorch", "ratio", "ratio, ieee", "PyTorch compiled", "ratio", "MiB, weft", "MiB, PyTorch", "sum of its kernels")]
     for row in result["rows"]:
         rows.append((NAMES[row["work"]], ms(row["weft_ms"]["median"]), ms(row["peer_ms"]["median"]), spread(row["ratio"]),
-                     *compiled(row), mib(row["weft_peak_bytes"]), mib(row["peer_peak_bytes"]),
+                     spread(row["ieee_ratio"]) if "ieee_ratio" in row else "", *compiled(row), mib(row["weft_peak_bytes"]), mib(row["peer_peak_bytes"]),
                      f"{ms(row['floor_ms'])}, {row['weft_ms']['median'] / row['floor_ms']:.2f}x"))
     op = result["op_us"]
     rows.append(("1-element multiply, tape on", f"{op['weft']:.2f} us", f"{op['peer']:.2f} us", f"{op['peer'] / op['weft']:.1f}",
-                 "", "", "", "", ""))
+                 *[""] * 6))
     if not any(key in row for row in result["rows"] for key in ("compiled_ms", "compiled_error")):
-        rows = [row[:4] + row[6:] for row in rows]
+        rows = [row[:5] + row[7:] for row in rows]
     failed = [f"torch.compile of {NAMES[row['work']]} failed: `{row['compiled_error']}`.\n\n"
               for row in result["rows"] if "compiled_error" in row]
     return table(*rows) + "".join(failed)

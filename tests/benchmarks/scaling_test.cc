@@ -56,7 +56,7 @@ TEST(Bench, WrongFlagsGetOneLine) {
   for (const char* flags :
        {"--scalin", "--scaling --floor", "--scaling --pairs 3", "--threads 0",
         "--scaling --work mlp", "--pairs", "--loader --scaling", "--loader --work mlp",
-        "--loader --compile", "--loader --threads 2", "--loader --device cpu"}) {
+        "--loader --compile", "--loader --ieee", "--loader --threads 2", "--loader --device cpu"}) {
     const std::string command = std::string("benchmarks/bench ") + flags + " >" + log + " 2>&1";
     const int status = std::system(command.c_str());
     ASSERT_TRUE(WIFEXITED(status)) << command;

@@ -141,6 +141,10 @@ struct Twice : autograd::Function<Twice> {
   graph::capture([] {});
   set_num_threads(1);
   const Scoped deterministic(&ThreadState::deterministic, true);
+  const autograd::Autocast autocast(DeviceType::cpu);
+  set_float32_matmul_precision("high");
+  backends::cuda::matmul::set_allow_tf32(true);
+  backends::cudnn::conv::set_fp32_precision("ieee");
 }
 
 const std::string& page() {

@@ -97,18 +97,20 @@ MemorySum autoencoder_memory(std::int64_t batch) {
   MemorySum sum{.parameters = kFloat * kParameters,
                 .moments = 2 * kFloat * kParameters,
                 .batch = kFloat * batch * kImage};
-  // A relu's backward on 64 channels is where most is alive: the gradient that came and the one
-  // that goes on, beside the relu's output. In the encoder all later layers have their gradients...
+  // A relu's backward on 64 channels is where most is alive. In the encoder all later layers have
+  // their gradients, and beside the relu's output there are the gradient that came, flattened, and
+  // the one that goes on, channels last...
   MemorySum encoder = sum;
   encoder.gradients = kFloat * (kFc + kDecoderFc + kDecoderConv2 + kDecoderConv1);
   encoder.activations = kFloat * batch * kHeld;
   encoder.passing = 2 * kFloat * batch * kLarge;
-  // ... in the decoder only its convolutions, but the relu's output comes on top of the encoder's,
-  // and so does what fc was given: conv2's output, channels last, flattened into a copy.
+  // ... in the decoder only its convolutions have, and one gradient is written over the other, but
+  // the relu's output comes on top of the encoder's, and so does what fc was given: conv2's output
+  // flattened into a copy.
   MemorySum decoder = sum;
   decoder.gradients = kFloat * (kDecoderConv2 + kDecoderConv1);
   decoder.activations = kFloat * batch * (kHeld + 2 * kLarge);
-  decoder.passing = 2 * kFloat * batch * kLarge;
+  decoder.passing = kFloat * batch * kLarge;
   return encoder.total() > decoder.total() ? encoder : decoder;
 }
 

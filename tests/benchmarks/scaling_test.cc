@@ -28,7 +28,7 @@ TEST(Scaling, TheAutoencodersPeakIsTheSumByHand) {
 TEST(Scaling, MemoryIsLinearInTheBatch) {
   // The kernels' choice, and with it their scratch memory, is the same for all.
   const Scoped deterministic(&ThreadState::deterministic, true);
-  // From 33 on one moment of the step has the peak, and each image adds the same.
+  // From 65 on one moment of the step has the peak, and each image adds the same.
   const double small = peak(72), middle = peak(96), large = peak(144);
   EXPECT_NEAR((large - middle) / (middle - small), 2, 0.02);
   // Below, another one has it; parameters with their moments are most of it.

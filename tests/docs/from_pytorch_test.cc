@@ -102,6 +102,7 @@ struct Twice : autograd::Function<Twice> {
   softmax(x, 1), log_softmax(x, 1), linear(x, x), conv2d(x, x), conv_transpose2d(x, x);
   max_pool2d(x, {}), avg_pool2d(x, {}), adaptive_avg_pool2d(x, {1, 1});
   batch_norm(x, x, x, {}), layer_norm(x, {1});
+  nn::then_relu(), nn::then_leaky_relu(), nn::then_add_relu(x);
   nn::cross_entropy(x, x), nn::nll_loss(x, x), nn::mse_loss(x, x), nn::l1_loss(x, x);
   nn::smooth_l1_loss(x, x), nn::bce_with_logits(x, x);
   nn::init::uniform_(x), nn::init::normal_(x), nn::init::trunc_normal_(x);

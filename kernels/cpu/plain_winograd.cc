@@ -8,8 +8,8 @@
 //   weights: V as in gather, M = gradients of the small image's tiles;  U[p] = V[p]^T M[p]
 //
 // They multiply 2.5 to 4 times less often than the definition. Their rounding errors are relative
-// to the largest values of a tile, and some 1.5 times those of the definition where values are of a
-// size; so they are offered where convolutions need not be "ieee" (core/float32_precision.h).
+// to the largest values of a tile, and some 2 to 5 times those of the definition where values are
+// of a size; so they are offered where convolutions need not be "ieee" (core/float32_precision.h).
 #include <algorithm>
 #include <span>
 #include <vector>

@@ -8,17 +8,10 @@
 #include <limits>
 
 #include "weft/core/dtype.h"
+#include "weft/kernels/cpu/vector_bytes.h"
 
 namespace weft::cpu {
 namespace {
-
-#if defined(__AVX512F__)
-constexpr int kVectorBytes = 64;
-#elif defined(__AVX2__)
-constexpr int kVectorBytes = 32;
-#else
-constexpr int kVectorBytes = 16;
-#endif
 
 template <class T>
 struct Lanes {  // float and double

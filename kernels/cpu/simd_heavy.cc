@@ -4,16 +4,10 @@
 
 #include <utility>
 
+#include "weft/kernels/cpu/vector_bytes.h"
+
 namespace weft::cpu::WEFT_SIMD {
 namespace {
-
-#if defined(__AVX512F__)
-constexpr int kVectorBytes = 64;
-#elif defined(__AVX2__)
-constexpr int kVectorBytes = 32;
-#else
-constexpr int kVectorBytes = 16;
-#endif
 
 template <class T, int kBytes = kVectorBytes>
 struct Simd {

@@ -11,6 +11,7 @@
 
 #include "weft/kernels/cpu/element.h"
 #include "weft/kernels/cpu/simd.h"
+#include "weft/kernels/cpu/vector_bytes.h"
 
 namespace weft::cpu {
 namespace {
@@ -42,13 +43,8 @@ void moments(std::int64_t n, const void* in, double shift, double* acc) {
 }
 
 // As many doubles as fit into a register.
-#if defined(__AVX512F__)
-constexpr int kWide = 8;
-#elif defined(__AVX2__)
-constexpr int kWide = 4;
-#else
-constexpr int kWide = 2;
-#endif
+constexpr int kWide = kVectorBytes / sizeof(double);
+
 template <class T>
 struct Vector {
   typedef T Type __attribute__((vector_size(sizeof(T) * kWide)));

@@ -4,16 +4,11 @@
 
 #include <utility>
 
+#include "weft/kernels/cpu/vector_bytes.h"
+
 namespace weft::cpu::WEFT_SIMD {
 namespace {
 
-#if defined(__AVX512F__)
-constexpr int kVectorBytes = 64;
-#elif defined(__AVX2__)
-constexpr int kVectorBytes = 32;
-#else
-constexpr int kVectorBytes = 16;
-#endif
 constexpr int kLanes = kVectorBytes / sizeof(float);
 typedef float Vector __attribute__((vector_size(kVectorBytes)));
 typedef float Loose __attribute__((vector_size(kVectorBytes), aligned(4), may_alias));

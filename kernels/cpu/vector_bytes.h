@@ -1,0 +1,15 @@
+// The width of the registers that a source built by weft_simd_library is compiled for. Each object
+// has its own value, so nothing outside of such sources may include this.
+#pragma once
+
+namespace weft::cpu {
+
+#if defined(__AVX512F__)
+constexpr int kVectorBytes = 64;
+#elif defined(__AVX2__)
+constexpr int kVectorBytes = 32;
+#else
+constexpr int kVectorBytes = 16;
+#endif
+
+}  // namespace weft::cpu

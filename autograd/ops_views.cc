@@ -36,6 +36,18 @@ class ReshapeNode final : public Node {
   Shape shape_;
 };
 
+// y has x's elements in another shape, and x is given up. Where nobody else holds it, y is not a
+// view: there is nothing left that writing to y could change, and nothing to write through.
+Tensor record_renamed(Tensor y, Tensor&& x, const char* name) {
+  const Tensor taken = std::move(x);
+  if (!recording(taken) || y.same(taken)) return y;
+  const autograd::Meta* meta = autograd::meta_of(taken);
+  const bool last = taken.impl()->use_count() == 1 && !meta->leaf && !meta->base;
+  autograd::attach(y, make_intrusive<ReshapeNode>(name, taken));
+  if (!last) autograd::mark_view(y, taken);
+  return y;
+}
+
 class PermuteNode final : public Node {
  public:
   PermuteNode(const char* name, const Dims& inverse, const Tensor& x)
@@ -226,14 +238,23 @@ Tensor record_slice(const char* name, Tensor y, const Tensor& x, int dim, std::i
 
 }  // namespace
 
-Tensor Tensor::reshape(const Shape& shape) const {
+Tensor Tensor::reshape(const Shape& shape) const& {
   return record_view<ReshapeNode>(raw::reshape(*this, shape), *this, "reshape");
 }
-Tensor Tensor::flatten(int start_dim, int end_dim) const {
+Tensor Tensor::reshape(const Shape& shape) && {
+  return record_renamed(raw::reshape(*this, shape), std::move(*this), "reshape");
+}
+Tensor Tensor::flatten(int start_dim, int end_dim) const& {
   return record_view<ReshapeNode>(raw::flatten(*this, start_dim, end_dim), *this, "flatten");
 }
-Tensor Tensor::unflatten(int dim, const Shape& sizes) const {
+Tensor Tensor::flatten(int start_dim, int end_dim) && {
+  return record_renamed(raw::flatten(*this, start_dim, end_dim), std::move(*this), "flatten");
+}
+Tensor Tensor::unflatten(int dim, const Shape& sizes) const& {
   return record_view<ReshapeNode>(raw::unflatten(*this, dim, sizes), *this, "unflatten");
+}
+Tensor Tensor::unflatten(int dim, const Shape& sizes) && {
+  return record_renamed(raw::unflatten(*this, dim, sizes), std::move(*this), "unflatten");
 }
 Tensor Tensor::squeeze() const {
   return record_view<ReshapeNode>(raw::squeeze(*this), *this, "squeeze");

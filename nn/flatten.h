@@ -1,6 +1,8 @@
 // Layers that change the shape alone.
 #pragma once
 
+#include <utility>
+
 #include "weft/nn/module.h"
 
 namespace weft::nn {
@@ -11,7 +13,7 @@ class Flatten : public Module<Flatten> {
   explicit Flatten(int start_dim = 1, int end_dim = -1) : start_dim_(start_dim), end_dim_(end_dim) {
     set_description(weft::detail::concat("start_dim=", start_dim, ", end_dim=", end_dim));
   }
-  Tensor forward(const Tensor& x) { return x.flatten(start_dim_, end_dim_); }
+  Tensor forward(Tensor x) { return std::move(x).flatten(start_dim_, end_dim_); }
 
  private:
   int start_dim_, end_dim_;
@@ -23,7 +25,7 @@ class Unflatten : public Module<Unflatten> {
   Unflatten(int dim, const Shape& sizes) : dim_(dim), sizes_(sizes) {
     set_description(weft::detail::concat("dim=", dim, ", unflattened_size=", sizes));
   }
-  Tensor forward(const Tensor& x) { return x.unflatten(dim_, sizes_); }
+  Tensor forward(Tensor x) { return std::move(x).unflatten(dim_, sizes_); }
 
  private:
   int dim_;

@@ -79,10 +79,15 @@ class Tensor {
   std::vector<T> to_vector() const;
 
   // Views (records). Dimensions may be negative. Throw Shape.
-  Tensor reshape(
-      const Shape& shape) const;  ///< one entry may be -1; copies only if strides force it
-  Tensor flatten(int start_dim = 0, int end_dim = -1) const;
-  Tensor unflatten(int dim, const Shape& sizes) const;
+  // reshape, flatten and unflatten of a temporary leave its memory to the result alone, which the
+  // next operation may then write over: relu(fc(x).reshape({-1, 64, 24, 24})).
+  /// One entry may be -1; copies only if strides force it.
+  Tensor reshape(const Shape& shape) const&;
+  Tensor reshape(const Shape& shape) &&;
+  Tensor flatten(int start_dim = 0, int end_dim = -1) const&;
+  Tensor flatten(int start_dim = 0, int end_dim = -1) &&;
+  Tensor unflatten(int dim, const Shape& sizes) const&;
+  Tensor unflatten(int dim, const Shape& sizes) &&;
   Tensor transpose(int dim0, int dim1) const;
   Tensor t() const;  ///< 2-D transpose
   Tensor permute(const Dims& dims) const;

@@ -216,6 +216,61 @@ TEST(ReluTest, InPlaceWithoutTape) {
   EXPECT_TENSOR(y, {2}, {0, 4});
 }
 
+// What reshapes a temporary leaves its memory to the result alone.
+TEST(ReluTest, InPlaceOfAReshapedTemporary) {
+  const Tensor x = leaf({-1, 2, -3, 4}, {4});
+  const auto in_place = [&](auto reshape, const Shape& shape) {
+    x.set_grad({});
+    Tensor h = x * 2.0;
+    const void* address = h.raw_data();
+    const Tensor y = relu(reshape(std::move(h)));
+    EXPECT_EQ(y.raw_data(), address);
+    EXPECT_TENSOR(y, (shape), {0, 4, 0, 8});
+    y.sum().backward();
+    EXPECT_TENSOR(x.grad(), {4}, {0, 2, 0, 2});
+  };
+  in_place([](Tensor h) { return std::move(h).reshape({2, 2}); }, {2, 2});
+  in_place([](Tensor h) { return std::move(h).unflatten(0, {2, 2}); }, {2, 2});
+  in_place([](Tensor h) { return std::move(h).reshape({2, 2}).flatten(); }, {4});
+}
+
+TEST(ReluTest, NotOfAReshapedTensorThatIsStillHeld) {
+  const Tensor x = leaf({-1, 2}, {2});
+  const Tensor h = x * 2.0;
+  Tensor second = h;
+  EXPECT_TENSOR(relu(std::move(second).reshape({2, 1})), ({2, 1}), {0, 4});
+  EXPECT_TENSOR(h, {2}, {-2, 4});
+
+  const Tensor pair = make({-1, 2, 3, 4}, {2, 2}) * x;  // of a view, the base's memory
+  EXPECT_TENSOR(relu(pair[0].reshape({2, 1})), ({2, 1}), {1, 4});
+  EXPECT_TENSOR(pair, ({2, 2}), {1, 4, -3, 8});
+
+  relu(tanh(x).reshape({2, 1})).sum().backward();  // tanh's rule needs its output
+  const double t = std::tanh(2.0);
+  EXPECT_NEAR(x.grad().to_vector<double>()[1], 1 - t * t, 1e-12);
+
+  Tensor leaf_itself = leaf({-1, 2}, {2});
+  const Tensor again = leaf_itself;
+  relu(std::move(leaf_itself).reshape({2, 1})).sum().backward();
+  EXPECT_TENSOR(again, {2}, {-1, 2});
+  EXPECT_TENSOR(again.grad(), {2}, {0, 1});
+}
+
+// Writing to it is an ordinary change in place: no view whose base would have to follow.
+TEST(ViewTest, AReshapedTemporaryIsNoView) {
+  const Tensor x = leaf({1, 2}, {2});
+  const Tensor y = (x * 2.0).reshape({2, 1});
+  y.mul_(3);
+  y.sum().backward();
+  EXPECT_TENSOR(x.grad(), {2}, {6, 6});
+  Tensor h = x * 2.0;
+  const Tensor held = h;
+  const Tensor view = std::move(h).reshape({2, 1});
+  EXPECT_WEFT_ERROR(view.mul_(3), Unsupported, "view");
+  const Tensor of_a_view = held[0].reshape({1, 1});
+  EXPECT_WEFT_ERROR(of_a_view.mul_(3), Unsupported, "view");
+}
+
 template <class Use>
 void expect_copy(const Tensor& value, Use use) {
   Tensor h = value;

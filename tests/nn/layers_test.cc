@@ -395,6 +395,14 @@ TEST(Layers, FlattenAndUnflattenAreInverse) {
   EXPECT_EQ(unflatten(flatten(x)).to_vector<double>(), x.to_vector<double>());
 }
 
+TEST(Layers, FlattenAndUnflattenLeaveTheirInputToTheNext) {
+  nn::Sequential flat{nn::Flatten(), nn::ReLU()}, deep{nn::Unflatten(1, {3, 4}), nn::ReLU()};
+  Tensor image = ramp({2, 3, 4}) * 2.0, row = ramp({2, 12}) * 2.0;
+  const void *image_at = image.raw_data(), *row_at = row.raw_data();
+  EXPECT_EQ(flat(std::move(image)).raw_data(), image_at);
+  EXPECT_EQ(deep(std::move(row)).raw_data(), row_at);
+}
+
 TEST(Losses, CrossEntropyIgnoresAndSmoothes) {
   const Tensor x = ramp({4, 3}, 3);
   const Tensor target = from_vector(std::vector<std::int64_t>{2, -100, 0, 1}, {4});

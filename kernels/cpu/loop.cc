@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "weft/kernels/cpu/simd.h"
+
 namespace weft::cpu {
 namespace {
 
@@ -44,7 +46,10 @@ void gather(std::int64_t bytes, std::int64_t rows, std::int64_t n, const char* f
   switch (bytes) {
     case 1: return gather_as<std::uint8_t>(rows, n, from, step, row_step, to);
     case 2: return gather_as<std::uint16_t>(rows, n, from, step, row_step, to);
-    case 4: return gather_as<std::uint32_t>(rows, n, from, step, row_step, to);
+    case 4:
+      if (row_step == 1 && step > 1 && rows > 1)
+        return simd().transpose4(n, rows, from, step, to, n);
+      return gather_as<std::uint32_t>(rows, n, from, step, row_step, to);
     default: return gather_as<std::uint64_t>(rows, n, from, step, row_step, to);
   }
 }

@@ -213,18 +213,27 @@ void run_gemm(const GemmPlan<Acc>& plan, Acc* workspace, const Source& source) {
 template <class T, class Acc>
 void pack_strided(const T* src, std::int64_t row_stride, std::int64_t step_stride,
                   std::int64_t rows, std::int64_t steps, std::int64_t width, Acc* to) {
+  if constexpr (std::is_same_v<T, Acc>) {
+    // Where the rows lie side by side: step after step through all panels, as the source lies.
+    if (row_stride == 1) {
+      const HeavyLoops<Acc>& loops = heavy_loops<Acc>();
+      const std::int64_t whole = rows / width, rest = rows % width;
+      Acc* const last = to + whole * width * steps;
+      if (rest > 0) std::fill_n(last, width * steps, Acc(0));
+      for (std::int64_t p = 0; p < steps; ++p, src += step_stride) {
+        loops.copy_rows(whole, width, to + p * width, width * steps, src, width);
+        std::copy_n(src + whole * width, rest, last + p * width);
+      }
+      return;
+    }
+  }
   for (std::int64_t r0 = 0; r0 < rows; r0 += width, to += width * steps) {
     const std::int64_t count = std::min(width, rows - r0);
     const T* panel = src + r0 * row_stride;
     if (count < width) std::fill_n(to, width * steps, Acc(0));
     if constexpr (std::is_same_v<T, Acc>) {
-      const HeavyLoops<Acc>& loops = heavy_loops<Acc>();
-      if (row_stride == 1) {
-        loops.copy_rows(steps, count, to, width, panel, step_stride);
-        continue;
-      }
       if (step_stride == 1) {
-        loops.transpose(count, steps, to, width, panel, row_stride);
+        heavy_loops<Acc>().transpose(count, steps, to, width, panel, row_stride);
         continue;
       }
     }

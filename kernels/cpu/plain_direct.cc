@@ -123,11 +123,11 @@ class DirectConv final : public ConvPlan {
     }
   }
 
-  // Per part: copied lines of the big image, a row of the small one, a row of products, sums, and
+  // Per part: copied lines of the big image, rows of the small one, a row of products, sums, and
   // what is still to be turned from nhwc to nchw: a block of rows, or a big image.
   void lay_out_workspace() {
     const std::int64_t lines = lines_ ? lines_of(block_) * line_width_ * p_.c : 0;
-    const std::int64_t small = small_row_ ? (p_.kind == Kind::weights ? block_ : 1) * p_.wo *
+    const std::int64_t small = small_row_ ? (p_.kind == Kind::gather ? 1 : block_) * p_.wo *
                                                 (p_.kind == Kind::scatter ? p_.k : depth_cols_)
                                           : 0;
     const std::int64_t products = p_.kind == Kind::scatter ? p_.wo * depth_cols_ : 0;
@@ -205,6 +205,16 @@ class DirectConv final : public ConvPlan {
     }
   }
 
+  // `rows` rows of the small image to channels last, pixels `step` apart: at once where they lie
+  // one behind the other, which reads a channel of nchw in longer runs.
+  void copy_small_rows(const T* from, const Lay& lay, std::int64_t rows, T* to,
+                       std::int64_t step) const {
+    if (lay.h == p_.wo * lay.w) return copy_row(from, lay, rows * p_.wo, p_.k, to, step);
+    for (std::int64_t i = 0; i < rows; ++i) {
+      copy_row(from + i * lay.h, lay, p_.wo, p_.k, to + i * p_.wo * step, step);
+    }
+  }
+
   void gather(const Conv2dArgs& args, std::int64_t part, const T* weights, T* mine) const {
     const Lay big(ConvProblem::big(args)), small(ConvProblem::small(args));
     const T* const from = ConvProblem::big(args).template as<const T>();
@@ -271,8 +281,11 @@ class DirectConv final : public ConvPlan {
       for (std::int64_t oh = 0; oh < p_.ho; ++oh) {
         const T* row = from + n * small.n + oh * small.h;
         if (small_row_) {
-          copy_row(row, small, p_.wo, p_.k, mine + small_at_, p_.k);
-          row = mine + small_at_;
+          const std::int64_t in_block = oh % block_;
+          if (in_block == 0) {
+            copy_small_rows(row, small, std::min(block_, p_.ho - oh), mine + small_at_, p_.k);
+          }
+          row = mine + small_at_ + in_block * p_.wo * p_.k;
         }
         const T* packed = weights;
         for (const Stretch& stretch : columns_) {
@@ -342,9 +355,7 @@ class DirectConv final : public ConvPlan {
       const T* block = from + n * small.n + first * small.h;
       if (small_row_) {
         T* const copy = mine + small_at_;
-        for (std::int64_t i = 0; i < rows; ++i) {
-          copy_row(block + i * small.h, small, p_.wo, p_.k, copy + i * row_step, depth_cols_);
-        }
+        copy_small_rows(block, small, rows, copy, depth_cols_);
         block = copy;
       }
       for (const Stretch& stretch : columns_) {

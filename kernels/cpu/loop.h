@@ -153,8 +153,8 @@ class Loop {
   std::array<std::int64_t, N> bytes_{};
 };
 
-/// rows x n elements between a strided place and a dense buffer. Where step is not 1 but row_step
-/// is, gathering four-byte elements is a transposition, fast in blocks of 8 x 8.
+/// rows x n elements between a strided place and a dense buffer. With step > 1 and row_step 1,
+/// gathering four-byte elements is a transposition, fast in blocks of 8 x 8.
 void gather(std::int64_t bytes, std::int64_t rows, std::int64_t n, const char* from,
             std::int64_t step, std::int64_t row_step, char* to);
 void scatter(std::int64_t bytes, std::int64_t rows, std::int64_t n, const char* from, char* to,
@@ -174,8 +174,8 @@ void run_tile(const Tile<N>& tile, const std::array<std::int64_t, N>& bytes, Row
     f(tile.n * tile.rows, tile.data.data(), params);
     return;
   }
-  // Blocks are wide, but where an operand runs along the rows they are tall enough for whole cache
-  // lines of it.
+  // Blocks are wide. But where an operand's elements lie side by side from row to row, they are
+  // tall enough for whole cache lines of it (of four-byte elements, the commonest).
   constexpr std::int64_t kTall = 16;
   bool turned = false;
   for (int k = 1; k < N; ++k) turned |= tile.step[k] > 1 && tile.row_step[k] == 1;
@@ -185,7 +185,7 @@ void run_tile(const Tile<N>& tile, const std::array<std::int64_t, N>& bytes, Row
   std::array<bool, N> direct;
   std::array<bool, N> same;  // the buffer of the first block serves all
   for (int k = 0; k < N; ++k) {
-    direct[k] = tile.step[k] == 1 && (rows == 1 || tile.row_step[k] == n);
+    direct[k] = tile.step[k] == 1 && (rows == 1 || (n == tile.n && tile.row_step[k] == n));
     same[k] = (tile.step[k] == 0 || n == tile.n) && (tile.row_step[k] == 0 || tile.rows == 1);
   }
   for (std::int64_t r = 0; r < tile.rows; r += rows) {

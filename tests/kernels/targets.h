@@ -148,6 +148,7 @@ inline const std::vector<Layout>& layouts() {
       {"long row", {7, 700}, {{700, 1}, {700, 1}, {0, 1}, {1, 0}}},
       {"channel of images", image, {nchw, nchw, {0, 1, 0, 0}, nchw}},
       {"one value", {9, 81}, {{81, 1}, {0, 0}, {81, 1}, {0, 0}}},
+      {"overlapping rows", {20, 100}, {{100, 1}, {64, 1}, {1, 20}, {64, 1}}},
       {"row with holes", {9, 81}, {{200, 2}, {0, 1}, {100, 1}, {0, 0}}},
       {"eight dimensions",
        {2, 2, 2, 2, 2, 2, 2, 2},

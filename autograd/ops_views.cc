@@ -36,15 +36,16 @@ class ReshapeNode final : public Node {
   Shape shape_;
 };
 
-// y has x's elements in another shape, and x is given up. Where nobody else holds it, y is not a
-// view: there is nothing left that writing to y could change, and nothing to write through.
+// y has x's elements in another shape, and x is given up. Where that was the last handle to it, y
+// is not recorded as a view: no tensor is left whose history a write to y would have to change.
 Tensor record_renamed(Tensor y, Tensor&& x, const char* name) {
-  const Tensor taken = std::move(x);
-  if (!recording(taken) || y.same(taken)) return y;
-  const autograd::Meta* meta = autograd::meta_of(taken);
-  const bool last = taken.impl()->use_count() == 1 && !meta->leaf && !meta->base;
-  autograd::attach(y, make_intrusive<ReshapeNode>(name, taken));
-  if (!last) autograd::mark_view(y, taken);
+  if (recording(x) && !y.same(x)) {
+    const autograd::Meta* meta = autograd::meta_of(x);
+    const bool last = x.impl()->use_count() == 1 && !meta->leaf && !meta->base;
+    autograd::attach(y, make_intrusive<ReshapeNode>(name, x));
+    if (!last) autograd::mark_view(y, x);
+  }
+  x = Tensor();  // a temporary would hold the memory to the end of the expression
   return y;
 }
 

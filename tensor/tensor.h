@@ -79,8 +79,9 @@ class Tensor {
   std::vector<T> to_vector() const;
 
   // Views (records). Dimensions may be negative. Throw Shape.
-  // reshape, flatten and unflatten of a temporary leave its memory to the result alone, which the
-  // next operation may then write over: relu(fc(x).reshape({-1, 64, 24, 24})).
+  // reshape, flatten and unflatten of a temporary, or after std::move, give the tensor up: unless
+  // somebody else holds it, its memory is the result's alone, for the next operation to write over:
+  // relu(fc(x).reshape({-1, 64, 24, 24})).
   /// One entry may be -1; copies only if strides force it.
   Tensor reshape(const Shape& shape) const&;
   Tensor reshape(const Shape& shape) &&;

@@ -214,16 +214,18 @@ template <class T, class Acc>
 void pack_strided(const T* src, std::int64_t row_stride, std::int64_t step_stride,
                   std::int64_t rows, std::int64_t steps, std::int64_t width, Acc* to) {
   if constexpr (std::is_same_v<T, Acc>) {
-    // Where the rows lie side by side: step after step through all panels, as the source lies.
+    // Where the rows lie side by side: step after step through all whole panels, as the source
+    // lies.
     if (row_stride == 1) {
       const HeavyLoops<Acc>& loops = heavy_loops<Acc>();
       const std::int64_t whole = rows / width, rest = rows % width;
-      Acc* const last = to + whole * width * steps;
-      if (rest > 0) std::fill_n(last, width * steps, Acc(0));
-      for (std::int64_t p = 0; p < steps; ++p, src += step_stride) {
-        loops.copy_rows(whole, width, to + p * width, width * steps, src, width);
-        std::copy_n(src + whole * width, rest, last + p * width);
+      for (std::int64_t p = 0; p < steps && whole > 0; ++p) {
+        loops.copy_rows(whole, width, to + p * width, width * steps, src + p * step_stride, width);
       }
+      if (rest == 0) return;
+      Acc* const last = to + whole * width * steps;
+      std::fill_n(last, width * steps, Acc(0));
+      loops.copy_rows(steps, rest, last, width, src + whole * width, step_stride);
       return;
     }
   }

@@ -66,6 +66,7 @@ int main(int argc, char** argv) {
        .lr = 2e-4},
       [&](const train::Options& options) { dcgan(options, net); },
       {{"--image-size", &net.image_size, "height and width of the images", {"32", "64"}},
-       {"--width", &net.width, "channels of the layers next to the image"},
+       {"--width", &net.width,
+        "channels of the layers next to the image; 64x64 wants 64: with 16 the discriminator wins"},
        {"--latent", &net.latent, "random numbers an image is made from"}});
 }

@@ -80,7 +80,8 @@ WEFT_UNARY_FUNCTOR(Sin, x, std::sin(x), g * std::cos(s))
 WEFT_UNARY_FUNCTOR(Cos, x, std::cos(x), -g * std::sin(s))
 WEFT_UNARY_FUNCTOR(Tanh, y, std::tanh(x), g * (T(1) - s * s))
 WEFT_UNARY_FUNCTOR(Sigmoid, y, T(1) / (T(1) + std::exp(-x)), g * s * (T(1) - s))
-WEFT_UNARY_FUNCTOR(Relu, y, x > T(0) || x != x ? x : T(0), s > T(0) ? g : T(0))
+// A NaN passes both ways.
+WEFT_UNARY_FUNCTOR(Relu, y, x > T(0) || x != x ? x : T(0), s <= T(0) ? T(0) : g)
 WEFT_UNARY_FUNCTOR(Gelu, x, x * normal_cdf(x), g * (normal_cdf(s) + s * normal_density(s)))
 WEFT_UNARY_FUNCTOR(GeluTanh, x, T(0.5) * x * (T(1) + std::tanh(gelu_inner(x))),
                    g * gelu_tanh_slope(s, std::tanh(gelu_inner(s))))
@@ -101,7 +102,7 @@ WEFT_UNARY_FUNCTOR(LeakyRelu, y, x > T(0) ? x : x * a, s > T(0) ? g : g * a)
 // x^2 / 2a up to |x| = a, |x| - a/2 beyond; a = 0: |x|.
 WEFT_UNARY_FUNCTOR(SmoothL1, x,
                    (x < T(0) ? -x : x) < a ? T(0.5) * x * x / a : (x < T(0) ? -x : x) - T(0.5) * a,
-                   (s < T(0) ? -s : s) < a ? g * s / a : (s > T(0) ? g : (s < T(0) ? -g : T(0))))
+                   (s < T(0) ? -s : s) < a ? g * s / a : (s > T(0) ? g : (s < T(0) ? -g : g * s)))
 // A NaN passes through; the gradient is g where the bounds do not bite.
 WEFT_UNARY_FUNCTOR(Clamp, x, x < a ? a : (x > b ? b : x), s >= a && s <= b ? g : T(0))
 
@@ -132,11 +133,11 @@ WEFT_BINARY_FUNCTOR(Mul, false, a* b, g* b, g* a)
 WEFT_BINARY_FUNCTOR(Div, false, a / b, g / b, -g * a / (b * b))
 WEFT_BINARY_FUNCTOR(Pow, false, std::pow(a, b), b == T(0) ? T(0) : g * b * std::pow(a, b - T(1)),
                     a == T(0) && b >= T(0) ? T(0) : g * std::pow(a, b) * std::log(a))
-// NaN wins; at a tie both get half, as PyTorch.
+// As PyTorch: NaN wins and has the gradient, the other one too; at a tie both get half.
 WEFT_BINARY_FUNCTOR(Maximum, false, a != a ? a : (b != b ? b : (a > b ? a : b)),
-                    a > b ? g : (a == b ? g / T(2) : T(0)), b > a ? g : (a == b ? g / T(2) : T(0)))
+                    a < b ? T(0) : (a == b ? g / T(2) : g), b < a ? T(0) : (a == b ? g / T(2) : g))
 WEFT_BINARY_FUNCTOR(Minimum, false, a != a ? a : (b != b ? b : (a < b ? a : b)),
-                    a < b ? g : (a == b ? g / T(2) : T(0)), b < a ? g : (a == b ? g / T(2) : T(0)))
+                    a > b ? T(0) : (a == b ? g / T(2) : g), b > a ? T(0) : (a == b ? g / T(2) : g))
 
 #undef WEFT_BINARY_FUNCTOR
 

@@ -223,6 +223,33 @@ TEST_P(Elementwise, MaximumAndMinimumPassNaNOn) {
   expect_equal(y.values(), {nan, nan, 2, nan});
 }
 
+// What PyTorch 2.11 gives, asked with the same operands. Long enough for whole vectors, too.
+TEST_P(Elementwise, GradientsAtNaN) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  constexpr std::int64_t kCount = 37;
+  const Buffer g(device(), DType::f32, {kCount}, std::vector<double>(kCount, 3)),
+      at(device(), DType::f32, {kCount}, std::vector<double>(kCount, nan)),
+      one(device(), DType::f32, {kCount}, std::vector<double>(kCount, 1));
+  Buffer grad(device(), DType::f32, {kCount});
+  const auto check = [&](UnaryOp op, double want, UnaryParams p = {}) {
+    kernels().elementwise.unary_backward(stream, op, p, g.view(), at.view(), grad.view());
+    expect_equal(grad.values(), std::vector<double>(kCount, want));
+  };
+  check(UnaryOp::abs, 0);
+  check(UnaryOp::relu, 3);
+  check(UnaryOp::leaky_relu, 1.5, {0.5, 0});
+  check(UnaryOp::gelu, nan);
+  check(UnaryOp::clamp, 0, {-1, 1});
+  check(UnaryOp::smooth_l1, nan, {1, 0});
+  for (const BinaryOp op : {BinaryOp::maximum, BinaryOp::minimum}) {
+    for (const bool of_b : {false, true}) {
+      kernels().elementwise.binary_backward(stream, op, of_b, g.view(), at.view(), one.view(),
+                                            grad.view());
+      expect_equal(grad.values(), std::vector<double>(kCount, 3));
+    }
+  }
+}
+
 TEST_P(Elementwise, AddScaled) {
   for (const DType dtype : kFloating) {
     for (const Layout& l : layouts()) {

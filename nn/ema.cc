@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "weft/core/error.h"
+#include "weft/nn/repr.h"
 
 namespace weft::nn {
 
@@ -54,23 +55,23 @@ NamedTensors ExponentialMovingAverage::state_dict() const {
 }
 
 void ExponentialMovingAverage::load_state_dict(const NamedTensors& values) {
-  std::string problems;
+  std::vector<std::string> problems;
   std::vector<Tensor> found;
   for (const Entry& e : entries_) {
     const auto at = std::find_if(values.begin(), values.end(),
                                  [&](const auto& entry) { return entry.first == e.name; });
     if (at == values.end()) {
-      problems += "\n  missing " + e.name;
+      problems.push_back("missing " + e.name);
     } else if (at->second.shape() != e.average.shape()) {
-      problems += "\n  " + e.name + " is " + weft::to_string(at->second.shape()) + ", expected " +
-                  weft::to_string(e.average.shape());
+      problems.push_back(e.name + " is " + weft::to_string(at->second.shape()) + ", expected " +
+                         weft::to_string(e.average.shape()));
     } else {
       found.push_back(at->second);
     }
   }
   WEFT_CHECK(problems.empty() && values.size() == entries_.size(), InvalidArgument, "ema",
-             "these are the averages of another model (", values.size(), " tensors for ",
-             entries_.size(), "):", problems);
+             "these are the averages of another model: ", values.size(), " tensors for ",
+             entries_.size(), problems.empty() ? "" : "; ", detail::first_few(problems));
   for (std::size_t i = 0; i < found.size(); ++i) raw::copy_(entries_[i].average, found[i]);
 }
 

@@ -301,7 +301,7 @@ LoadResult ModuleBase::load_state_dict(const NamedTensors& values, bool strict) 
                "' is given twice");
   }
   LoadResult result;
-  std::string wrong_shapes;
+  std::vector<std::string> wrong_shapes;
   std::vector<std::pair<Tensor, Tensor>> copies;
   for (const auto& [name, mine] : state_dict()) {
     const auto found = by_name.find(name);
@@ -312,8 +312,8 @@ LoadResult ModuleBase::load_state_dict(const NamedTensors& values, bool strict) 
     if (found->second.shape() == mine.shape()) {
       copies.emplace_back(mine, found->second);
     } else {
-      wrong_shapes += "\n  " + name + ": " + weft::to_string(found->second.shape()) +
-                      ", the model has " + weft::to_string(mine.shape());
+      wrong_shapes.push_back(name + " " + weft::to_string(found->second.shape()) + " for " +
+                             weft::to_string(mine.shape()));
     }
     by_name.erase(found);
   }
@@ -321,18 +321,18 @@ LoadResult ModuleBase::load_state_dict(const NamedTensors& values, bool strict) 
     if (by_name.count(name)) result.unexpected.push_back(name);
 
   std::string problems;
-  const auto list = [&](const char* title, const std::vector<std::string>& names) {
-    if (names.empty()) return;
-    problems += std::string("\n") + title + ":";
-    for (const std::string& n : names) problems += " " + n;
+  const auto list = [&](const char* title, const std::vector<std::string>& entries) {
+    if (entries.empty()) return;
+    problems +=
+        (problems.empty() ? "" : "; ") + std::string(title) + ": " + detail::first_few(entries);
   };
   if (strict) {
     list("missing", result.missing);
     list("unexpected", result.unexpected);
   }
-  if (!wrong_shapes.empty()) problems += "\nother shapes:" + wrong_shapes;
+  list("of another shape", wrong_shapes);
   WEFT_CHECK(problems.empty(), InvalidArgument, "load_state_dict",
-             "these values are of another model than ", type_name(), ":", problems);
+             "these values are of another model than ", type_name(), ": ", problems);
   for (const auto& [mine, value] : copies) raw::copy_(mine, value);
   return result;
 }

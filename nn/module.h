@@ -97,9 +97,9 @@ class ModuleBase {
 
   /// Parameters and buffers by name, sharing memory with the module.
   NamedTensors state_dict() const;
-  /// Copies values in, across devices and dtypes. strict: throws InvalidArgument listing every
-  /// missing, unexpected and differently shaped name, before anything is changed. Otherwise only
-  /// shapes must fit.
+  /// Copies values in, across devices and dtypes. strict: throws InvalidArgument listing missing,
+  /// unexpected and differently shaped names (the first of each), before anything is changed.
+  /// Otherwise only shapes must fit.
   LoadResult load_state_dict(const NamedTensors& values, bool strict = true);
 
   /// PyTorch's layout, with the number of parameters behind each line that has some.

@@ -1,5 +1,6 @@
 #include "weft/nn/repr.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -36,6 +37,18 @@ std::string repr(const Shape& shape) {
   std::string text = "(";
   for (int i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
   return text + (shape.size() == 1 ? ",)" : ")");
+}
+
+std::string first_few(const std::vector<std::string>& entries) {
+  constexpr std::size_t kMost = 8;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(entries.size(), kMost); ++i) {
+    text += (i ? ", " : "") + entries[i];
+  }
+  if (entries.size() > kMost) {
+    text += " and " + std::to_string(entries.size() - kMost) + " more";
+  }
+  return text;
 }
 
 }  // namespace weft::nn::detail

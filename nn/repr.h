@@ -1,8 +1,9 @@
-// How a layer's options are written in to_string: as Python writes them; and counts.
+// How a layer's options are written in to_string: as Python writes them; counts and lists.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "weft/core/shape.h"
 #include "weft/nn/conv.h"
@@ -19,5 +20,8 @@ std::string with_commas(std::int64_t n);
 std::string repr(const Pair& pair);
 /// "(4, 5)", "(10,)"
 std::string repr(const Shape& shape);
+/// "a, b, c"; of more than eight the first ones "and 118 more": a file of another model may have
+/// hundreds of names, and a few tell.
+std::string first_few(const std::vector<std::string>& entries);
 
 }  // namespace weft::nn::detail

@@ -177,8 +177,28 @@ TEST(Module, LoadsStrictlyOrNot) {
   state[0].second = ones({4});
   EXPECT_NE(message_of([&] {
               to.load_state_dict(state, false);
-            }).find("block.scale: [4], the model has [3]"),
+            }).find("of another shape: block.scale [4] for [3]"),
             std::string::npos);
+}
+
+TEST(Module, AForeignModelIsNotListedWhole) {
+  nn::Sequential to{nn::Linear(2, 2), nn::Linear(2, 2), nn::Linear(2, 2), nn::Linear(2, 2),
+                    nn::Linear(2, 2)};
+  nn::NamedTensors renamed, reshaped;
+  for (const auto& [name, tensor] : to.state_dict()) {
+    renamed.emplace_back("net." + name, tensor);
+    reshaped.emplace_back(name, ones({3}));
+  }
+  const auto expect = [&](const nn::NamedTensors& state, const std::string& part) {
+    const std::string message = message_of([&] { to.load_state_dict(state); });
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
+  expect(renamed,
+         "model than Sequential: missing: 0.weight, 0.bias, 1.weight, 1.bias, 2.weight, 2.bias, "
+         "3.weight, 3.bias and 2 more; unexpected: net.0.weight, ");
+  expect(renamed, ", net.3.bias and 2 more at ");
+  expect(reshaped, "Sequential: of another shape: 0.weight [3] for [2,2], 0.bias [3] for [2], ");
+  expect(reshaped, ", 3.bias [3] for [2] and 2 more at ");
 }
 
 TEST(Module, ErrorsNameTheModulePath) {

@@ -99,10 +99,12 @@ WEFT_UNARY_FUNCTOR(RdivScalar, x, a / x, -g * a / (s * s))
 WEFT_UNARY_FUNCTOR(PowScalar, x, std::pow(x, a), a == T(0) ? T(0) : g * a * std::pow(s, a - T(1)))
 // a >= 0, so that y has x's sign.
 WEFT_UNARY_FUNCTOR(LeakyRelu, y, x > T(0) ? x : x * a, s > T(0) ? g : g * a)
-// x^2 / 2a up to |x| = a, |x| - a/2 beyond; a = 0: |x|.
+// x^2 / 2a up to |x| = a, |x| - a/2 beyond; a = 0: |x|, also in its gradient, 0, at NaN.
 WEFT_UNARY_FUNCTOR(SmoothL1, x,
                    (x < T(0) ? -x : x) < a ? T(0.5) * x * x / a : (x < T(0) ? -x : x) - T(0.5) * a,
-                   (s < T(0) ? -s : s) < a ? g * s / a : (s > T(0) ? g : (s < T(0) ? -g : g * s)))
+                   a > T(0) && !((s < T(0) ? -s : s) >= a)
+                       ? g * s / a
+                       : (s > T(0) ? g : (s < T(0) ? -g : T(0))))
 // A NaN passes through; the gradient is g where the bounds do not bite.
 WEFT_UNARY_FUNCTOR(Clamp, x, x < a ? a : (x > b ? b : x), s >= a && s <= b ? g : T(0))
 

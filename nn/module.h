@@ -97,8 +97,8 @@ class ModuleBase {
 
   /// Parameters and buffers by name, sharing memory with the module.
   NamedTensors state_dict() const;
-  /// Copies values in, across devices and dtypes. strict: throws InvalidArgument listing missing,
-  /// unexpected and differently shaped names (the first of each), before anything is changed.
+  /// Copies values in, across devices and dtypes. strict: throws InvalidArgument listing the
+  /// first missing, unexpected and differently shaped names, before anything is changed.
   /// Otherwise only shapes must fit.
   LoadResult load_state_dict(const NamedTensors& values, bool strict = true);
 

@@ -20,7 +20,7 @@ std::string with_commas(std::int64_t n);
 std::string repr(const Pair& pair);
 /// "(4, 5)", "(10,)"
 std::string repr(const Shape& shape);
-/// "a, b, c"; of more than eight the first ones "and 118 more": a file of another model may have
+/// "a, b, c"; of more than eight the first eight "and 118 more": a file of another model may have
 /// hundreds of names, and a few tell.
 std::string first_few(const std::vector<std::string>& entries);
 

@@ -114,8 +114,8 @@ struct NormRows {
                  void* y) = nullptr;
   void (*affine_each)(std::int64_t rows, std::int64_t n, const void* x, const void* center,
                       const void* scale, const void* offset, void* y) = nullptr;
-  /// out = grad where affine's result, as it is stored, is positive, and elsewhere 0 (relu) or
-  /// negative_slope grad (leaky_relu)
+  /// out = the gradient of relu or leaky_relu, as functor:: has it, at affine's result as it is
+  /// stored
   struct Masked {
     void (*run)(std::int64_t n, const void* grad, const void* x, double center, double scale,
                 double offset, double negative_slope, void* out) = nullptr;

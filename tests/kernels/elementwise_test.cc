@@ -241,6 +241,7 @@ TEST_P(Elementwise, GradientsAtNaN) {
   check(UnaryOp::gelu, nan);
   check(UnaryOp::clamp, 0, {-1, 1});
   check(UnaryOp::smooth_l1, nan, {1, 0});
+  check(UnaryOp::smooth_l1, 0, {0, 0});  // l1
   for (const BinaryOp op : {BinaryOp::maximum, BinaryOp::minimum}) {
     for (const bool of_b : {false, true}) {
       kernels().elementwise.binary_backward(stream, op, of_b, g.view(), at.view(), one.view(),

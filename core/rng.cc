@@ -39,11 +39,11 @@ bool cpu_has_fma() { return false; }
 #endif
 
 template <class T>
-WEFT_FMA void scale_fused(std::span<T> x, T factor, T offset) {
+WEFT_FMA void scale_fma(std::span<T> x, T factor, T offset) {
   for (T& v : x) v = __builtin_fma(v, factor, offset);
 }
 template <>
-WEFT_FMA void scale_fused<float>(std::span<float> x, float factor, float offset) {
+WEFT_FMA void scale_fma<float>(std::span<float> x, float factor, float offset) {
   for (float& v : x) v = __builtin_fmaf(v, factor, offset);
 }
 
@@ -53,7 +53,7 @@ void fill_uniform(Generator& g, std::span<T> out, double from, double to) {
   const T width = static_cast<T>(to) - low;
   for (T& v : out) v = unit<T>(g);
   if (cpu_has_fma()) {
-    scale_fused<T>(out, width, low);
+    scale_fma<T>(out, width, low);
   } else {
     for (T& v : out) v = std::fma(v, width, low);
   }

@@ -150,6 +150,7 @@ struct FloatKernels {
   NormRows norm;
 };
 
+/// Pointers to functions and nothing else: tables are merged pointer by pointer.
 struct SimdKernels {
   FloatKernels f32, f64, bf16;
   /// Conversions worth vector code: y, x.
@@ -173,15 +174,16 @@ void set_simd_level(SimdLevel level);
 SimdLevel simd_level();
 const SimdKernels& simd();
 
-// Each instruction set's library overwrites the entries it has.
-#define WEFT_DECLARE_SIMD(level)             \
-  namespace level {                          \
-  void fill_elementwise(SimdKernels& table); \
-  void fill_reduce(SimdKernels& table);      \
-  void fill_optim(SimdKernels& table);       \
-  void fill_loss(SimdKernels& table);        \
-  void fill_norm(SimdKernels& table);        \
-  void fill_copy(SimdKernels& table);        \
+// What each instruction set's library has, null where it has none of its own. Data and no functions
+// that fill a table: they would be compiled for instructions the processor may not have.
+#define WEFT_DECLARE_SIMD(level)                  \
+  namespace level {                               \
+  extern const SimdKernels copy_functions;        \
+  extern const SimdKernels elementwise_functions; \
+  extern const SimdKernels loss_functions;        \
+  extern const SimdKernels norm_functions;        \
+  extern const SimdKernels optim_functions;       \
+  extern const SimdKernels reduce_functions;      \
   }
 WEFT_DECLARE_SIMD(baseline)
 WEFT_DECLARE_SIMD(avx2)

@@ -64,16 +64,20 @@ void transpose4(std::int64_t rows, std::int64_t cols, const void* in, std::int64
   }
 }
 
-}  // namespace
-
-namespace WEFT_SIMD {
-
-void fill_copy(SimdKernels& table) {
+constexpr SimdKernels functions() {
+  SimdKernels table;
   table.u8_to_f32 = u8_to_f32_row;
   table.f32_to_bf16 = convert_row<float, bf16>;
   table.bf16_to_f32 = convert_row<bf16, float>;
   table.transpose4 = transpose4;
+  return table;
 }
+
+}  // namespace
+
+namespace WEFT_SIMD {
+
+constinit const SimdKernels copy_functions = functions();
 
 }  // namespace WEFT_SIMD
 }  // namespace weft::cpu

@@ -75,7 +75,7 @@ constexpr bool wanted =
               functor::AddScalar, functor::MulScalar, functor::Square, functor::Sigmoid>;
 
 template <class T, class F>
-void set_unary(ElementwiseRows& rows, UnaryOp op) {
+constexpr void set_unary(ElementwiseRows& rows, UnaryOp op) {
   if constexpr (wanted<T, F>) {
     rows.unary[static_cast<int>(op)] = unary_row<T, F>;
     rows.unary_backward[static_cast<int>(op)] = unary_backward_row<T, F>;
@@ -83,7 +83,7 @@ void set_unary(ElementwiseRows& rows, UnaryOp op) {
 }
 
 template <class T, class F>
-void set_binary(ElementwiseRows& rows, BinaryOp op) {
+constexpr void set_binary(ElementwiseRows& rows, BinaryOp op) {
   if constexpr (wanted<T, F>) {
     rows.binary[static_cast<int>(op)] = binary_row<T, F>;
     rows.binary_backward[static_cast<int>(op)][0] = binary_backward_row<T, F, false>;
@@ -103,7 +103,7 @@ void add_scaled_row(std::int64_t n, char* const* data, const void* params) {
 }
 
 template <class T>
-void fill(ElementwiseRows& rows) {
+constexpr void fill(ElementwiseRows& rows) {
 #define X(value, name, F, ...) set_unary<T, functor::F>(rows, UnaryOp::value);
   WEFT_UNARY_OPS(X)
 #undef X
@@ -116,15 +116,19 @@ void fill(ElementwiseRows& rows) {
   rows.add_scaled = add_scaled_row<T>;
 }
 
+constexpr SimdKernels functions() {
+  SimdKernels table;
+  fill<float>(table.f32.elementwise);
+  fill<double>(table.f64.elementwise);
+  fill<bf16>(table.bf16.elementwise);
+  return table;
+}
+
 }  // namespace
 
 namespace WEFT_SIMD {
 
-void fill_elementwise(SimdKernels& table) {
-  fill<float>(table.f32.elementwise);
-  fill<double>(table.f64.elementwise);
-  fill<bf16>(table.bf16.elementwise);
-}
+constinit const SimdKernels elementwise_functions = functions();
 
 }  // namespace WEFT_SIMD
 }  // namespace weft::cpu

@@ -267,6 +267,6 @@ constexpr HeavyLoops<T> loops() {
 
 }  // namespace
 
-const HeavySimd heavy_functions = {loops<float>(), loops<double>()};
+constinit const HeavySimd heavy_functions = {loops<float>(), loops<double>()};
 
 }  // namespace weft::cpu::WEFT_SIMD

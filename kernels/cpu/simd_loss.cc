@@ -218,7 +218,7 @@ void add_scaled_step(std::int64_t n, const void* in, std::int64_t step, double s
 }
 
 template <class T>
-void fill(FloatKernels& kernels) {
+constexpr void fill(FloatKernels& kernels) {
   kernels.softmax = {softmax_rows<T, true>, softmax_rows<T, false>, softmax_grad_rows<T, true>,
                      softmax_grad_rows<T, false>};
   kernels.loss.softmax_grad = softmax_grad_row<T>;
@@ -228,15 +228,19 @@ void fill(FloatKernels& kernels) {
   kernels.add_scaled_step = add_scaled_step<T>;
 }
 
+constexpr SimdKernels functions() {
+  SimdKernels table;
+  fill<float>(table.f32);
+  fill<double>(table.f64);
+  fill<bf16>(table.bf16);
+  return table;
+}
+
 }  // namespace
 
 namespace WEFT_SIMD {
 
-void fill_loss(SimdKernels& table) {
-  fill<float>(table.f32);
-  fill<double>(table.f64);
-  fill<bf16>(table.bf16);
-}
+constinit const SimdKernels loss_functions = functions();
 
 }  // namespace WEFT_SIMD
 }  // namespace weft::cpu

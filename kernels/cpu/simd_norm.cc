@@ -334,7 +334,7 @@ void gradient_each(std::int64_t rows, std::int64_t n, const void* grad, const vo
 }
 
 template <class T>
-void fill(NormRows& rows) {
+constexpr void fill(NormRows& rows) {
   rows = {.moments = moments<T>,
           .moments_each = moments_each<T>,
           .products = products<T>,
@@ -349,15 +349,19 @@ void fill(NormRows& rows) {
           .gradient_each = gradient_each<T>};
 }
 
+constexpr SimdKernels functions() {
+  SimdKernels table;
+  fill<float>(table.f32.norm);
+  fill<double>(table.f64.norm);
+  fill<bf16>(table.bf16.norm);
+  return table;
+}
+
 }  // namespace
 
 namespace WEFT_SIMD {
 
-void fill_norm(SimdKernels& table) {
-  fill<float>(table.f32.norm);
-  fill<double>(table.f64.norm);
-  fill<bf16>(table.bf16.norm);
-}
+constinit const SimdKernels norm_functions = functions();
 
 }  // namespace WEFT_SIMD
 }  // namespace weft::cpu

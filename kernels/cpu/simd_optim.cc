@@ -112,19 +112,23 @@ void scale_run(std::int64_t n, void* data, double factor) {
 }
 
 template <class T>
-void fill(OptimRows& rows) {
+constexpr void fill(OptimRows& rows) {
   rows = {adam_run<T>, sgd_run<T>, rmsprop_run<T>, scale_run<T>};
+}
+
+constexpr SimdKernels functions() {
+  SimdKernels table;
+  fill<float>(table.f32.optim);
+  fill<double>(table.f64.optim);
+  fill<bf16>(table.bf16.optim);
+  return table;
 }
 
 }  // namespace
 
 namespace WEFT_SIMD {
 
-void fill_optim(SimdKernels& table) {
-  fill<float>(table.f32.optim);
-  fill<double>(table.f64.optim);
-  fill<bf16>(table.bf16.optim);
-}
+constinit const SimdKernels optim_functions = functions();
 
 }  // namespace WEFT_SIMD
 }  // namespace weft::cpu

@@ -129,22 +129,26 @@ void sum_of_squares_run(std::int64_t n, const void* data, void* acc) {
 }
 
 template <class T>
-void fill(ReduceRows& rows) {
+constexpr void fill(ReduceRows& rows) {
   rows.sum = {reduce_run<T, SumOp>, reduce_columns<T, SumOp>};
   rows.max = {reduce_run<T, MaxOp>, reduce_columns<T, MaxOp>};
   rows.min = {reduce_run<T, MinOp>, reduce_columns<T, MinOp>};
   rows.sum_of_squares = sum_of_squares_run<T>;
 }
 
+constexpr SimdKernels functions() {
+  SimdKernels table;
+  fill<float>(table.f32.reduce);
+  fill<double>(table.f64.reduce);
+  fill<bf16>(table.bf16.reduce);
+  return table;
+}
+
 }  // namespace
 
 namespace WEFT_SIMD {
 
-void fill_reduce(SimdKernels& table) {
-  fill<float>(table.f32.reduce);
-  fill<double>(table.f64.reduce);
-  fill<bf16>(table.bf16.reduce);
-}
+constinit const SimdKernels reduce_functions = functions();
 
 }  // namespace WEFT_SIMD
 }  // namespace weft::cpu

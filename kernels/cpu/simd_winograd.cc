@@ -142,7 +142,7 @@ constexpr WinogradForm form() {
 
 }  // namespace
 
-const WinogradSimd winograd_functions = {
+constinit const WinogradSimd winograd_functions = {
     {form<4, 3, kThree>(), form<2, 5, kFive>(), form<4, 2, kTwo>()}};
 
 }  // namespace weft::cpu::WEFT_SIMD

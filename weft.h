@@ -48,3 +48,4 @@
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 #include "weft/tensor/tensor.h"
+#include "weft/tensor/tree.h"

@@ -4,13 +4,14 @@
 //   Tensor y = autograd::checkpoint([&](const Tensor& x) { return block(x); }, x);
 #pragma once
 
-#include <array>
 #include <span>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "weft/autograd/graph.h"
+#include "weft/tensor/tree.h"
 
 namespace weft::autograd {
 
@@ -32,15 +33,6 @@ class CheckpointNode : public Node {
   using Tensors = std::vector<Tensor, PoolAllocator<Tensor>>;
   virtual Tensors recompute(std::span<const Tensor> inputs) = 0;
 
-  template <class Result>
-  static std::span<Tensor> span_of(Result& result) {
-    if constexpr (std::is_base_of_v<Tensor, Result>) {
-      return {&result, 1};
-    } else {
-      return std::span<Tensor>(result);
-    }
-  }
-
  private:
   void release_saved() override { inputs_.clear(); }
 
@@ -51,54 +43,73 @@ class CheckpointNode : public Node {
 
 namespace detail {
 
-template <class F, std::size_t N>
+template <class F, class... Inputs>
 class CheckpointOf final : public CheckpointNode {
  public:
-  CheckpointOf(F f, std::span<const Tensor> inputs) : CheckpointNode(inputs), f_(std::move(f)) {}
+  CheckpointOf(F f, std::span<const Tensor> list, const Inputs&... inputs)
+      : CheckpointNode(list), f_(std::move(f)), inputs_(without_tensors(inputs)...) {}
 
-  auto forward(std::span<const Tensor> inputs) {
+  auto forward(std::span<const Tensor> list, const Inputs&... inputs) {
     auto result = [&] {
       const Scoped no_grad(&ThreadState::grad_enabled, false);
-      return call(inputs, std::make_index_sequence<N>());
+      return f_(inputs...);
     }();
-    finish(span_of(result), inputs);
+    Tensors outputs = take_tensors(result);
+    finish(outputs, list);
+    for_each_tensor(result, [at = outputs.begin()](Tensor& y) mutable { y = std::move(*at++); });
     return result;
   }
 
  private:
-  template <std::size_t... I>
-  auto call(std::span<const Tensor> inputs, std::index_sequence<I...>) {
-    return f_(inputs[I]...);
+  template <class T>
+  static auto without_tensors(const T& value) {
+    return map_tensors(value, [](const Tensor&) { return Tensor(); });
   }
-  Tensors recompute(std::span<const Tensor> inputs) override {
-    auto result = call(inputs, std::make_index_sequence<N>());
-    const std::span<Tensor> outputs = span_of(result);
-    return Tensors(outputs.begin(), outputs.end());
+  template <class Result>
+  static Tensors take_tensors(Result& result) {
+    Tensors list;
+    for_each_tensor(result, [&](Tensor& x) { list.push_back(std::move(x)); });
+    return list;
+  }
+
+  Tensors recompute(std::span<const Tensor> list) override {
+    auto inputs = inputs_;
+    for_each_tensor(inputs, [at = list.begin()](Tensor& x) mutable { x = *at++; });
+    auto result = std::apply([&](const auto&... args) { return f_(args...); }, inputs);
+    return take_tensors(result);
   }
 
   F f_;
+  // The tensors are the node's, where the tape watches and frees them.
+  std::tuple<decltype(without_tensors(std::declval<const Inputs&>()))...> inputs_;
 };
 
 }  // namespace detail
 
-/// f(inputs...), a Tensor or a std::vector<Tensor>, of which the tape keeps the inputs alone:
-/// backward runs f once more, recording, and then f's own backward. The second run sees the same
-/// random numbers (dropout draws the same mask), thread settings and module path, and
-/// recomputing() is true in it. f takes const Tensor&, is copied, and must give the same results
-/// again: what it refers to must live until backward, and not change before it. Gradients of
-/// parameters that f uses are accumulated by the backward inside, so
+/// f(inputs...), of which the tape keeps the inputs alone: backward runs f once more, recording,
+/// and then f's own backward. Inputs and result are tensors or any structure that tensor/tree.h
+/// walks, all of it known to it. The second run sees the same random numbers (dropout draws the
+/// same mask), thread settings and module path, and recomputing() is true in it. f takes its inputs
+/// by const reference (a span's or C array's as a std::vector the second time), is copied, and must
+/// give the same results again: what it refers to must live until backward, and not change before
+/// it. Gradients of parameters that f uses are accumulated by the backward inside, so
 ///  - their leaf hooks fire when that ends, once per checkpoint that uses them;
 ///  - reachable_leaves() of a result has the inputs, not the parameters;
 ///  - autograd::grad() gives the gradients of what lies before the checkpoint alone.
 /// Without gradients enabled this is f(inputs...).
 template <class F, class... Inputs>
 auto checkpoint(F f, const Inputs&... inputs) {
-  static_assert((std::is_base_of_v<Tensor, Inputs> && ...),
-                "the inputs of a checkpoint are tensors");
-  if (!thread_state().grad_enabled) return f(static_cast<const Tensor&>(inputs)...);
-  const std::array<Tensor, sizeof...(Inputs)> list{inputs...};
-  return make_intrusive<detail::CheckpointOf<F, sizeof...(Inputs)>>(std::move(f), list)
-      ->forward(list);
+  static_assert((walkable<Inputs> && ...),
+                "an input of a checkpoint may hold tensors that nothing can find: give its type a "
+                "tensors() (tensor/tree.h)");
+  static_assert(walkable<std::invoke_result_t<F&, const Inputs&...>>,
+                "the result of a checkpoint may hold tensors that nothing can find: give its type "
+                "a tensors() (tensor/tree.h)");
+  if (!thread_state().grad_enabled) return f(inputs...);
+  std::vector<Tensor, PoolAllocator<Tensor>> list;
+  (for_each_tensor(inputs, [&](const Tensor& x) { list.push_back(x); }), ...);
+  return make_intrusive<detail::CheckpointOf<F, Inputs...>>(std::move(f), list, inputs...)
+      ->forward(list, inputs...);
 }
 
 }  // namespace weft::autograd

@@ -107,17 +107,4 @@ void FunctionNode::apply(Gradients& grads) {
   }
 }
 
-namespace detail {
-
-std::string function_name(std::string_view pretty) {
-  const auto start = pretty.find("T = ") + 4;
-  std::string_view name = pretty.substr(start, pretty.find_first_of(";]", start) - start);
-  if (const auto scope = name.rfind("::"); scope != std::string_view::npos) {
-    name = name.substr(scope + 2);
-  }
-  return std::string(name);
-}
-
-}  // namespace detail
-
 }  // namespace weft::autograd

@@ -16,11 +16,11 @@
 #include <any>
 #include <span>
 #include <string>
-#include <string_view>
-#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "weft/autograd/graph.h"
+#include "weft/tensor/tree.h"
 
 namespace weft::autograd {
 
@@ -91,51 +91,37 @@ namespace detail {
 
 using TensorList = std::vector<Tensor, PoolAllocator<Tensor>>;
 
-template <class Arg>
-void collect(TensorList& inputs, const Arg& arg) {
-  if constexpr (std::is_base_of_v<Tensor, Arg>) {
-    inputs.push_back(arg);
-  } else if constexpr (std::is_convertible_v<const Arg&, std::span<const Tensor>>) {
-    const std::span<const Tensor> list = arg;
-    inputs.insert(inputs.end(), list.begin(), list.end());
-  }
-}
-
-/// "MyExp" of "... [with T = my::MyExp; ...]".
-std::string function_name(std::string_view pretty);
-
 template <class T>
 const char* name_of_function() {
-  static const std::string& name = *new std::string(function_name(__PRETTY_FUNCTION__));
+  static const std::string& name = *new std::string(weft::detail::type_name<T>());
   return name.c_str();
 }
 
 }  // namespace detail
 
 /// Derived defines, as static functions,
-///   Tensor (or std::vector<Tensor>) forward(Context&, args...)
+///   Result forward(Context&, args...)
 ///   std::vector<Tensor> backward(Context&, std::span<const Tensor> grads)
-/// Every Tensor among args, also within a vector or span of tensors, is an input; backward gets
-/// dL/d(result) for each result (zeros where nothing came) and returns dL/d(input) for each input
-/// in order, undefined for zero. Both run without recording; to record inside backward, as
+/// Every tensor among args, also within a structure that tensor/tree.h walks, is an input, and
+/// every one in Result (a Tensor, or such a structure) a result; backward gets dL/d(result) for
+/// each result (zeros where nothing came) and returns dL/d(input) for each input, both in the
+/// walker's order, undefined for zero. Both run without recording; to record inside backward, as
 /// recomputation does, use EnableGrad. Other arguments are passed on as they are.
 template <class Derived>
 struct Function {
   template <class... Args>
   static auto apply(Args&&... args) {
-    detail::TensorList inputs;
-    (detail::collect(inputs, args), ...);
+    detail::TensorList inputs, outputs;
+    (for_each_tensor(args, [&](const Tensor& x) { inputs.push_back(x); }), ...);
     const auto node = make_intrusive<FunctionNode>(detail::name_of_function<Derived>(),
                                                    &Derived::backward, inputs);
     auto result = [&] {
       const Scoped no_grad(&ThreadState::grad_enabled, false);
       return Derived::forward(node->context(), std::forward<Args>(args)...);
     }();
-    if constexpr (std::is_base_of_v<Tensor, decltype(result)>) {
-      node->finish({&result, 1});
-    } else {
-      node->finish(result);
-    }
+    for_each_tensor(result, [&](Tensor& y) { outputs.push_back(std::move(y)); });
+    node->finish(outputs);
+    for_each_tensor(result, [at = outputs.begin()](Tensor& y) mutable { y = std::move(*at++); });
     return result;
   }
 };

@@ -1,30 +1,13 @@
-// What passes between a data set and a loader: batches of tensors, and the memory they are put in.
+// What passes between a data set and a loader: batches, and the memory their tensors are put in. A
+// batch is a Tensor or any structure that tensor/tree.h walks.
 #pragma once
 
 #include <cstdint>
 #include <tuple>
-#include <utility>
 
-#include "weft/tensor/tensor.h"
+#include "weft/tensor/tree.h"
 
 namespace weft::data {
-
-/// f(tensor) for every tensor of a batch. A batch is a Tensor, a std::pair, std::tuple or
-/// std::array of Tensors, or a struct whose tensors() returns a std::tie of its own:
-///   struct Batch {
-///     Tensor x, label;
-///     auto tensors() { return std::tie(x, label); }
-///   };
-template <class Batch, class F>
-void for_each_tensor(Batch& batch, F&& f) {
-  if constexpr (std::is_same_v<Batch, Tensor>) {
-    f(batch);
-  } else if constexpr (requires { batch.tensors(); }) {
-    std::apply([&](auto&... tensors) { (f(tensors), ...); }, batch.tensors());
-  } else {
-    std::apply([&](auto&... tensors) { (f(tensors), ...); }, batch);
-  }
-}
 
 /// What the image sets of this folder give.
 struct ImageBatch {

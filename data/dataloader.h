@@ -22,10 +22,11 @@ namespace weft::data {
 ///   for (auto& [x, label] : train) ...
 ///
 /// Dataset offers size() and `Batch get_batch(std::span<const std::int64_t> indices) const`,
-/// callable from several threads at once (batch.h says what a Batch is); and, if it wants its
-/// memory used again, `void get_batch(indices, Batch&, const HostMemory&) const`; to that a fourth
-/// parameter `std::uint64_t epoch_seed` may be added, the epoch's base seed, from which random
-/// transforms get a generator for each sample.
+/// callable from several threads at once (a Batch is a Tensor or a structure that tensor/tree.h
+/// walks, a struct with tensors() among them); and, if it wants its memory used again, `void
+/// get_batch(indices, Batch&, const HostMemory&) const`; to that a fourth parameter `std::uint64_t
+/// epoch_seed` may be added, the epoch's base seed, from which random transforms get a generator
+/// for each sample.
 ///
 /// Order: that of torch.utils.data.DataLoader for the same seed of the thread's generator, whatever
 /// the number of workers: an epoch draws a base seed and, when shuffling, the sampler's seed. While
@@ -39,12 +40,16 @@ namespace weft::data {
 /// time.
 ///
 /// With device_resident the host takes no part in an epoch beyond its start: a batch is a gather on
-/// the device, to be copied into the tensors that a graph::Step reads, for example.
+/// the device, to be copied into the tensors that a graph::Step reads, for example. What a batch
+/// holds beside tensors is then that of the first one read.
 template <class Dataset>
 class DataLoader {
  public:
   using Batch = std::remove_cvref_t<decltype(std::declval<const Dataset&>().get_batch(
       std::declval<std::span<const std::int64_t>>()))>;
+  static_assert(walkable<Batch> && holds_tensors<Batch>,
+                "a batch is a tensor or a structure of tensors; give a struct a member `auto "
+                "tensors() { return std::tie(x, label); }` (tensor/tree.h)");
 
   /// Throws InvalidArgument for a batch size below 1, a negative number of workers, a prefetch
   /// below 1, and a sampler together with shuffle; with device_resident also for a set of random
@@ -114,10 +119,12 @@ class DataLoader {
         read(indices, batch, HostMemory(), seed);
         return list(batch);
       });
+      structure = map_tensors(first, [](const Tensor&) { return Tensor(); });
     }
 
     void gather(std::span<const std::int64_t> indices, Batch& batch) {
       const Tensor rows = resident->rows(core.order(), indices);
+      batch = *structure;  // a vector's length, for one
       std::size_t i = 0;
       for_each_tensor(batch, [&](Tensor& x) { x = resident->gather(i++, rows); });
     }
@@ -140,11 +147,18 @@ class DataLoader {
       if (current < 0) return nullptr;
       Slot& slot = slots[static_cast<std::size_t>(current)];
       if (!core.staged()) return &slot.host;
-      std::vector<Tensor*>& targets = core.stage_targets();
+      // The device's batch is the host's with tensors of its own, whose memory it keeps.
+      std::vector<Tensor>& targets = core.stage_targets();
       targets.clear();
-      for_each_tensor(slot.device, [&](Tensor& x) { targets.push_back(&x); });
+      for_each_tensor(slot.device, [&](Tensor& x) { targets.push_back(std::move(x)); });
+      slot.device = slot.host;
       std::size_t i = 0;
-      for_each_tensor(slot.host, [&](Tensor& x) { core.stage(x, *targets[i++]); });
+      for_each_tensor(slot.device, [&](Tensor& x) {
+        Tensor target = i < targets.size() ? std::move(targets[i]) : Tensor();
+        ++i;
+        core.stage(x, target);
+        x = std::move(target);
+      });
       core.staged_all(current);
       return &slot.device;
     }
@@ -152,6 +166,7 @@ class DataLoader {
     Dataset dataset;
     LoaderCore core;
     std::optional<ResidentSet> resident;
+    std::optional<Batch> structure;  // of a resident set's batches, without the tensors
     std::vector<Slot> slots;
     int current = -1;
   };

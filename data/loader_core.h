@@ -65,7 +65,7 @@ class LoaderCore {
   // Staging, from the thread that calls next().
   bool staged() const { return options_.device.is_cuda() && !options_.device_resident; }
   /// Scratch list, kept so that it allocates once.
-  std::vector<Tensor*>& stage_targets() { return stage_targets_; }
+  std::vector<Tensor>& stage_targets() { return stage_targets_; }
   /// Queues the copy of one tensor to `device`, whose memory is used again if it fits.
   void stage(const Tensor& host, Tensor& device);
   /// The slot's host memory is free again when the copies queued so far are done.
@@ -96,7 +96,7 @@ class LoaderCore {
 
   Generator own_generator_;                     // for fetching without workers
   std::vector<std::unique_ptr<Event>> copied_;  // per slot: its host memory has been read
-  std::vector<Tensor*> stage_targets_;
+  std::vector<Tensor> stage_targets_;
   std::unique_ptr<Workers> workers_;
 };
 

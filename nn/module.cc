@@ -118,18 +118,6 @@ void CloneScope::check_complete() const {
 
 bool cloning() { return current_clone != nullptr; }
 
-std::string short_type_name(std::string_view pretty) {
-  // "... type_name_of() [with T = weft::nn::Conv2d; ...]" (gcc), "... [T = weft::nn::Conv2d]"
-  // (clang)
-  const auto start = pretty.find("T = ") + 4;
-  std::string_view name = pretty.substr(start, pretty.find_first_of(";]", start) - start);
-  if (const auto arguments = name.find('<'); arguments != std::string_view::npos)
-    name = name.substr(0, arguments);
-  if (const auto scope = name.rfind("::"); scope != std::string_view::npos)
-    name = name.substr(scope + 2);
-  return std::string(name);
-}
-
 }  // namespace detail
 
 using detail::ModuleNode;

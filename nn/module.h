@@ -16,8 +16,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -25,6 +23,7 @@
 #include "weft/autograd/ops.h"
 #include "weft/core/thread_state.h"
 #include "weft/core/trace.h"
+#include "weft/tensor/tree.h"
 
 namespace weft::nn {
 
@@ -136,14 +135,6 @@ class ModuleBase {
 
 namespace detail {
 
-/// "Conv2d" from the compiler's spelling of the type.
-std::string short_type_name(std::string_view pretty_function);
-
-template <class T>
-std::string type_name_of() {
-  return short_type_name(__PRETTY_FUNCTION__);
-}
-
 /// Deep-copies a tree of nodes; while it lives, copies made by this thread of modules and
 /// parameters of that tree are rewired to the new nodes.
 class CloneScope {
@@ -171,39 +162,19 @@ bool cloning();
 class CallObserver {
  public:
   virtual ~CallObserver() = default;
-  /// A call of `module` begins, with those of its arguments that are tensors.
+  /// A call of `module` begins, with the tensors in its arguments (tensor/tree.h).
   virtual void enter(const ModuleBase& module, std::span<const Tensor* const> inputs) = 0;
   /// The innermost call that has begun ends, with the tensors of its result. Not called when it
   /// throws.
   virtual void leave(std::span<const Tensor* const> outputs) = 0;
 };
 
-namespace detail {
-
-using TensorList = std::vector<const Tensor*>;
-
-/// The tensors of an argument or result: itself, or those in a vector, array, pair or tuple; of
-/// anything else none.
-template <class T>
-void collect_tensors(const T& value, TensorList& list) {
-  if constexpr (std::is_base_of_v<Tensor, T>) {
-    list.push_back(&value);
-  } else if constexpr (requires { value.begin() != value.end(); }) {
-    if constexpr (std::is_base_of_v<Tensor, std::remove_cvref_t<decltype(*value.begin())>>)
-      for (const Tensor& x : value) list.push_back(&x);
-  } else if constexpr (requires { std::tuple_size<T>::value; }) {
-    std::apply([&](const auto&... parts) { (collect_tensors(parts, list), ...); }, value);
-  }
-}
-
-}  // namespace detail
-
 /// Base of every module; Self is the derived struct, which offers forward(...) with any parameters
 /// and result.
 template <class Self>
 class Module : public ModuleBase {
  public:
-  Module() : ModuleBase(detail::type_name_of<Self>()) {}
+  Module() : ModuleBase(weft::detail::type_name<Self>()) {}
 
   /// Runs forward with this module's name on the path that errors and spans show.
   template <class... Args>
@@ -218,15 +189,15 @@ class Module : public ModuleBase {
   template <class... Args>
   decltype(auto) observed(CallObserver& observer, Args&&... args) {
     Self& self = static_cast<Self&>(*this);
-    detail::TensorList inputs, outputs;
-    (detail::collect_tensors(args, inputs), ...);
+    std::vector<const Tensor*> inputs, outputs;
+    (for_each_tensor(args, [&](const Tensor& x) { inputs.push_back(&x); }), ...);
     observer.enter(*this, inputs);
     if constexpr (std::is_void_v<decltype(self.forward(std::forward<Args>(args)...))>) {
       self.forward(std::forward<Args>(args)...);
       observer.leave(outputs);
     } else {
       decltype(auto) result = self.forward(std::forward<Args>(args)...);
-      detail::collect_tensors(result, outputs);
+      for_each_tensor(result, [&](const Tensor& x) { outputs.push_back(&x); });
       observer.leave(outputs);
       return result;
     }

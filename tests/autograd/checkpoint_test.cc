@@ -101,6 +101,43 @@ TEST(CheckpointTest, SeveralInputsAndResults) {
   EXPECT_FALSE(b.grad().defined());
 }
 
+TEST(CheckpointTest, StructuresInAndOut) {
+  struct State {
+    Tensor h;
+    std::vector<Tensor> cells;
+    double scale;
+    auto tensors() { return std::tie(h, cells); }
+  };
+  const auto leaf = [](double value) {
+    return testing::make({value}, {1}, DType::f64).set_requires_grad();
+  };
+  const State state{leaf(2), {leaf(3), leaf(5)}, 10};
+  const Tensor x = leaf(7);
+  int runs = 0;
+  const auto f = [&runs](const State& in, const std::pair<Tensor, int>& factor) {
+    ++runs;
+    return std::pair<State, Tensor>{{in.h * factor.first, {in.cells[0] * factor.second}, 0},
+                                    in.cells[1] * in.scale};
+  };
+  const auto [next, y] = checkpoint(f, state, std::pair{x, 4});
+  (next.h + next.cells[0] + y).sum().backward();
+  EXPECT_EQ(runs, 2);
+  EXPECT_TENSOR(state.h.grad(), ({1}), {7});
+  EXPECT_TENSOR(x.grad(), ({1}), {2});
+  EXPECT_TENSOR(state.cells[0].grad(), ({1}), {4});
+  EXPECT_TENSOR(state.cells[1].grad(), ({1}), {10});
+}
+
+// What a structure holds is freed with the tape, as other inputs are.
+TEST(CheckpointTest, KeepsNoInputBehindTheTape) {
+  std::vector<Tensor> inputs{testing::make({1}, {1}).set_requires_grad() * 2.0};
+  const intrusive_ptr<Storage> storage = inputs[0].storage();
+  const Tensor y = checkpoint([](const std::vector<Tensor>& x) { return exp(x[0]); }, inputs);
+  inputs.clear();
+  y.backward();
+  EXPECT_EQ(storage->use_count(), 1u);
+}
+
 TEST(CheckpointTest, NestsAndRunsAgainWithARetainedGraph) {
   const Tensor x = testing::make({0.5}, {1}, DType::f64).set_requires_grad();
   const auto inner = [](const Tensor& in) { return exp(in); };

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <optional>
+#include <string>
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/gradcheck.h"
 #include "weft/autograd/ops.h"
@@ -104,6 +107,38 @@ TEST(FunctionTest, AnUnusedOutputCountsAsZero) {
   ScaledSums::apply(parts, 3.0, offset)[1].sum().backward();
   EXPECT_TENSOR(offset.grad(), {2}, {10, 10});
   EXPECT_TENSOR(parts[0].grad(), {2}, {0, 0});
+}
+
+// Inputs and results in structures: gradients go by the walker's order.
+struct Scales : Function<Scales> {
+  struct Result {
+    Tensor product;
+    std::optional<Tensor> doubled;
+    int count;
+    auto tensors() { return std::tie(product, doubled); }
+  };
+  static Result forward(Context& ctx, const std::map<std::string, Tensor>& scales,
+                        const std::pair<Tensor, std::vector<Tensor>>& x) {
+    ctx.save_for_backward({scales.at("a"), x.first});
+    return {raw::mul(scales.at("a"), x.first), raw::mul(x.second[0], 2), 2};
+  }
+  static std::vector<Tensor> backward(Context& ctx, Grads grads) {
+    return {grads[0] * ctx.saved(1), Tensor(), grads[0] * ctx.saved(0), grads[1] * 2.0};
+  }
+};
+
+TEST(FunctionTest, StructuresInAndOut) {
+  const Tensor a = leaf({2, 3}, {2}), unused = leaf({1}, {1});
+  const Tensor x = leaf({5, 7}, {2}), z = leaf({1, 2}, {2});
+  const Scales::Result y = Scales::apply(std::map<std::string, Tensor>{{"b", unused}, {"a", a}},
+                                         std::pair<Tensor, std::vector<Tensor>>{x, {z}});
+  EXPECT_EQ(y.count, 2);
+  EXPECT_TENSOR(y.product, {2}, {10, 21});
+  (y.product + *y.doubled * 10.0).sum().backward();
+  EXPECT_TENSOR(a.grad(), {2}, {5, 7});
+  EXPECT_TENSOR(x.grad(), {2}, {2, 3});
+  EXPECT_TENSOR(z.grad(), {2}, {20, 20});
+  EXPECT_FALSE(unused.grad().defined());
 }
 
 struct Identity : Function<Identity> {

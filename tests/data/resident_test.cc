@@ -161,6 +161,28 @@ TEST_F(Resident, TensorsWithoutARowPerSampleAreRefused) {
                     "device_resident needs a row for each sample: got [] for 4 samples");
 }
 
+// A batch whose default has no tensors at all.
+struct Lists {
+  std::int64_t size() const { return 6; }
+  std::vector<Tensor> get_batch(std::span<const std::int64_t> indices) const {
+    const Tensor x = from_span(indices, {static_cast<std::int64_t>(indices.size())}, Device());
+    return {x, raw::mul(x, 10)};
+  }
+};
+
+TEST_F(Resident, BatchesMayBeLists) {
+  DataLoader loader(Lists(), {.batch_size = 3, .device_resident = true});
+  std::int64_t next = 0;
+  for (const std::vector<Tensor>& batch : loader) {
+    ASSERT_EQ(batch.size(), 2u);
+    EXPECT_EQ(batch[0].to_vector<std::int64_t>(),
+              (std::vector<std::int64_t>{next, next + 1, next + 2}));
+    EXPECT_EQ(batch[1].to_vector<std::int64_t>()[0], 10 * next);
+    next += 3;
+  }
+  EXPECT_EQ(next, 6);
+}
+
 TEST_F(Resident, AnEmptySetHasNoBatches) {
   DataLoader loader(images(0), {.batch_size = 4, .shuffle = true, .device_resident = true});
   EXPECT_TRUE(loader.begin() == loader.end());

@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <string>
+#include <vector>
 
 #include "weft/data/dataloader.h"
+#include "weft/tensor/creation.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/core/fake_runtime.h"
 
@@ -87,6 +90,39 @@ TEST_F(Staging, EveryBatchsCopyIsMarked) {
   const int before = fake().recorded;
   for (auto& [x] : loader) (void)x;
   EXPECT_GE(fake().recorded - before, 10);
+}
+
+// Lists, whose length the device's batch has to learn, and parts that are no tensors.
+struct Named {
+  struct Batch {
+    std::vector<Tensor> list;
+    std::string name;
+    auto tensors() { return std::tie(list); }
+  };
+  std::int64_t size() const { return 6; }
+  Batch get_batch(std::span<const std::int64_t> indices) const {
+    const Tensor x = from_span(indices, {static_cast<std::int64_t>(indices.size())}, Device());
+    return {std::vector<Tensor>(indices[0] == 0 ? 2 : 1, x), std::to_string(indices[0])};
+  }
+};
+
+TEST_F(Staging, TheDevicesBatchHasTheHostsStructure) {
+  for (const int workers : {0, 1}) {
+    DataLoader loader(Named{}, {.batch_size = 2, .workers = workers, .device = "cuda"});
+    for (int round = 0; round < 2; ++round) {
+      std::int64_t first = 0;
+      for (const Named::Batch& batch : loader) {
+        EXPECT_EQ(batch.name, std::to_string(first));
+        ASSERT_EQ(batch.list.size(), first == 0 ? 2u : 1u);
+        for (const Tensor& x : batch.list) {
+          EXPECT_EQ(x.device(), Device("cuda:0"));
+          EXPECT_EQ(*static_cast<const std::int64_t*>(x.raw_data()), first);
+        }
+        first += 2;
+      }
+      EXPECT_EQ(first, 6);
+    }
+  }
 }
 
 }  // namespace

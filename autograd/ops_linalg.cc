@@ -19,11 +19,12 @@ namespace {
 
 Tensor transposed(const Tensor& x) { return raw::transpose(x, -2, -1); }
 
-// [..,K] as one matrix [rows,K].
+// [..,K] as one matrix [rows,K], also where K is 0.
 Tensor rows(const Tensor& x) {
-  return x.dim() == 2 ? x
-                      : raw::reshape(x, {numel(x.shape()) / std::max<std::int64_t>(x.shape(-1), 1),
-                                         x.shape(-1)});
+  if (x.dim() == 2) return x;
+  std::int64_t rows = 1;
+  for (int i = 0; i < x.dim() - 1; ++i) rows *= x.shape()[i];
+  return raw::reshape(x, {rows, x.shape(-1)});
 }
 
 class MatmulNode final : public Node {

@@ -70,6 +70,10 @@ View view_of(const Matrix& m, DType dtype, std::int64_t batch, std::int64_t stri
 // y [.., M, N] = a b + bias, y row-major and new.
 void run_matmul(const char* op, const Tensor& a, const Tensor& b, const Tensor& bias,
                 const Tensor& y) {
+  if (a.shape().back() == 0) {  // sums of nothing; an empty matrix may have any strides
+    bias.defined() ? copy_(y, bias) : zero_(y);
+    return;
+  }
   Matrix ma, mb;
   if (!as_matrix(a, ma)) return run_matmul(op, contiguous(a), b, bias, y);
   if (!as_matrix(b, mb)) return run_matmul(op, a, contiguous(b), bias, y);

@@ -225,7 +225,7 @@ void Run::run_task(std::int32_t index) {
   Tensor* const first = buffers_.data() + task.first_buffer;
   if (task.leaf) {
     if (capturing_) {
-      if (OutputHooks* hooks = meta_of(task.impl())->leaf->grad_hooks()) {
+      if (OutputHooks* hooks = meta_of(task.impl())->leaf->grad_hooks.get()) {
         run_grad_hooks(hooks, 0, *first);
       }
     } else {
@@ -272,9 +272,9 @@ void Run::run_task(std::int32_t index) {
 void Run::run_leaf(const Task& task, Tensor& grad) {
   const Tensor leaf{intrusive_ptr<TensorImpl>(task.impl())};
   LeafState& state = *meta_of(leaf)->leaf;
-  if (OutputHooks* hooks = state.grad_hooks()) run_grad_hooks(hooks, 0, grad);
+  if (OutputHooks* hooks = state.grad_hooks.get()) run_grad_hooks(hooks, 0, grad);
   if (grad.defined()) state.accumulate(leaf, std::move(grad));
-  if (HookList<LeafHook>* hooks = state.leaf_hooks()) {
+  if (HookList<LeafHook>* hooks = state.leaf_hooks.get()) {
     hooks->for_each([&](const LeafHook& hook) { hook(leaf); });
   }
 }

@@ -140,22 +140,21 @@ void Node::throw_freed() const {
              "retain_graph=true to that backward, or run the forward again");
 }
 
-const std::shared_ptr<OutputHooks>& Node::ensure_hooks() {
-  if (!hooks_) hooks_ = std::make_shared<OutputHooks>();
-  return hooks_;
+namespace {
+
+Meta& ensure_meta(TensorImpl& impl) {
+  return static_cast<Meta&>(impl.autograd.get_or_make([] { return std::make_unique<Meta>(); }));
 }
+
+}  // namespace
 
 Meta& ensure_meta(const Tensor& x) {
   x.shape();  // throws when undefined
-  auto& slot = x.impl()->autograd;
-  if (!slot) slot.reset(new Meta);
-  return static_cast<Meta&>(*slot);
+  return ensure_meta(*x.impl());
 }
 
 LeafState& ensure_leaf_state(const Tensor& x) {
-  Meta& meta = ensure_meta(x);
-  if (!meta.leaf) meta.leaf.reset(new LeafState);
-  return *meta.leaf;
+  return ensure_meta(x).leaf.get_or_make([] { return std::make_unique<LeafState>(); });
 }
 
 bool recording_any(std::span<const Tensor> operands) {
@@ -168,12 +167,10 @@ bool recording_any(std::span<const Tensor> operands) {
 
 void attach(const Tensor& y, intrusive_ptr<Node> node, int output) {
   node->device_ = y.device();
-  auto& slot = y.impl()->autograd;
-  if (!slot) slot.reset(new Meta);
-  Meta& meta = static_cast<Meta&>(*slot);
-  meta.requires_grad = true;
+  Meta& meta = ensure_meta(*y.impl());
   meta.output = output;
   meta.producer = std::move(node);
+  meta.requires_grad.store(true, std::memory_order_release);
 }
 
 void mark_view(const Tensor& y, const Tensor& x) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -15,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/core/lazy.h"
 #include "weft/core/pool.h"
 #include "weft/core/thread_state.h"
 #include "weft/tensor/tensor.h"
@@ -83,6 +85,25 @@ class HookList {
   std::mutex mutex_;
   std::uint64_t last_id_ = 0;
   std::vector<Entry> entries_;  // ascending ids
+};
+
+/// A list made when the first function comes; the handles of its functions do not keep it alive.
+template <class F>
+class LazyHooks {
+ public:
+  /// Null while nobody added one.
+  HookList<F>* get() const {
+    const std::shared_ptr<HookList<F>>* list = list_.get();
+    return list ? list->get() : nullptr;
+  }
+  const std::shared_ptr<HookList<F>>& ensure() {
+    return list_.get_or_make([] {
+      return std::make_unique<std::shared_ptr<HookList<F>>>(std::make_shared<HookList<F>>());
+    });
+  }
+
+ private:
+  Lazy<std::shared_ptr<HookList<F>>> list_;
 };
 
 struct OutputHook {
@@ -175,7 +196,7 @@ class Node : public RefCounted, public Pooled {
 
   /// Null while nobody added a hook.
   OutputHooks* hooks() const { return hooks_.get(); }
-  const std::shared_ptr<OutputHooks>& ensure_hooks();
+  const std::shared_ptr<OutputHooks>& ensure_hooks() { return hooks_.ensure(); }
 
  protected:
   /// `op` is a literal or lives as long as the process.
@@ -209,7 +230,7 @@ class Node : public RefCounted, public Pooled {
   bool freed_ = false;
   std::array<Edge, kInlineEdges> inline_edges_;
   Edge* edges_ = inline_edges_.data();
-  std::shared_ptr<OutputHooks> hooks_;
+  LazyHooks<OutputHook> hooks_;
   intrusive_ptr<Node> next_released_;  // links nodes whose turn to be deleted comes
 };
 
@@ -225,10 +246,8 @@ class LeafState : public Pooled {
   /// Adds a contribution. Backwards of several threads may meet here.
   void accumulate(const Tensor& leaf, Tensor grad);
 
-  const std::shared_ptr<HookList<LeafHook>>& ensure_leaf_hooks();
-  const std::shared_ptr<OutputHooks>& ensure_grad_hooks();
-  HookList<LeafHook>* leaf_hooks() const { return leaf_hooks_.get(); }
-  OutputHooks* grad_hooks() const { return grad_hooks_.get(); }
+  LazyHooks<LeafHook> leaf_hooks;
+  LazyHooks<OutputHook> grad_hooks;
 
  private:
   // What supplied memory holds: bytes that mean zero, real zeros, or a gradient.
@@ -246,16 +265,14 @@ class LeafState : public Pooled {
   bool supplied_ = false;
   Content content_ = Content::forgotten;
   std::uint64_t set_in_ = 0;  // id of the last capture whose body set it
-  std::shared_ptr<HookList<LeafHook>> leaf_hooks_;
-  std::shared_ptr<OutputHooks> grad_hooks_;
 };
 
 class Meta final : public AutogradMeta {
  public:
-  bool requires_grad = false;
+  std::atomic<bool> requires_grad = false;
   std::int32_t output = 0;
   intrusive_ptr<Node> producer;  // null: a leaf
-  std::unique_ptr<LeafState> leaf;
+  Lazy<LeafState> leaf;
   /// Of a view: the tensor whose memory it shows, and that tensor's producer when it was taken.
   intrusive_ptr<TensorImpl> base;
   const Node* base_producer = nullptr;
@@ -270,7 +287,7 @@ LeafState& ensure_leaf_state(const Tensor& x);
 
 inline bool requires_grad(const Tensor& x) {
   const Meta* meta = meta_of(x);
-  return meta && meta->requires_grad;
+  return meta && meta->requires_grad.load(std::memory_order_acquire);
 }
 
 /// Whether an operation on these operands goes on the tape.

@@ -130,16 +130,6 @@ void LeafState::accumulate(const Tensor& leaf, Tensor grad) {
   set_in_replays(leaf);
 }
 
-const std::shared_ptr<HookList<LeafHook>>& LeafState::ensure_leaf_hooks() {
-  if (!leaf_hooks_) leaf_hooks_ = std::make_shared<HookList<LeafHook>>();
-  return leaf_hooks_;
-}
-
-const std::shared_ptr<OutputHooks>& LeafState::ensure_grad_hooks() {
-  if (!grad_hooks_) grad_hooks_ = std::make_shared<OutputHooks>();
-  return grad_hooks_;
-}
-
 namespace {
 
 template <class List>
@@ -154,7 +144,7 @@ HookHandle removable(const std::shared_ptr<List>& list, std::uint64_t id) {
 HookHandle add_leaf_hook(const Tensor& leaf, std::function<void(const Tensor& leaf)> hook) {
   WEFT_CHECK(leaf.requires_grad() && leaf.is_leaf(), InvalidArgument, "add_leaf_hook",
              "needs a leaf that requires a gradient; for any other tensor there is add_grad_hook");
-  const auto& list = ensure_leaf_state(leaf).ensure_leaf_hooks();
+  const auto& list = ensure_leaf_state(leaf).leaf_hooks.ensure();
   return removable(list, list->add(std::move(hook)));
 }
 
@@ -163,7 +153,7 @@ HookHandle add_grad_hook(const Tensor& x, std::function<Tensor(const Tensor& gra
              "needs a tensor that requires a gradient");
   const Meta& meta = *meta_of(x);
   const auto& list =
-      meta.producer ? meta.producer->ensure_hooks() : ensure_leaf_state(x).ensure_grad_hooks();
+      meta.producer ? meta.producer->ensure_hooks() : ensure_leaf_state(x).grad_hooks.ensure();
   return removable(list, list->add({meta.output, std::move(hook)}));
 }
 
@@ -192,8 +182,9 @@ const Tensor& Tensor::set_requires_grad(bool requires_grad) const {
   WEFT_CHECK(!requires_grad || is_floating(dtype()), Dtype, "set_requires_grad",
              "only floating tensors have gradients, this one is ", dtype());
   if (!requires_grad && !autograd::meta_of(*this)) return *this;
-  autograd::ensure_meta(*this).requires_grad = requires_grad;
+  // The other way round, another thread might find a leaf without a place for its gradient.
   autograd::ensure_leaf_state(*this);
+  autograd::ensure_meta(*this).requires_grad.store(requires_grad, std::memory_order_release);
   return *this;
 }
 

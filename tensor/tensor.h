@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <iosfwd>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,6 +11,7 @@
 #include "weft/core/allocator.h"
 #include "weft/core/device.h"
 #include "weft/core/dtype.h"
+#include "weft/core/lazy.h"
 #include "weft/core/shape.h"
 #include "weft/kernels/view.h"
 
@@ -33,7 +33,7 @@ struct TensorImpl final : RefCounted, Pooled {
   Shape shape;
   Strides strides;  // elements
   DType dtype;
-  std::unique_ptr<AutogradMeta> autograd;
+  Lazy<AutogradMeta> autograd;
 };
 
 /// A handle: copies share the same tensor. Methods on an undefined tensor throw InvalidArgument.

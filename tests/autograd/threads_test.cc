@@ -73,6 +73,79 @@ TEST(ThreadsTest, RecordedHereRunThereFreedElsewhere) {
   }
 }
 
+// Where two threads meet. They come out of it closer together than out of a std::barrier.
+class Meeting {
+ public:
+  void arrive_and_wait() {
+    const int round = arrived_.fetch_add(1) / 2;
+    for (int tries = 0; arrived_.load() < 2 * (round + 1); ++tries) {
+      if (tries > 10000) std::this_thread::yield();
+    }
+  }
+
+ private:
+  std::atomic<int> arrived_{0};
+};
+
+// In each round both threads start at once; then `check` runs in one of them.
+template <class F, class Check>
+void in_two_threads(int rounds, F f, Check check) {
+  Meeting meeting;
+  in_threads(2, [&](int t) {
+    for (int round = 0; round < rounds; ++round) {
+      meeting.arrive_and_wait();
+      f(t);
+      meeting.arrive_and_wait();
+      if (t == 0) check();
+    }
+  });
+}
+
+// What autograd hangs on a tensor comes with its first use, which may be in two threads at once.
+TEST(ThreadsTest, FirstUsesAtOnce) {
+  Tensor x;
+  const auto renew = [&] { x = testing::make({2}, {}, DType::f64); };
+  renew();
+  std::atomic<int> calls{0};
+  in_two_threads(
+      20000,
+      [&](int) {
+        x.set_requires_grad();
+        autograd::add_leaf_hook(x, [&](const Tensor&) { ++calls; });
+        autograd::add_grad_hook(x, [&](const Tensor&) {
+          ++calls;
+          return Tensor();
+        });
+      },
+      [&] {
+        (x * x).backward();
+        EXPECT_EQ(calls.exchange(0), 4);
+        EXPECT_EQ(x.grad().item<double>(), 4);
+        renew();
+      });
+}
+
+TEST(ThreadsTest, FirstHooksOfANodeAtOnce) {
+  const Tensor x = leaf(2);
+  Tensor y;
+  const auto renew = [&] { y = x * x; };
+  renew();
+  std::atomic<int> calls{0};
+  in_two_threads(
+      20000,
+      [&](int) {
+        autograd::add_grad_hook(y, [&](const Tensor&) {
+          ++calls;
+          return Tensor();
+        });
+      },
+      [&] {
+        y.backward();
+        EXPECT_EQ(calls.exchange(0), 2);
+        renew();
+      });
+}
+
 TEST(ThreadsTest, NoGradIsPerThread) {
   const Tensor x = leaf(2);
   const NoGrad no_grad;

@@ -65,9 +65,17 @@ void at_backward_end(std::function<void()> callback);
 /// never frees it. An undefined tensor gives the storage back.
 void set_grad_storage(const Tensor& leaf, const Tensor& memory);
 
+/// Tells that the leaf's gradient memory has been written by its owner and not by a backward: an
+/// all-reduce into a bucket, also for a leaf that this backward did not use. It is a gradient then:
+/// .grad() gives it as it is, and later contributions are added to it. Throws InvalidArgument when
+/// the leaf has no gradient memory.
+void mark_grad_written(const Tensor& leaf);
+
 /// Forgets the gradient: .grad() becomes undefined, or, with owner-supplied storage, its content
 /// counts as zero and the next contribution overwrites it. Nothing is written here; a .grad() asked
-/// for before that contribution fills the storage with zeros.
+/// for before that contribution fills the storage with zeros. So who reads the storage by itself, to
+/// send a bucket, asks for .grad() before: else it holds the last step's bytes where this step
+/// contributed nothing.
 void zero_grad(const Tensor& leaf);
 
 /// The leaves that require a gradient and that `outputs` depend on, each once: how unused

@@ -239,10 +239,11 @@ using LeafHook = std::function<void(const Tensor& leaf)>;
 /// The gradient of a leaf and who owns its memory.
 class LeafState : public Pooled {
  public:
-  const Tensor& grad();
+  Tensor grad();
   void set_grad(const Tensor& leaf, const Tensor& grad);
   void set_storage(const Tensor& leaf, const Tensor& memory);
   void zero(const Tensor& leaf);
+  void mark_written(const Tensor& leaf);
   /// Adds a contribution. Backwards of several threads may meet here.
   void accumulate(const Tensor& leaf, Tensor grad);
 

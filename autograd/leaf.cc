@@ -39,9 +39,9 @@ void check_like(const char* op, const char* what, const Tensor& leaf, const Tens
 
 }  // namespace
 
-const Tensor& LeafState::grad() {
+Tensor LeafState::grad() {
+  std::lock_guard lock(mutex_);
   if (supplied_ && content_ == Content::forgotten) {
-    std::lock_guard lock(mutex_);
     raw::zero_(grad_);
     content_ = Content::zeros;
   }
@@ -84,6 +84,15 @@ void LeafState::zero(const Tensor& leaf) {
   } else {
     grad_ = Tensor();
   }
+  set_in_replays(leaf);
+}
+
+void LeafState::mark_written(const Tensor& leaf) {
+  std::lock_guard lock(mutex_);
+  WEFT_CHECK(grad_.defined(), InvalidArgument, "mark_grad_written", "the leaf (", leaf.shape(),
+             ") has no gradient that could have been written; give it memory with "
+             "set_grad_storage, or a gradient with set_grad");
+  content_ = Content::gradient;
   set_in_replays(leaf);
 }
 
@@ -163,6 +172,12 @@ void set_grad_storage(const Tensor& leaf, const Tensor& memory) {
   ensure_leaf_state(leaf).set_storage(leaf, memory);
 }
 
+void mark_grad_written(const Tensor& leaf) {
+  WEFT_CHECK(leaf.is_leaf(), InvalidArgument, "mark_grad_written",
+             "only leaves have a gradient; this tensor is the result of an operation");
+  ensure_leaf_state(leaf).mark_written(leaf);
+}
+
 void zero_grad(const Tensor& leaf) {
   leaf.shape();  // throws when undefined
   if (const Meta* meta = meta_of(leaf); meta && meta->leaf) meta->leaf->zero(leaf);
@@ -194,11 +209,10 @@ bool Tensor::is_leaf() const {
   return !meta || !meta->producer;
 }
 
-const Tensor& Tensor::grad() const {
+Tensor Tensor::grad() const {
   get();
-  static const Tensor none;
   const autograd::Meta* meta = autograd::meta_of(*this);
-  return meta && meta->leaf ? meta->leaf->grad() : none;
+  return meta && meta->leaf ? meta->leaf->grad() : Tensor();
 }
 
 void Tensor::set_grad(const Tensor& grad) const {

@@ -128,8 +128,9 @@ class Tensor {
   /// Throws InvalidArgument on a tensor that is not a leaf, Dtype on an integer one.
   const Tensor& set_requires_grad(bool requires_grad = true) const;
   bool is_leaf() const;
-  /// Undefined until a backward has reached this leaf.
-  const Tensor& grad() const;
+  /// Undefined until a backward has reached this leaf. A handle: later contributions are added to
+  /// the same memory.
+  Tensor grad() const;
   void set_grad(const Tensor& grad) const;
   /// A view of the same memory that the tape does not know.
   Tensor detach() const;

@@ -158,6 +158,41 @@ TEST_F(GradStorageTest, SetGradWritesIntoIt) {
   EXPECT_TENSOR(bucket, {4}, {7, 1, 1, 7});
 }
 
+// What an engine does with a leaf that this backward did not use.
+TEST_F(GradStorageTest, WrittenByItsOwner) {
+  autograd::set_grad_storage(x, memory);
+  (x * 3.0).sum().backward();
+  autograd::zero_grad(x);
+  EXPECT_TENSOR(bucket, {4}, {7, 3, 3, 7});
+  x.grad();  // what is sent is this step's
+  EXPECT_TENSOR(bucket, {4}, {7, 0, 0, 7});
+  for (const bool asked_before : {false, true}) {
+    autograd::zero_grad(x);
+    if (asked_before) x.grad();
+    raw::fill_(memory, 5);
+    autograd::mark_grad_written(x);
+    EXPECT_TENSOR(x.grad(), {2}, {5, 5});
+    x.sum().backward();
+    EXPECT_TENSOR(bucket, {4}, {7, 6, 6, 7});
+  }
+  autograd::set_grad_storage(x, Tensor());
+  EXPECT_TENSOR(x.grad(), {2}, {6, 6});
+  autograd::mark_grad_written(x);
+  EXPECT_TENSOR(x.grad(), {2}, {6, 6});
+  autograd::zero_grad(x);
+  EXPECT_WEFT_ERROR(autograd::mark_grad_written(x), InvalidArgument, "no gradient that could have");
+  EXPECT_WEFT_ERROR(autograd::mark_grad_written(x * 2.0), InvalidArgument, "only leaves");
+}
+
+// A copy of the handle stays what it was when the leaf forgets its gradient.
+TEST(GradTest, IsAHandleOfItsOwn) {
+  const Tensor x = leaf({1, 2}, {2});
+  x.sum().backward();
+  const Tensor& grad = x.grad();
+  autograd::zero_grad(x);
+  EXPECT_TENSOR(grad, {2}, {1, 1});
+}
+
 TEST_F(GradStorageTest, RefusesMemoryThatDoesNotFit) {
   EXPECT_WEFT_ERROR(autograd::set_grad_storage(x, bucket), Shape, "memory: got [4]");
   EXPECT_WEFT_ERROR(autograd::set_grad_storage(x, make({1, 2}, {2})), Dtype, "memory: got f32");

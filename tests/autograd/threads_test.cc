@@ -101,6 +101,36 @@ void in_two_threads(int rounds, F f, Check check) {
   });
 }
 
+// Forgotten memory is filled with zeros before a contribution, never after it.
+TEST(ThreadsTest, AGradientAskedForWhileItArrives) {
+  const std::int64_t n = 1 << 16;  // the write takes as long as the other thread needs to ask
+  const Tensor w = zeros({n}, DType::f64).set_requires_grad();
+  const Tensor memory = zeros({n}, DType::f64), ones = ones_like(w);
+  autograd::set_grad_storage(w, memory);
+  std::atomic<bool> arriving{false};
+  autograd::add_grad_hook(w, [&](const Tensor&) {
+    arriving = true;
+    return Tensor();
+  });
+  int lost = 0;
+  in_two_threads(
+      300,
+      [&](int t) {
+        if (t == 0) {
+          w.backward(ones);
+        } else {
+          while (!arriving) std::this_thread::yield();
+          w.grad();
+        }
+      },
+      [&] {
+        lost += raw::sum(memory).item<double>() != n;
+        autograd::zero_grad(w);
+        arriving = false;
+      });
+  EXPECT_EQ(lost, 0);
+}
+
 // What autograd hangs on a tensor comes with its first use, which may be in two threads at once.
 TEST(ThreadsTest, FirstUsesAtOnce) {
   Tensor x;

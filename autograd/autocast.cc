@@ -1,37 +1,121 @@
 #include "weft/autograd/autocast.h"
 
 #include <functional>
+#include <mutex>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "weft/autograd/graph.h"
 #include "weft/core/error.h"
 #include "weft/core/pool.h"
 
-namespace weft::autograd {
+namespace weft {
+
+/// The weights that the threads of one outermost scope have converted. Scopes take turns with a
+/// cache; it is never freed, because a thread may look into it after the scope that it inherited.
+class WeightCache {
+ public:
+  using Ref = ThreadState::AutocastCache;
+
+  /// One for a new outermost scope.
+  static Ref open() {
+    WeightCache* cache = nullptr;
+    {
+      Idle& idle = idle_caches();
+      const std::lock_guard lock(idle.mutex);
+      if (!idle.caches.empty()) {
+        cache = idle.caches.back();
+        idle.caches.pop_back();
+      }
+    }
+    if (!cache) cache = new WeightCache;
+    const std::lock_guard lock(cache->mutex_);
+    cache->capture_ = thread_state().capture;
+    return {cache, ++cache->scope_};
+  }
+
+  /// The scope ends: whoever still holds its number gets nothing more.
+  void close() {
+    {
+      const std::lock_guard lock(mutex_);
+      ++scope_;
+      entries_.clear();
+    }
+    Idle& idle = idle_caches();
+    const std::lock_guard lock(idle.mutex);
+    idle.caches.push_back(this);
+  }
+
+  bool is_open(std::uint64_t scope) {
+    const std::lock_guard lock(mutex_);
+    return scope_ == scope;
+  }
+
+  Tensor convert(std::uint64_t scope, const Tensor& weight, DType dtype) {
+    const intrusive_ptr<Entry> entry = entry_of(scope, weight);
+    if (!entry) return weight.to(dtype);
+    // Threads that need the same weight wait for the one that converts it.
+    const std::lock_guard lock(entry->mutex);
+    const std::uint32_t version = weight.storage()->version();
+    if (!entry->converted.defined() || entry->version != version) {
+      entry->converted = weight.to(dtype);
+      entry->version = version;
+    }
+    return entry->converted;
+  }
+
+ private:
+  struct Entry : RefCounted, Pooled {
+    Tensor weight;  // keeps the address that is the key
+    std::mutex mutex;
+    std::uint32_t version = 0;
+    Tensor converted;
+  };
+  // Work in another stream would have to wait for the conversion.
+  struct Key {
+    const TensorImpl* weight;
+    void* stream;
+    friend bool operator==(const Key&, const Key&) = default;
+  };
+  struct Hash {
+    std::size_t operator()(const Key& key) const {
+      return std::hash<const void*>()(key.weight) ^ (std::hash<void*>()(key.stream) << 1);
+    }
+  };
+  using Entries = std::unordered_map<Key, intrusive_ptr<Entry>, Hash, std::equal_to<>,
+                                     PoolAllocator<std::pair<const Key, intrusive_ptr<Entry>>>>;
+  struct Idle {
+    std::mutex mutex;
+    std::vector<WeightCache*> caches;
+  };
+
+  static Idle& idle_caches() {
+    static Idle& instance = *new Idle;
+    return instance;
+  }
+
+  intrusive_ptr<Entry> entry_of(std::uint64_t scope, const Tensor& weight) {
+    const std::lock_guard lock(mutex_);
+    // One made outside of a captured step would not be repeated by its replays.
+    if (scope_ != scope || capture_ != thread_state().capture) return nullptr;
+    auto& entry = entries_[{weight.impl(), current_stream(weight.device()).handle}];
+    if (!entry) {
+      entry = make_intrusive<Entry>();
+      entry->weight = weight;
+    }
+    return entry;
+  }
+
+  std::mutex mutex_;
+  std::uint64_t scope_ = 0;
+  const graph::Capture* capture_ = nullptr;  // the one in progress when the scope was opened
+  Entries entries_;
+};
+
+namespace autograd {
 
 namespace {
-
-struct Entry {
-  Tensor weight;  // its address is the key
-  std::uint32_t version;
-  Tensor converted;
-};
-
-/// The weights that this thread's outermost scope has converted.
-struct Cache {
-  using Entries =
-      std::unordered_map<const TensorImpl*, Entry, std::hash<const TensorImpl*>, std::equal_to<>,
-                         PoolAllocator<std::pair<const TensorImpl* const, Entry>>>;
-  int scopes = 0;
-  const graph::Capture* capture = nullptr;  // the one in progress when the outermost was opened
-  Entries entries;
-};
-
-Cache& cache() {
-  static thread_local Cache instance;
-  return instance;
-}
 
 ThreadState::AutocastTypes types_with(DeviceType device_type, const AutocastOptions& options) {
   WEFT_CHECK(options.dtype == DType::bf16, InvalidArgument, "autocast", "dtype: got ",
@@ -41,24 +125,35 @@ ThreadState::AutocastTypes types_with(DeviceType device_type, const AutocastOpti
   return types;
 }
 
-// A conversion made off the tape would end the history of whoever finds it; one made outside of a
-// captured step would not be repeated by its replays; and a recomputation has a tape of its own.
+// A conversion made off the tape would end the history of whoever finds it, and a recomputation has
+// a tape of its own.
 bool cacheable(const Tensor& x) {
   const ThreadState& state = thread_state();
-  return state.autocast_cache && cache().scopes > 0 && cache().capture == state.capture &&
-         !state.recomputing && x.is_leaf() && recording(x);
+  return state.autocast_cache.weights && !state.recomputing && x.is_leaf() && recording(x);
+}
+
+// The cache that the scope has to open, if it has to.
+WeightCache::Ref own_cache(const AutocastOptions& options) {
+  if (!options.cache_enabled) return {};
+  const WeightCache::Ref outer = thread_state().autocast_cache;
+  if (outer.weights && outer.weights->is_open(outer.scope)) return {};
+  return WeightCache::open();
+}
+
+WeightCache::Ref cache_for(const AutocastOptions& options, const WeightCache::Ref& own) {
+  if (!options.cache_enabled) return {};
+  return own.weights ? own : thread_state().autocast_cache;
 }
 
 }  // namespace
 
 Autocast::Autocast(DeviceType device_type, const AutocastOptions& options)
     : types_(&ThreadState::autocast, types_with(device_type, options)),
-      cache_(&ThreadState::autocast_cache, options.cache_enabled) {
-  if (cache().scopes++ == 0) cache().capture = thread_state().capture;
-}
+      own_(own_cache(options)),
+      cache_(&ThreadState::autocast_cache, cache_for(options, own_)) {}
 
 Autocast::~Autocast() {
-  if (--cache().scopes == 0) cache().entries.clear();
+  if (own_.weights) own_.weights->close();
 }
 
 DType autocast_dtype(CastPolicy policy, const Tensor& x) {
@@ -80,12 +175,10 @@ Tensor autocast(CastPolicy policy, const Tensor& x) {
   const DType dtype = autocast_dtype(policy, x);
   if (dtype == x.dtype()) return x;
   if (policy != CastPolicy::lower_precision || !cacheable(x)) return x.to(dtype);
-  Entry& entry = cache().entries[x.impl()];
-  const std::uint32_t version = x.storage()->version();
-  if (!entry.converted.defined() || entry.version != version) {
-    entry = {x, version, x.to(dtype)};
-  }
-  return entry.converted;
+  const WeightCache::Ref cache = thread_state().autocast_cache;
+  return cache.weights->convert(cache.scope, x, dtype);
 }
 
-}  // namespace weft::autograd
+}  // namespace autograd
+
+}  // namespace weft

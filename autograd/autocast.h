@@ -42,8 +42,9 @@ struct AutocastOptions {
 /// recomputes, under the setting of its forward. bf16 has f32's range: losses need no scaling.
 ///
 /// Scopes nest, and enabled = false switches autocast off inside another. A leaf that requires a
-/// gradient, a weight, is converted once per outermost scope and version, unless cache_enabled is
-/// false, the tape is off (NoGrad), or graph::capture records a step that the scope is outside of.
+/// gradient, a weight, is converted once per outermost scope, version and stream, by whichever of
+/// the scope's threads comes first, unless cache_enabled is false, the tape is off (NoGrad), or
+/// graph::capture records a step that the scope is outside of.
 class Autocast {
  public:
   explicit Autocast(DeviceType device_type, const AutocastOptions& options = {});
@@ -53,7 +54,8 @@ class Autocast {
 
  private:
   Scoped<ThreadState::AutocastTypes> types_;
-  Scoped<bool> cache_;
+  ThreadState::AutocastCache own_;  // of an outermost scope
+  Scoped<ThreadState::AutocastCache> cache_;
 };
 
 /// Whether a scope is in force for that kind of device.

@@ -16,6 +16,7 @@ namespace weft {
 class ChoiceCache;
 class Generator;
 class Tracer;
+class WeightCache;
 namespace graph {
 class Capture;
 }
@@ -47,7 +48,13 @@ struct ThreadState {
   /// autograd::Autocast: by kind of device, what matrix products compute in; f32: it is off there.
   using AutocastTypes = std::array<DType, 2>;
   AutocastTypes autocast = {DType::f32, DType::f32};
-  bool autocast_cache = true;
+  /// Where it keeps converted weights: a memory that is never freed, and the scope it was given to.
+  /// Once that has ended, who still holds this finds another number there.
+  struct AutocastCache {
+    WeightCache* weights = nullptr;
+    std::uint64_t scope = 0;
+  };
+  AutocastCache autocast_cache;
   /// TF32 as PyTorch's defaults: convolutions yes, matmuls no. Only CUDA looks at it
   /// (core/float32_precision.h).
   bool allow_tf32_conv = true;

@@ -5,7 +5,9 @@
 #include <thread>
 #include <vector>
 
+#include "weft/autograd/autocast.h"
 #include "weft/autograd/autograd.h"
+#include "weft/autograd/graph.h"
 #include "weft/autograd/ops.h"
 #include "weft/tests/tensor/tensor_util.h"
 
@@ -174,6 +176,40 @@ TEST(ThreadsTest, FirstHooksOfANodeAtOnce) {
         EXPECT_EQ(calls.exchange(0), 2);
         renew();
       });
+}
+
+// The node that made an operand of y's operation.
+RefCounted* maker_of_operand(const Tensor& y, int operand) {
+  return autograd::meta_of(y)->producer->edges()[operand].target();
+}
+
+// Threads that inherit the state of a scope share its converted weights.
+TEST(ThreadsTest, AutocastConvertsAWeightOnceForAllThreads) {
+  const Tensor x = testing::some({2, 3});
+  const Tensor w = testing::some({3, 4}).set_requires_grad();
+  std::vector<Tensor> y(2);
+  Meeting both;
+  for (int round = 0; round < 200; ++round) {
+    if (round % 2) raw::fill_(w, round);
+    const autograd::Autocast autocast(DeviceType::cpu);
+    const ThreadState state = thread_state();
+    in_threads(2, [&](int t) {
+      const ThreadStateGuard guard(state);
+      both.arrive_and_wait();
+      y[t] = matmul(x, w);
+    });
+    ASSERT_EQ(y[0].dtype(), DType::bf16);
+    ASSERT_EQ(maker_of_operand(y[0], 1), maker_of_operand(y[1], 1));
+    ASSERT_EQ(maker_of_operand(matmul(x, w), 1), maker_of_operand(y[0], 1));
+    autograd::zero_grad(w);
+    matmul(x, w).to(DType::f32).sum().backward();
+    const std::vector<double> once = testing::values_of(w.grad());
+    autograd::zero_grad(w);
+    (y[0].to(DType::f32) + y[1].to(DType::f32)).sum().backward();
+    const std::vector<double> both_gradients = testing::values_of(w.grad());
+    // One and the same bf16 values, twice: exact.
+    for (std::size_t i = 0; i < once.size(); ++i) EXPECT_EQ(both_gradients[i], 2 * once[i]);
+  }
 }
 
 TEST(ThreadsTest, NoGradIsPerThread) {

@@ -1,55 +1,11 @@
 #include "weft/autograd/graph.h"
 
-#include <atomic>
-#include <cstring>
-#include <string>
-
 #include "weft/core/error.h"
 #include "weft/tensor/ops.h"
 
 namespace weft::autograd {
 
 namespace {
-
-// Module paths outlive the calls they name: a trie whose nodes stay for good. Its links can be put
-// into ThreadState::path as they are. Reading takes no lock.
-struct InternedPath {
-  PathNode link;
-  std::string name;
-  std::atomic<InternedPath*> first_child{nullptr};
-  InternedPath* next_sibling = nullptr;
-};
-
-InternedPath* find_child(const InternedPath& parent, const char* name) {
-  InternedPath* child = parent.first_child.load(std::memory_order_acquire);
-  while (child && std::strcmp(child->name.c_str(), name) != 0) child = child->next_sibling;
-  return child;
-}
-
-InternedPath& intern(const PathNode* path) {
-  static InternedPath& root = *new InternedPath;
-  if (!path) return root;
-  InternedPath& parent = intern(path->parent);
-  if (!path->name) return parent;
-  if (InternedPath* child = find_child(parent, path->name)) return *child;
-
-  static std::mutex& mutex = *new std::mutex;
-  std::lock_guard lock(mutex);
-  if (InternedPath* child = find_child(parent, path->name)) return *child;
-  auto* child = new InternedPath;
-  child->name = path->name;
-  child->link = {child->name.c_str(), parent.link.name ? &parent.link : nullptr};
-  child->next_sibling = parent.first_child.load(std::memory_order_relaxed);
-  parent.first_child.store(child, std::memory_order_release);
-  return *child;
-}
-
-const PathNode* interned_path() {
-  const PathNode* path = thread_state().path;
-  if (!path) return nullptr;
-  const InternedPath& found = intern(path);
-  return found.link.name ? &found.link : nullptr;
-}
 
 constinit thread_local std::uint64_t last_sequence = 0;
 

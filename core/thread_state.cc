@@ -21,19 +21,6 @@ constinit thread_local CurrentStreams current_streams;
 
 }  // namespace
 
-std::string module_path() {
-  std::string path;
-  const auto append = [&path](const auto& self, const PathNode* node) -> void {
-    if (!node) return;
-    self(self, node->parent);
-    if (!node->name || !*node->name) return;
-    if (!path.empty()) path += '.';
-    path += node->name;
-  };
-  append(append, thread_state().path);
-  return path;
-}
-
 Stream current_stream(Device device) {
   if (device.is_cpu()) return {device, nullptr};
   const auto index = static_cast<unsigned>(device.index);

@@ -20,9 +20,12 @@ class WeightCache;
 namespace graph {
 class Capture;
 }
-namespace nn {
-class CallObserver;
-}
+
+/// What listens to the calls of modules; the room of the modules says what it is told.
+class CallObserver {
+ public:
+  virtual ~CallObserver() = default;
+};
 
 /// Receives the library's messages; without one nothing is printed.
 class LogSink {
@@ -37,6 +40,8 @@ class LogSink {
 struct PathNode {
   const char* name = nullptr;
   const PathNode* parent = nullptr;
+  /// What interned_path() found; threads that share the path may write it at once.
+  mutable const PathNode* interned = nullptr;
 };
 
 struct ThreadState {
@@ -62,6 +67,7 @@ struct ThreadState {
   /// Also tells the log how each kernel was chosen: candidates, their times, the winner and why.
   bool log_perf = false;
   int rank = 0;
+  std::int64_t step = -1;  ///< of training, shown in traces; whoever drives the steps sets it
   /// Team size of parallel_for and oneDNN; 0: all cores of the process, divided by the number of
   /// virtual CPU devices.
   int num_threads = 0;
@@ -72,7 +78,7 @@ struct ThreadState {
   Tracer* tracer = nullptr;
   ChoiceCache* choices = nullptr;     ///< null: what was timed is forgotten with the process
   graph::Capture* capture = nullptr;  ///< set while graph::capture records a step
-  nn::CallObserver* calls = nullptr;  ///< told of every call of a module (nn::summary)
+  CallObserver* calls = nullptr;      ///< told of every call of a module
   /// Where matrix products and convolutions count what they multiply and add; null: nowhere.
   std::int64_t* multiply_adds = nullptr;
 };
@@ -129,7 +135,7 @@ Scoped(T ThreadState::*, V) -> Scoped<T>;
 /// Names the module being run, for errors and spans. `name` must outlive the scope.
 class PathScope {
  public:
-  explicit PathScope(const char* name) : node_{name, thread_state().path} {
+  explicit PathScope(const char* name) : node_{name, thread_state().path, nullptr} {
     thread_state().path = &node_;
   }
   ~PathScope() { thread_state().path = node_.parent; }
@@ -142,6 +148,11 @@ class PathScope {
 
 /// "layer1.0.conv1"; empty outside any module.
 std::string module_path();
+std::string module_path(const PathNode* path);
+/// The calling thread's path in memory that stays for good: one object per path, so that pointers
+/// can be compared. Null outside any module. Takes no lock and no memory but for a path's first
+/// use.
+const PathNode* interned_path();
 
 /// The stream new work of this thread goes to on `device`: the last set_current_stream(), else the
 /// runtime's default. Not part of ThreadState: a worker has streams of its own. Throws Device when

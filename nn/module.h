@@ -158,10 +158,9 @@ bool cloning();
 
 }  // namespace detail
 
-/// What nn::summary hangs into ThreadState::calls.
-class CallObserver {
+/// What ThreadState::calls points to: every observer of calls is one of these.
+class ModuleObserver : public CallObserver {
  public:
-  virtual ~CallObserver() = default;
   /// A call of `module` begins, with the tensors in its arguments (tensor/tree.h).
   virtual void enter(const ModuleBase& module, std::span<const Tensor* const> inputs) = 0;
   /// The innermost call that has begun ends, with the tensors of its result. Not called when it
@@ -181,13 +180,13 @@ class Module : public ModuleBase {
   decltype(auto) operator()(Args&&... args) {
     PathScope scope(path_name());
     if (CallObserver* observer = thread_state().calls) [[unlikely]]
-      return observed(*observer, std::forward<Args>(args)...);
+      return observed(static_cast<ModuleObserver&>(*observer), std::forward<Args>(args)...);
     return static_cast<Self&>(*this).forward(std::forward<Args>(args)...);
   }
 
  private:
   template <class... Args>
-  decltype(auto) observed(CallObserver& observer, Args&&... args) {
+  decltype(auto) observed(ModuleObserver& observer, Args&&... args) {
     Self& self = static_cast<Self&>(*this);
     std::vector<const Tensor*> inputs, outputs;
     (for_each_tensor(args, [&](const Tensor& x) { inputs.push_back(&x); }), ...);

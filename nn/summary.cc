@@ -13,7 +13,7 @@ namespace weft::nn {
 
 namespace {
 
-class Recording final : public CallObserver {
+class Recording final : public ModuleObserver {
  public:
   void enter(const ModuleBase& module, std::span<const Tensor* const> inputs) override {
     take_macs();

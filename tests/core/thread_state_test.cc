@@ -59,6 +59,47 @@ TEST(ModulePath, JoinsTheNamedScopes) {
   EXPECT_EQ(module_path(), "");
 }
 
+TEST(ModulePath, InternedIsOneObjectPerPathAndStays) {
+  EXPECT_EQ(interned_path(), nullptr);
+  const PathNode* inner = nullptr;
+  {
+    const std::string short_lived = "layer1";
+    const PathScope root(nullptr), outer(short_lived.c_str());
+    {
+      const PathScope empty(""), scope("conv");
+      inner = interned_path();
+      EXPECT_EQ(interned_path(), inner) << "found by its text, then remembered";
+    }
+    EXPECT_EQ(module_path(interned_path()), "layer1");
+    EXPECT_EQ(inner->parent, interned_path());
+  }
+  {
+    const PathScope root(nullptr);
+    EXPECT_EQ(interned_path(), nullptr);
+  }
+  EXPECT_EQ(module_path(inner), "layer1.conv");
+  const Scoped within(&ThreadState::path, inner);
+  EXPECT_EQ(interned_path(), inner);
+  EXPECT_EQ(module_path(), "layer1.conv");
+  const PathScope again("conv");
+  EXPECT_NE(interned_path(), inner);
+}
+
+TEST(ModulePath, ThreadsThatShareAPathInternItOnce) {
+  const PathScope layer("shared"), conv("by all");
+  const PathNode* const path = thread_state().path;
+  std::vector<const PathNode*> found(4);
+  std::vector<std::thread> threads;
+  for (const PathNode*& mine : found) {
+    threads.emplace_back([&mine, path] {
+      const Scoped within(&ThreadState::path, path);
+      mine = interned_path();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const PathNode* mine : found) EXPECT_EQ(mine, interned_path());
+}
+
 TEST(Log, GoesToTheSinkOrNowhere) {
   struct Sink : LogSink {
     std::vector<std::string> lines;

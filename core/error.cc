@@ -1,5 +1,7 @@
 #include "weft/core/error.h"
 
+#include <exception>
+#include <new>
 #include <utility>
 
 #include "weft/core/thread_state.h"
@@ -20,14 +22,18 @@ std::string place(std::string_view file, int line) {
   return detail::concat(file, ':', line);
 }
 
+void keep_on_one_line(std::string& text) {
+  for (char& c : text) {
+    if (c == '\n' || c == '\r') c = ' ';
+  }
+}
+
 std::string one_line(std::string_view op, std::string_view message, const std::string& where) {
   std::string text;
   text.append("[").append(op).append("] ").append(message);
   if (const std::string path = module_path(); !path.empty()) text.append(" in ").append(path);
   text.append(" at ").append(where);
-  for (char& c : text) {
-    if (c == '\n' || c == '\r') c = ' ';
-  }
+  keep_on_one_line(text);
   return text;
 }
 
@@ -61,5 +67,53 @@ Error::Error(ErrorCode code, std::string_view op, std::string_view message, std:
       code_(code),
       op_(op),
       where_(std::move(where)) {}
+
+Error::Error(const Error& first, std::string text, std::string context)
+    : std::runtime_error(text),
+      code_(first.code_),
+      op_(first.op_),
+      where_(first.where_),
+      context_(std::move(context)) {}
+
+Error Error::with_context(std::string_view context) const {
+  std::string all = context_, text = what();
+  all.append(all.empty() ? "" : ", ").append(context);
+  text.append(context_.empty() ? " in " : ", ").append(context);
+  keep_on_one_line(text);
+  return Error(*this, std::move(text), std::move(all));
+}
+
+namespace {
+
+// With the exception being handled inside it.
+[[noreturn]] void throw_nested(ErrorCode code, std::string_view text, std::string_view context,
+                               const std::source_location& place) {
+  std::throw_with_nested(
+      Error(code, "exception", text, place.file_name(), static_cast<int>(place.line()))
+          .with_context(context));
+}
+
+}  // namespace
+
+void rethrow_within(std::string_view context, std::source_location place) {
+  try {
+    throw;
+  } catch (const Error& error) {
+    const Error longer = error.with_context(context);
+    const auto* wrapper = dynamic_cast<const std::nested_exception*>(&error);
+    if (!wrapper || !wrapper->nested_ptr()) throw longer;
+    try {
+      wrapper->rethrow_nested();
+    } catch (...) {
+      std::throw_with_nested(longer);
+    }
+  } catch (const std::bad_alloc& error) {
+    throw_nested(ErrorCode::OutOfMemory, error.what(), context, place);
+  } catch (const std::exception& error) {
+    throw_nested(ErrorCode::Library, error.what(), context, place);
+  } catch (...) {
+    throw_nested(ErrorCode::Library, "an exception of unknown type", context, place);
+  }
+}
 
 }  // namespace weft

@@ -1,11 +1,14 @@
 // The one exception type of weft and the macros that raise it.
 #pragma once
 
+#include <concepts>
 #include <locale>
+#include <source_location>
 #include <sstream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace weft {
 
@@ -31,7 +34,9 @@ const char* to_string(ErrorCode code);
 /// Every failure weft reports. what() reads
 ///   [conv2d] input channels: got 3, weight expects 16 (x [8,3,32,32], w [16,16,3,3])
 ///   in layer1.0.conv1 at tensor/conv.cc:41
-/// on one line; the module path is added when the calling thread is inside a module's forward.
+/// on one line; the module path is added when the calling thread is inside a module's forward, and
+/// behind all of it where the work was done that failed, when within() was told:
+///   ... at tensor/conv.cc:41 in replica on cpu:1, rank 2
 class Error : public std::runtime_error {
  public:
   Error(ErrorCode code, std::string_view op, std::string_view message, const char* file, int line);
@@ -41,14 +46,46 @@ class Error : public std::runtime_error {
   const std::string& op() const { return op_; }
   /// "tensor/conv.cc:41", relative to the source root.
   const std::string& where() const { return where_; }
+  /// "replica on cpu:1, rank 2": what within() added, the innermost first; mostly empty.
+  const std::string& context() const { return context_; }
+
+  /// The same error with `context` behind its text.
+  Error with_context(std::string_view context) const;
 
  private:
   Error(ErrorCode code, std::string_view op, std::string_view message, std::string where);
+  Error(const Error& first, std::string text, std::string context);
 
   ErrorCode code_;
   std::string op_;
   std::string where_;
+  std::string context_;
 };
+
+/// To be called where an exception is caught: throws it again and says in its text where it
+/// happened ("replica on cpu:1", "rank 2", "stage 1"). Code, op and place of an Error stay. Another
+/// exception becomes an Error with its text, op "exception" and the place of this call: of
+/// OutOfMemory if it is std::bad_alloc, else of Library, that is, code which is not weft's. The
+/// exception itself is nested in that: std::rethrow_if_nested gives it back.
+[[noreturn]] void rethrow_within(std::string_view context,
+                                 std::source_location place = std::source_location::current());
+
+/// f(), whose exceptions leave through rethrow_within(). Costs nothing as long as there is none:
+/// `context` is a text, or a function that makes one and is called then.
+///   within([&] { return "replica on " + to_string(device); }, [&] { return replica(x); });
+template <class Context, class F>
+decltype(auto) within(const Context& context, F&& f,
+                      std::source_location place = std::source_location::current()) {
+  try {
+    return std::forward<F>(f)();
+  } catch (...) {
+    if constexpr (std::convertible_to<const Context&, std::string_view>) {
+      rethrow_within(context, place);
+    } else {
+      rethrow_within(context(), place);
+    }
+  }
+}
 
 namespace detail {
 template <class... Parts>

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <exception>
 #include <locale>
+#include <new>
+#include <thread>
 
 #include "weft/core/thread_state.h"
 #include "weft/tests/core/expect_error.h"
@@ -71,6 +74,85 @@ TEST(Error, MessagePartsAreOnlyEvaluatedOnFailure) {
   WEFT_CHECK(true, Internal, "x", ++evaluated);
   EXPECT_EQ(evaluated, 0);
   EXPECT_WEFT_ERROR(WEFT_CHECK(false, Internal, "x", ++evaluated), Internal, "[x] 1 at ");
+}
+
+TEST(Within, AddsToTheTextAndKeepsTheRest) {
+  const auto fail = [] { WEFT_THROW(Shape, "conv2d", "m"); };
+  std::string where;
+  try {
+    fail();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.context(), "");
+    where = e.where();
+  }
+  try {
+    const PathScope outside("model");  // the error's path is that of its place
+    within("stage 1", [&] { within("rank 2", [&] { within("replica on cpu:1", fail); }); });
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::Shape);
+    EXPECT_EQ(e.op(), "conv2d");
+    EXPECT_EQ(e.where(), where);
+    EXPECT_EQ(e.context(), "replica on cpu:1, rank 2, stage 1");
+    EXPECT_EQ(std::string(e.what()),
+              "[conv2d] m in model at " + where + " in replica on cpu:1, rank 2, stage 1");
+  }
+}
+
+TEST(Within, GivesWhatTheFunctionGives) {
+  int x = 0;
+  int& same = within("rank 0", [&]() -> int& { return x; });
+  EXPECT_EQ(&same, &x);
+  within("rank 0", [&] { x = 2; });
+  EXPECT_EQ(x, 2);
+  int made = 0;
+  const auto context = [&] { return "rank " + std::to_string(++made); };
+  EXPECT_EQ(within(context, [] { return 5; }), 5);
+  EXPECT_EQ(made, 0) << "the text is made for an error";
+  EXPECT_WEFT_ERROR(within(context, [] { WEFT_THROW(Comm, "ring", "m"); }), Comm, " in rank 1");
+}
+
+TEST(Within, FirstErrorStaysAsItIs) {
+  const Error first(ErrorCode::Io, "png", "m", "io/png.cc", 1);
+  const Error longer = first.with_context("rank\n1");
+  EXPECT_STREQ(first.what(), "[png] m at io/png.cc:1");
+  EXPECT_STREQ(longer.what(), "[png] m at io/png.cc:1 in rank 1");
+}
+
+TEST(Within, WrapsForeignExceptionsAndKeepsThemInside) {
+  const auto foreign = [] { throw std::out_of_range("index 7"); };
+  const int line = __LINE__ + 2;
+  try {
+    within("rank 1", [&] { within("replica on cpu:1", foreign); });
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::Library);
+    EXPECT_EQ(e.op(), "exception");
+    EXPECT_EQ(std::string(e.what()), "[exception] index 7 at tests/core/error_test.cc:" +
+                                         std::to_string(line) + " in replica on cpu:1, rank 1");
+    EXPECT_THROW(std::rethrow_if_nested(e), std::out_of_range);
+  }
+  EXPECT_WEFT_ERROR(within("rank 1", [] { throw std::bad_alloc(); }), OutOfMemory, " in rank 1");
+  EXPECT_WEFT_ERROR(within("rank 1", [] { throw 5; }), Library, "unknown type");
+}
+
+TEST(Within, WorksOnErrorsOfOtherThreads) {
+  std::exception_ptr error;
+  std::thread([&] {
+    try {
+      WEFT_THROW(Device, "add", "m");
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }).join();
+  const auto wait = [&] { std::rethrow_exception(error); };
+  EXPECT_WEFT_ERROR(within("device cpu:1", wait), Device, " in device cpu:1");
+  EXPECT_WEFT_ERROR(wait(), Device, "[add] m at ");
+  try {
+    wait();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.context(), "") << "the stored error is shared: it stays as it was";
+  }
 }
 
 }  // namespace

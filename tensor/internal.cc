@@ -140,6 +140,7 @@ void check_floating(const char* op, const char* name, const Tensor& x) {
 }
 
 void check_writable(const char* op, const Tensor& y) {
+  if (y.numel() == 0) return;
   for (int i = 0; i < y.dim(); ++i) {
     WEFT_CHECK(y.strides()[i] != 0 || y.shape()[i] <= 1, InvalidArgument, op,
                "several elements of an expanded tensor share memory (", y.shape(), ", strides ",

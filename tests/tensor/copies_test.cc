@@ -69,6 +69,21 @@ TEST_P(CopyTest, ToDtype) {
   EXPECT_EQ(raw::to(nhwc, DType::f64).strides(), nhwc.strides());
 }
 
+TEST_P(CopyTest, AnEmptyExpandedTensorIsReadLikeAnyOther) {
+  // No two of no elements share memory.
+  const Tensor x = raw::expand(ones({1, 1}), {3, 0});
+  EXPECT_TENSOR(raw::clone(x), ({3, 0}), {});
+  EXPECT_TENSOR(raw::to(x, DType::f64), ({3, 0}), {});
+  EXPECT_TENSOR(raw::exp(x), ({3, 0}), {});
+  EXPECT_TENSOR(raw::add(x, ones({3, 1})), ({3, 0}), {});
+  EXPECT_TENSOR(raw::contiguous(raw::transpose(x, 0, 1)), ({0, 3}), {});
+  EXPECT_TENSOR(raw::sum(x, {1}), ({3}), {0, 0, 0});
+  raw::fill_(x, 2);
+  raw::add_scaled_(x, 1, x);
+  EXPECT_WEFT_ERROR(raw::add_scaled_(raw::expand(ones({1}), {3}), 1, ones({3})), InvalidArgument,
+                    "several elements of an expanded tensor share memory");
+}
+
 TEST_P(CopyTest, ToDeviceAndBack) {
   const Device host;
   for (DType dtype : kAllDTypes) {

@@ -1,0 +1,825 @@
+"""Random cases, family by family.
+
+Each family is a function of a Builder, which runs the case in PyTorch as it grows, so that the
+next step can look at what there is. What PyTorch refuses ends the case, and stays in it: weft may
+do there what it likes, except crash.
+"""
+import math
+
+import torch
+
+import reference
+from reference import DTYPES, NAMES
+
+SIZES = (0, 1, 1, 2, 2, 3, 3, 4, 5, 6, 7, 8, 9, 13, 16, 17, 31, 33)
+MOST = 4096  # elements of an ordinary tensor
+FLOATING = ("f32", "f32", "f32", "f32", "f64", "bf16")
+INTEGERS = ("i64", "i32", "u8")
+
+
+class Refused(Exception):
+    """PyTorch does not accept the case."""
+
+
+class Builder:
+    def __init__(self, rng, kind="general"):
+        self.rng = rng
+        self.case = {"inputs": [], "steps": [], "report": [], "kind": kind}
+        self.tensors = []
+        self.error = None
+
+    # --- Choices -------------------------------------------------------------------------------
+    def chance(self, p):
+        return self.rng.random() < p
+
+    def one_of(self, things):
+        return self.rng.choice(things)
+
+    def size(self, least=0):
+        return max(least, self.one_of(SIZES))
+
+    def shape(self, least_dims=0, most_dims=4, least=0, most=MOST):
+        shape = [self.size(least) for _ in range(self.rng.randint(least_dims, most_dims))]
+        if self.chance(0.8):  # most tensors have elements
+            shape = [max(1, s) for s in shape]
+        while math.prod(shape) > most:
+            i = self.rng.randrange(len(shape))
+            shape[i] = max(1, shape[i] // 2)
+        return shape
+
+    def some_dims(self, ndim, most=None):
+        """Distinct dimensions, some counted from the end."""
+        count = self.rng.randint(0, min(ndim, most if most is not None else ndim))
+        return [d - ndim if self.chance(0.3) else d for d in self.rng.sample(range(ndim), count)]
+
+    def dim(self, ndim):
+        ndim = max(ndim, 1)  # 0-dimensional tensors take 0 and -1
+        return self.rng.randint(-ndim, ndim - 1)
+
+    def floating(self):
+        return self.one_of(FLOATING)
+
+    # --- Values --------------------------------------------------------------------------------
+    def generator(self):
+        return torch.Generator().manual_seed(self.rng.getrandbits(40))
+
+    def values(self, count, dtype, mood=None):
+        """A 1-D tensor. Moods: normal, large, small integers (ties), unit, wide (all magnitudes), special."""
+        g = self.generator()
+        kind = DTYPES[dtype]
+        if dtype == "bool":
+            return torch.randint(0, 2, (count,), generator=g).bool()
+        if dtype in INTEGERS:
+            if self.chance(0.1):
+                info = torch.iinfo(kind)
+                edge = torch.tensor([info.min, info.max, info.max - 1, 0, 1], dtype=kind)
+                return edge[torch.randint(0, 5, (count,), generator=g)]
+            low = 0 if dtype == "u8" else -6
+            return torch.randint(low, 256 if dtype == "u8" and self.chance(0.3) else 7, (count,), generator=g).to(kind)
+        mood = mood or self.one_of(("normal",) * 6 + ("integers", "unit", "wide", "special"))
+        x = torch.randn(count, generator=g, dtype=torch.float64)
+        if mood == "integers":
+            x = torch.randint(-3, 4, (count,), generator=g).double()
+        elif mood == "unit":
+            x = torch.rand(count, generator=g, dtype=torch.float64)
+        elif mood == "wide":
+            x = x.sign() * 10 ** (torch.rand(count, generator=g, dtype=torch.float64) * 84 - 46)
+        elif mood == "large":
+            x = x * 30
+        x = x.to(kind)
+        if mood == "special" and count:
+            info = torch.finfo(kind)
+            tiny = info.smallest_normal
+            # Sums that leave the range on their way depend on their order: only what adds nothing up
+            # gets the very largest.
+            largest = info.max if self.case["kind"] in ("elementwise", "exact") else info.max / 2**20
+            special = torch.tensor([math.nan, math.inf, -math.inf, 0.0, -0.0, largest, -largest, tiny, -tiny, tiny / 4,
+                                    tiny * info.eps, -tiny * info.eps, 1e-25, -1e-25, 1e25, 88.7, -88.8, 89, -104, 0.5,
+                                    -0.5, 1.5, 2.5, -2.5, 1, -1], dtype=torch.float64).to(kind)
+            chosen = special[torch.randint(0, len(special), (count,), generator=g)]
+            # A single one, or many.
+            rate = 1 / count if self.chance(0.5) else 0.3
+            x = torch.where(torch.rand(count, generator=g) < rate, chosen, x)
+        return x
+
+    # --- Inputs --------------------------------------------------------------------------------
+    def layout(self, shape, overlap=True):
+        """(elements of memory, strides, offset) of a view of that shape."""
+        ndim = len(shape)
+        style = self.rng.random()
+        order = list(range(ndim))
+        gaps = [1] * ndim
+        repeated = [False] * ndim
+        offset = 0
+        if ndim and style > 0.5:
+            if style < 0.7:
+                self.rng.shuffle(order)
+            elif style < 0.8 and ndim == 4:
+                order = [0, 2, 3, 1]
+            elif style < 0.9:
+                gaps = [self.one_of((1, 1, 2, 3)) for _ in order]
+                offset = self.rng.randint(0, 3)
+            elif overlap:
+                repeated = [self.chance(0.4) for _ in order]
+                if self.chance(0.3):
+                    self.rng.shuffle(order)
+        strides = [0] * ndim
+        step = 1
+        for d in reversed(order):
+            step *= gaps[d]
+            strides[d] = 0 if repeated[d] else step
+            if not repeated[d]:
+                step *= max(shape[d], 1)
+        last = offset + sum((n - 1) * s for n, s in zip(shape, strides) if n > 0)
+        return (last + 1 if math.prod(shape) else offset), strides, offset
+
+    def spec(self, shape, dtype, mood=None, requires_grad=False, overlap=True, memory=None):
+        count, strides, offset = self.layout(shape, overlap)
+        if memory is not None:  # given values, dense
+            count, strides, offset = memory.numel(), contiguous_strides(shape), 0
+        else:
+            memory = self.values(count, dtype, mood)
+        return {"dtype": dtype, "shape": list(shape), "strides": strides, "offset": offset, "count": count,
+                "requires_grad": requires_grad, "memory": memory}
+
+    def input(self, shape, dtype, **options):
+        """The number of a new input. All inputs come before the first step."""
+        assert not self.case["steps"]
+        spec = self.spec(shape, dtype, **options)
+        self.case["inputs"].append(spec)
+        self.tensors.append(reference.make_input(spec, torch.clone))
+        return len(self.tensors) - 1
+
+    def step(self, op, operands, report=True, **attributes):
+        """The number of the first tensor the step gives."""
+        clean = {k: str(v) if isinstance(v, float) and not math.isfinite(v) else v for k, v in attributes.items()}
+        one = {"op": op, "in": operands} | clean
+        self.case["steps"].append(one)
+        try:
+            results = reference.step(self.tensors, one)
+        except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError, ZeroDivisionError,
+                OverflowError) as error:
+            self.error = str(error)
+            raise Refused from None
+        first = len(self.tensors)
+        self.tensors += results
+        if report:
+            self.case["report"] += range(first, len(self.tensors))
+        return first
+
+    def backward(self, of, p=0.85, mood=None):
+        y = self.tensors[of]
+        if not y.requires_grad or not self.chance(p):
+            return
+        gradient = self.spec(list(y.shape), NAMES[y.dtype], mood=mood or self.one_of(("normal", "normal", "integers")))
+        self.case["backward"] = {"of": of, "gradient": gradient}
+
+
+def contiguous_strides(shape):
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.insert(0, step)
+        step *= max(size, 1)
+    return strides
+
+
+FAMILIES = {}
+
+
+def family(function):
+    FAMILIES[function.__name__] = function
+    return function
+
+
+def make(name, seed, index):
+    """Case `index` of a family: the same for the same three, whatever else was made."""
+    import random
+    b = Builder(random.Random(f"{name} {seed} {index}"))
+    try:
+        FAMILIES[name](b)
+    except Refused:
+        pass
+    return b
+
+
+# --- Element-wise ----------------------------------------------------------------------------------
+SCALARS = (0, 1, -1, 2, 3, 0.5, -0.5, 2.5, 1e-3, 1e25, -7, 100, 256, 3e9, math.inf, -math.inf, math.nan)
+
+
+def any_dtype(b):
+    return b.one_of(FLOATING * 2 + INTEGERS + ("bool",))
+
+
+def large_or_small(b, **options):
+    """Now and then more than one thread takes."""
+    return [b.one_of((70001, 131072, 40000))] if b.chance(0.01) else b.shape(**options)
+
+
+@family
+def unary(b):
+    b.case["kind"] = "elementwise"
+    dtype = any_dtype(b)
+    x = b.input(large_or_small(b), dtype, requires_grad=dtype in FLOATING and b.chance(0.7),
+                mood=b.one_of((None, None, "special", "large", "wide")))
+    name = b.one_of(sorted(reference.UNARY) + ["leaky_relu", "smooth_l1", "logical_not", "clamp", "clamp"])
+    options = {"leaky_relu": {"slope": b.one_of((0, 0.01, 0.2, 1.0, 2.0))}, "smooth_l1": {"beta": b.one_of((0, 0.5, 1, 3))},
+               "clamp": {"low": b.one_of(SCALARS), "high": b.one_of(SCALARS)}}.get(name, {})
+    b.backward(b.step(name, [x], **options))
+
+
+@family
+def scalar(b):
+    """A tensor and a number."""
+    b.case["kind"] = "elementwise"
+    dtype = any_dtype(b)
+    name = b.one_of(sorted(reference.BINARY) * 2 + ["rsub", "rdiv", "maximum", "minimum"] + sorted(reference.COMPARE))
+    grad = dtype in FLOATING and b.chance(0.7) and name not in ("maximum", "minimum")
+    x = b.input(b.shape(), dtype, requires_grad=grad)
+    value = b.one_of(SCALARS)
+    # To compare with, PyTorch converts the number to the tensor's dtype: 3 (u8) <= -1 is true there.
+    while dtype == "u8" and (name in reference.COMPARE or name in ("maximum", "minimum")) and not 0 <= value < 256:
+        value = b.one_of(SCALARS)
+    # In f32 the exponent 3e9 is even, and so is 3e9 - 1: the gradient's sign is anybody's guess.
+    if name == "pow" and value == 3e9:
+        value = 3
+    b.backward(b.step(name, [x], value=value))
+
+
+def stretched(b, shape):
+    """A shape that broadcasts with `shape`."""
+    shape = [1 if b.chance(0.3) else s for s in shape]
+    return shape[b.rng.randint(0, len(shape)):] if b.chance(0.4) else shape
+
+
+@family
+def binary(b):
+    b.case["kind"] = "elementwise"
+    shape = large_or_small(b)
+    first = any_dtype(b)
+    second = first if b.chance(0.6) else any_dtype(b)
+    shapes = [shape, shape] if b.chance(0.4) else [stretched(b, shape), stretched(b, shape)]
+    if b.chance(0.02):
+        shapes[1] = b.shape()  # most do not fit
+    name = b.one_of(sorted(reference.BINARY) * 3 + ["maximum", "minimum"] * 3 + sorted(reference.COMPARE) +
+                    sorted(reference.LOGICAL) + ["where"] * 2)
+    grad = name in reference.BINARY or name in ("maximum", "minimum", "where")
+    operands = [b.input(s, d, requires_grad=grad and d in FLOATING and b.chance(0.7))
+                for s, d in zip(shapes, (first, second))]
+    if name == "where":
+        operands.insert(0, b.input(stretched(b, shape), "bool"))
+    elif b.chance(0.05):
+        operands[1] = operands[0]
+    y = b.step(name, operands)
+    b.case["broadcast"] = any(b.tensors[i].shape != b.tensors[y].shape for i in operands) or operands[0] == operands[1]
+    b.backward(y)
+
+
+@family
+def conversion(b):
+    b.case["kind"] = "exact"
+    x = b.input(large_or_small(b), any_dtype(b), mood=b.one_of((None, "special", "wide", "large")))
+    b.case["inputs"][x]["requires_grad"] = False
+    for _ in range(b.rng.randint(1, 2)):
+        x = b.step("to", [x], dtype=b.one_of(sorted(DTYPES)))
+
+
+@family
+def creation(b):
+    b.case["kind"] = "exact"
+    dtype = b.one_of(sorted(DTYPES))
+    what = b.one_of(("arange", "arange", "eye", "full", "like"))
+    if what == "arange":
+        bounds = (0, 1, -3, 10, 10.5, 0.5, 100, -7.25, 33, 1e6)
+        start = b.one_of(bounds)
+        # An integer arange with a step that truncates to 0 ends PyTorch's process.
+        step = b.one_of((1, 1, 2, 3, -1, -2, 7) + ((0.5, 0.1, 0.3) if dtype in FLOATING else ()))
+        end = b.one_of(bounds)
+        if abs(end - start) > 1000:
+            step *= 1e5
+        b.case["kind"] = "general"
+        b.step("arange", [], start=start, end=end, step=step, dtype=dtype)
+    elif what == "eye":
+        b.step("eye", [], n=b.size(), dtype=dtype)
+    elif what == "full":
+        b.step("full", [], shape=b.shape(), value=b.one_of(SCALARS[:10] if dtype in FLOATING else (0, 1, 3)), dtype=dtype)
+    else:
+        x = b.input(b.shape(), dtype)
+        b.step(b.one_of(("zeros_like", "ones_like")), [x])
+
+
+# --- Reductions ------------------------------------------------------------------------------------
+@family
+def reduction(b):
+    name = b.one_of(("sum", "mean", "prod", "max", "min", "var", "norm", "all", "any", "argmax", "argmin"))
+    b.case["kind"] = {"sum": "linear", "mean": "linear"}.get(name, "general")
+    dtype = any_dtype(b)
+    shape = large_or_small(b)
+    grad = dtype in FLOATING and name not in ("all", "any", "argmax", "argmin") and b.chance(0.7)
+    x = b.input(shape, dtype, requires_grad=grad, mood="unit" if name == "prod" and b.chance(0.5) else None)
+    keepdim = b.chance(0.4)
+    if name in ("argmax", "argmin"):
+        y = b.step(name, [x], dim=b.dim(len(shape)), keepdim=keepdim)
+    else:
+        options = {"dims": b.some_dims(len(shape)), "keepdim": keepdim}
+        if not shape and b.chance(0.3):
+            options["dims"] = [b.one_of((0, -1))]
+        if name == "var":
+            options["correction"] = b.one_of((0, 1, 1, 2))
+        y = b.step(name, [x], **options)
+    b.backward(y)
+
+
+@family
+def softmax(b):
+    dtype = b.floating()
+    shape = large_or_small(b)
+    x = b.input(shape, dtype, requires_grad=b.chance(0.7), mood=b.one_of((None, None, None, "large")))
+    b.backward(b.step(b.one_of(("softmax", "log_softmax")), [x], dim=b.dim(len(shape))))
+
+
+# --- Matrix products, convolutions -----------------------------------------------------------------
+def moderate(b):
+    """Sums of products: the rules for huge values are those of addition, in any order."""
+    return b.one_of(("normal", "normal", "normal", "integers", "unit"))
+
+
+@family
+def matmul(b):
+    b.case["kind"] = "linear"
+    dtype = b.floating()  # weft has no integer products, and none of vectors
+    m, k, n = (b.size() if b.chance(0.97) else b.one_of((64, 100, 257)) for _ in range(3))
+    batch = b.shape(0, 2, most=64)
+    left, right = stretched(b, batch) + [m, k], stretched(b, batch) + [k, n]
+    if b.chance(0.5):
+        left, right = batch + [m, k], b.one_of((batch, [])) + [k, n]
+    a = b.input(left, dtype, mood=moderate(b), requires_grad=b.chance(0.7))
+    c = b.input(right, dtype, mood=moderate(b), requires_grad=b.chance(0.7))
+    b.backward(b.step("matmul", [a, c]))
+
+
+@family
+def linear(b):
+    b.case["kind"] = "linear"
+    dtype = b.floating()
+    k, n = (b.size() if b.chance(0.97) else b.one_of((64, 100, 257)) for _ in range(2))
+    operands = [b.input(b.shape(0, 3, most=512) + [k], dtype, mood=moderate(b), requires_grad=b.chance(0.7)),
+                b.input([n, k], dtype, mood=moderate(b), requires_grad=b.chance(0.7))]
+    if b.chance(0.6):
+        operands.append(b.input([n], dtype, mood=moderate(b), requires_grad=b.chance(0.7)))
+    b.backward(b.step("linear", operands))
+
+
+def pair(b, choices):
+    first = b.one_of(choices)
+    return [first, first if b.chance(0.6) else b.one_of(choices)]
+
+
+def image(b, channels, least=1):
+    n = b.one_of((0, 1, 1, 1, 2, 2, 3, 5))
+    return [n, channels, max(least, b.one_of((1, 2, 3, 4, 5, 7, 8, 9, 11, 14, 16))),
+            max(least, b.one_of((1, 2, 3, 4, 5, 7, 8, 9, 11, 14, 16)))]
+
+
+def convolution(b, name):
+    b.case["kind"] = "linear"
+    dtype = b.floating()
+    groups = b.one_of((1, 1, 1, 2, 3, 4))
+    inputs, outputs = (groups * b.one_of((1, 1, 2, 3, 4, 5, 8)) for _ in range(2))
+    kernel = pair(b, (1, 1, 2, 3, 3, 3, 4, 5))
+    options = {"stride": pair(b, (1, 1, 1, 2, 3)), "padding": pair(b, (0, 0, 1, 2, 3)),
+               "dilation": pair(b, (1, 1, 1, 2, 3)), "groups": groups}
+    transposed = name == "conv_transpose2d"
+    if transposed and b.chance(0.4):
+        options["output_padding"] = pair(b, (0, 1, 2))
+    weight = [inputs, outputs // groups] if transposed else [outputs, inputs // groups]
+    operands = [b.input(image(b, inputs), dtype, mood=moderate(b), requires_grad=b.chance(0.7)),
+                b.input(weight + kernel, dtype, mood=moderate(b), requires_grad=b.chance(0.8), overlap=False)]
+    if b.chance(0.6):
+        operands.append(b.input([outputs], dtype, mood=moderate(b), requires_grad=b.chance(0.8)))
+    else:
+        operands.append(-1)
+    b.backward(b.step(name, operands, **options))
+
+
+@family
+def conv2d(b):
+    convolution(b, "conv2d")
+
+
+@family
+def conv_transpose2d(b):
+    convolution(b, "conv_transpose2d")
+
+
+@family
+def pooling(b):
+    name = b.one_of(("max_pool2d", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d"))
+    dtype = b.floating()
+    x = b.input(image(b, b.one_of((0, 1, 2, 3, 4, 8, 17)) if b.chance(0.1) else b.one_of((1, 2, 3, 4, 8, 17))), dtype,
+                requires_grad=b.chance(0.7), mood=b.one_of(("normal", "normal", "integers", "special")))
+    if name == "adaptive_avg_pool2d":
+        y = b.step(name, [x], size=pair(b, (1, 1, 2, 3, 5, 7)))
+    else:
+        kernel = pair(b, (1, 2, 2, 3, 3, 4, 5))
+        options = {"kernel": kernel, "stride": kernel if b.chance(0.5) else pair(b, (1, 2, 3)),
+                   "padding": [b.rng.randint(0, k // 2) for k in kernel] if b.chance(0.5) else [0, 0],
+                   "ceil_mode": b.chance(0.4)}
+        if b.chance(0.03):
+            options["padding"] = [k for k in kernel]  # refused by both
+        if name == "max_pool2d":
+            options["dilation"] = pair(b, (1, 1, 1, 2))
+        else:
+            options["count_include_pad"] = b.chance(0.5)
+            if b.chance(0.2):
+                options["divisor"] = b.one_of((1, 2, 7))
+        y = b.step(name, [x], **options)
+    b.backward(y)
+
+
+def amplification(x, over, eps):
+    """The largest 1 / sqrt(var + eps), at least 1."""
+    if not x.numel():
+        return 1.0
+    var = x.detach().double().var(over, correction=0)
+    return max(1.0, (var.min().item() + eps) ** -0.5)
+
+
+@family
+def norm(b):
+    """Batch and layer norm."""
+    dtype = b.floating()
+    mood = b.one_of(("normal", "normal", "normal", "unit", "integers", "large"))
+    if b.chance(0.4):
+        ndim = b.rng.randint(1, 3)
+        shape = b.shape(ndim, ndim + 1, least=1 if b.chance(0.9) else 0)
+        inner = shape[-ndim:]
+        operands = [b.input(shape, dtype, mood=mood, requires_grad=b.chance(0.7))]
+        if b.chance(0.7):
+            operands += [b.input(inner, dtype, mood="normal", requires_grad=b.chance(0.7)) for _ in range(2)]
+        eps = b.one_of((1e-5, 1e-5, 1e-3, 1e-12))
+        over = tuple(range(len(shape) - ndim, len(shape)))
+        b.case["amplify"] = amplification(b.tensors[0], over, eps)
+        y = b.step("layer_norm", operands, shape=inner, eps=eps)
+    else:
+        channels = b.one_of((1, 2, 3, 4, 5, 8, 16, 17))
+        shape = image(b, channels)
+        training = b.chance(0.7)
+        operands = [b.input(shape, dtype, mood=mood, requires_grad=b.chance(0.7))]
+        affine = b.chance(0.7)
+        for _ in range(2):
+            operands.append(b.input([channels], dtype, mood="normal", overlap=False, requires_grad=b.chance(0.7))
+                            if affine else -1)
+        tracked = b.chance(0.7) or not training
+        for mood in ("normal", "unit"):
+            operands.append(b.input([channels], dtype, memory=b.values(channels, dtype, mood)) if tracked else -1)
+        operands.append(b.input([], "i64", memory=torch.tensor([b.rng.randint(0, 4)])) if tracked and b.chance(0.5)
+                        else -1)
+        options = {}
+        if b.chance(0.2):
+            options["slope"] = b.one_of((0, 0.2))
+            if b.chance(0.5):
+                operands.append(b.input(shape, dtype, mood="normal", requires_grad=b.chance(0.7)))
+        b.case["report"] += [i for i in operands[3:6] if i >= 0]
+        eps = b.one_of((1e-5, 1e-5, 1e-3))
+        b.case["amplify"] = amplification(b.tensors[0], (0, 2, 3), eps) if training else \
+            (b.tensors[operands[4]].double().min().item() + eps) ** -0.5
+        y = b.step("batch_norm", operands, training=training, momentum=b.one_of((0.1, 0.5, 0.0, 1.0)),
+                   cumulative=operands[5] >= 0 and b.chance(0.3), eps=eps, **options)
+    b.backward(y)
+
+
+@family
+def loss(b):
+    name = b.one_of(("cross_entropy", "cross_entropy", "nll_loss", "bce_with_logits", "mse_loss", "l1_loss",
+                     "smooth_l1_loss"))
+    dtype = b.floating()
+    reduction = b.one_of(("none", "mean", "sum"))
+    mood = b.one_of((None, "normal", "normal", "large"))
+    if name in ("cross_entropy", "nll_loss"):
+        classes = b.one_of((1, 2, 3, 5, 10, 17))
+        rows = [b.size()] + (b.shape(1, 2, most=64) if b.chance(0.4) else [])
+        x = b.input([rows[0], classes] + rows[1:], dtype, mood=mood, requires_grad=b.chance(0.8))
+        target = torch.randint(0, classes, (math.prod(rows),), generator=b.generator())
+        ignored = b.one_of((-100, -1, 0))
+        if b.chance(0.4):
+            target[torch.rand(len(target), generator=b.generator()) < b.one_of((0.2, 0.9))] = ignored
+        if b.chance(0.02) and len(target):
+            target[0] = classes
+        t = b.input(rows, "i64", memory=target)
+        options = {"label_smoothing": b.one_of((0, 0, 0.1, 1.0))} if name == "cross_entropy" else {}
+        y = b.step(name, [x, t], ignore_index=ignored, reduction=reduction, **options)
+    else:
+        shape = large_or_small(b)
+        operands = [b.input(shape, dtype, mood=mood, requires_grad=b.chance(0.8)),
+                    b.input(shape, dtype, mood="unit" if b.chance(0.5) else mood, requires_grad=b.chance(0.4))]
+        options = {}
+        if name == "smooth_l1_loss":
+            options["beta"] = b.one_of((0, 0.5, 1, 1, 2))
+        if name == "bce_with_logits" and b.chance(0.4):
+            operands.append(b.input(stretched(b, shape), dtype, mood="unit"))
+        y = b.step(name, operands, reduction=reduction, **options)
+    b.backward(y)
+
+
+# --- Indexing, views -------------------------------------------------------------------------------
+def indices(b, shape, below, p_wrong=0.02):
+    low, high = (0, below) if not b.chance(p_wrong) else (-1, below + 1)
+    count = math.prod(shape)
+    if high <= low:
+        return b.input(shape, "i64", memory=torch.zeros(count, dtype=torch.int64))
+    return b.input(shape, "i64", memory=torch.randint(low, high, (count,), generator=b.generator()))
+
+
+@family
+def indexing(b):
+    b.case["kind"] = "exact"
+    name = b.one_of(("index_select", "gather", "one_hot", "index_add_", "scatter_add_", "cat", "stack", "where"))
+    dtype = any_dtype(b)
+    grad = dtype in FLOATING and b.chance(0.7)
+    if name == "one_hot":
+        classes = b.one_of((-1, 1, 3, 7, 12))
+        b.step(name, [indices(b, b.shape(0, 3), max(classes, 5) if b.chance(0.1) else max(classes, 1))], classes=classes)
+        return
+    if name in ("cat", "stack"):
+        shape = b.shape(1 if b.chance(0.95) else 0, 4, most=512)
+        dim = b.dim(len(shape) + (name == "stack"))
+        parts = []
+        for _ in range(b.rng.randint(1, 4)):
+            part = list(shape)
+            if name == "cat" and part:
+                part[dim] = b.size()
+                if b.chance(0.02):
+                    part = [0]  # PyTorch lets such pass
+            kind = dtype if b.chance(0.8) else any_dtype(b)
+            parts.append(b.input(part, kind, requires_grad=kind in FLOATING and grad))
+        b.backward(b.step(name, parts, dim=dim))
+        return
+    shape = b.shape(0 if b.chance(0.1) else 1, 4)
+    dim = b.dim(len(shape))
+    size = shape[dim] if shape else 1
+    if name in ("index_select", "index_add_"):
+        count = b.size()
+        source = list(shape)
+        if source:
+            source[dim] = count
+        else:
+            count = 1
+        operands = [b.input(shape, dtype, requires_grad=grad and name == "index_select",
+                            overlap=name == "index_select")]
+        operands.append(indices(b, [count], size))
+        if name == "index_add_":
+            b.case["kind"] = "general"
+            operands.append(b.input(source, dtype))
+    elif name in ("gather", "scatter_add_"):
+        source = [max(0, s - b.rng.randint(0, 2)) if b.chance(0.3) else s for s in shape]
+        if source:
+            source[dim] = b.size()
+        operands = [b.input(shape, dtype, requires_grad=grad and name == "gather", overlap=name == "gather"),
+                    indices(b, source, size)]
+        if name == "scatter_add_":
+            b.case["kind"] = "general"
+            operands.append(b.input(source, dtype))
+    else:
+        operands = [b.input(stretched(b, shape), "bool"), b.input(shape, dtype, requires_grad=grad),
+                    b.input(stretched(b, shape), dtype, requires_grad=grad)]
+        b.backward(b.step("where", operands))
+        return
+    b.backward(b.step(name, operands, dim=dim))
+
+
+def random_view(b, at):
+    """A view, or a copy, of tensor `at`; the number of what came out."""
+    shape = list(b.tensors[at].shape)
+    ndim = len(shape)
+    name = b.one_of(("reshape", "flatten", "unflatten", "transpose", "permute", "slice", "select", "narrow", "squeeze",
+                     "unsqueeze", "expand", "chunk", "split", "contiguous", "clone"))
+    d = b.dim(ndim)
+    size = shape[d] if shape else 1
+    if name == "reshape":
+        new = regrouped(b, shape)
+        return b.step(name, [at], shape=new)
+    if name == "flatten":
+        ends = sorted((b.rng.randrange(max(ndim, 1)), b.rng.randrange(max(ndim, 1))))
+        return b.step(name, [at], start=ends[0], end=ends[1] - (ndim if ndim and b.chance(0.3) else 0))
+    if name == "unflatten":
+        factor = b.one_of([f for f in (1, 2, 3, 4, 5) if size % f == 0])
+        return b.step(name, [at], dim=d, shape=[factor, -1 if b.chance(0.3) else size // factor])
+    if name == "transpose":
+        return b.step(name, [at], dim0=d, dim1=b.dim(ndim))
+    if name == "permute":
+        order = b.rng.sample(range(ndim), ndim)
+        return b.step(name, [at], dims=[o - ndim if b.chance(0.2) else o for o in order])
+    if name == "slice":
+        return b.step(name, [at], dim=d, start=b.rng.randint(-size - 1, size + 1), end=b.rng.randint(-size - 1, size + 2),
+                      step=b.one_of((1, 1, 2, 3)))
+    if name == "select":
+        return b.step(name, [at], dim=d, index=b.rng.randint(-size, max(size - 1, 0)))
+    if name == "narrow":
+        start = b.rng.randint(0, size)
+        return b.step(name, [at], dim=d, start=start, length=b.rng.randint(0, size - start))
+    if name == "squeeze":
+        return b.step(name, [at], **({"dim": d} if b.chance(0.5) else {}))
+    if name == "unsqueeze":
+        return b.step(name, [at], dim=b.rng.randint(-ndim - 1, ndim))
+    if name == "expand":
+        new = [b.one_of((-1, s)) if s != 1 else b.one_of((1, 2, 3, -1)) for s in shape]
+        if math.prod(max(1, s) for s in shape) * 9 < MOST and b.chance(0.4):
+            new.insert(0, b.one_of((1, 2, 3)))
+        return b.step(name, [at], shape=new)
+    if name == "chunk":
+        first = b.step(name, [at], count=b.rng.randint(1, 4), dim=d)
+    elif name == "split":
+        if b.chance(0.5):
+            cut = b.rng.randint(0, size)
+            first = b.step(name, [at], sizes=[cut, size - cut], dim=d)
+        else:
+            first = b.step(name, [at], size=b.rng.randint(1, max(size, 1)), dim=d)
+    else:
+        return b.step(name, [at])
+    return b.rng.randrange(first, len(b.tensors))
+
+
+def regrouped(b, shape):
+    """Another shape of as many elements."""
+    count = math.prod(shape)
+    new, rest = [], count
+    for _ in range(b.rng.randint(0, 3)):
+        factor = b.one_of([f for f in (1, 2, 3, 4, 5, 7, 8) if rest % f == 0])
+        new.append(factor)
+        rest //= factor
+    new.insert(b.rng.randint(0, len(new)), -1 if count and b.chance(0.3) else rest)
+    return new
+
+
+def write(b, at, others):
+    """An operation in place on tensor `at`."""
+    y = b.tensors[at]
+    floating = y.dtype.is_floating_point
+    name = b.one_of(("add_", "sub_", "mul_", "div_", "copy_", "fill_", "zero_", "mul_ number", "add_ alpha"))
+    if name == "zero_":
+        return b.step(name, [at], report=False)
+    if name == "fill_":
+        return b.step(name, [at], report=False, value=b.one_of((0, 1, 3)))
+    if name == "mul_ number":
+        return b.step("mul_", [at], report=False, value=b.one_of((0, 2, -1, 0.5) if floating else (0, 2, 3)))
+    fitting = [i for i in others if fits(b.tensors[i].shape, y.shape)]
+    other = b.one_of(fitting) if fitting else at
+    alpha = {"alpha": b.one_of((2, -1, 0.5) if floating else (2, 3))} if name == "add_ alpha" else {}
+    return b.step(name.split()[0], [at, other], report=False, **alpha)
+
+
+def fits(small, large):
+    return len(small) <= len(large) and all(s in (1, n) for s, n in zip(reversed(small), reversed(large)))
+
+
+@family
+def views(b):
+    """Chains of views with writes through them, without a tape."""
+    b.case["kind"] = "general"
+    dtype = any_dtype(b)
+    b.input(b.shape(0, 4, most=512), dtype, overlap=False, mood=moderate(b))
+    b.input(b.one_of(([], [1], list(b.tensors[0].shape))), dtype, overlap=False, mood=moderate(b))
+    at = 0
+    for _ in range(b.rng.randint(1, 6)):
+        if b.chance(0.4):
+            write(b, at, range(len(b.tensors)))
+        else:
+            at = random_view(b, at)
+    b.case["report"] = list(range(len(b.tensors)))
+
+
+def writable(b, through_views):
+    """Tensors that a write on the tape may go to: no leaf, and no view nor base of one unless wanted."""
+    def base(x):
+        return x._base if x._is_view() and x._base.requires_grad else None
+
+    def may(x):
+        try:
+            viewed = base(x) is not None or any(base(other) is x for other in b.tensors)
+            return not x.is_leaf and (through_views or not viewed)
+        except RuntimeError:  # one of several views (chunk, split) of what was written to
+            return False
+    return [i for i, x in enumerate(b.tensors) if may(x)]
+
+
+def chain(b, writes=False, through_views=False):
+    """Views, element-wise operations and sums on the tape."""
+    dtype = b.one_of(("f32", "f32", "f64"))
+    b.input(b.shape(0, 4, most=256), dtype, requires_grad=True, mood="normal")
+    b.input(b.one_of(([], [1], list(b.tensors[0].shape))), dtype, requires_grad=b.chance(0.6), mood="normal")
+    at = 0
+    for _ in range(b.rng.randint(1, 7)):
+        what = b.rng.random()
+        if what < 0.45:
+            at = random_view(b, at)
+        elif what < 0.6:
+            at = b.step(b.one_of(("tanh", "sin", "sigmoid", "neg", "square", "exp", "relu", "clone")), [at])
+        elif what < 0.75:
+            fitting = [i for i in range(len(b.tensors)) if fits(b.tensors[i].shape, b.tensors[at].shape)]
+            at = b.step(b.one_of(("add", "mul", "sub", "maximum")), [at, b.one_of(fitting)])
+        elif what < 0.85 and b.tensors[at].dim():
+            at = b.step(b.one_of(("sum", "mean")), [at], dims=b.some_dims(b.tensors[at].dim()), keepdim=b.chance(0.5))
+        elif writes:
+            targets = writable(b, through_views)
+            if not targets:
+                at = b.step(b.one_of(("clone", "neg", "sin")), [at])
+                continue
+            at = at if at in targets and b.chance(0.6) else b.one_of(targets)
+            write(b, at, range(len(b.tensors)))
+    b.case["report"] = list(range(len(b.tensors)))
+    b.backward(at if b.chance(0.7) else b.rng.randrange(len(b.tensors)), p=1)
+
+
+@family
+def tape(b):
+    chain(b)
+
+
+@family
+def tape_writes(b):
+    """In place, to results that are no views."""
+    chain(b, writes=True)
+
+
+@family
+def view_writes(b):
+    """In place to views of what is on the tape, or to what views were taken of."""
+    chain(b, writes=True, through_views=True)
+
+
+# weft's tape does not follow writes through views: it refuses the write, or the use of a view taken
+# before it. What it does not refuse agrees.
+REFUSED_BY_DESIGN = {"view_writes"}
+
+
+# --- Training --------------------------------------------------------------------------------------
+NORMAL_ROOM = 2e-6  # what core/rng.h promises of normal draws
+
+
+@family
+def initial(b):
+    """First weights and random numbers, bit for bit where they are uniform."""
+    b.case["kind"] = "exact"
+    what = b.one_of(("linear_init", "conv2d_init", "conv_transpose2d_init", "init", "init", "rand", "randn", "randperm"))
+    seed = b.rng.randrange(2**31)
+    if what == "linear_init":
+        b.step(what, [], seed=seed, inputs=b.size(), outputs=b.size(), bias=b.chance(0.7))
+    elif what in ("conv2d_init", "conv_transpose2d_init"):
+        groups = b.one_of((1, 1, 2, 3))
+        b.step(what, [], seed=seed, inputs=groups * b.rng.randint(1, 5), outputs=groups * b.rng.randint(1, 5),
+               kernel=pair(b, (1, 2, 3, 5)), groups=groups, bias=b.chance(0.7))
+    elif what == "init":
+        name = b.one_of(("uniform_", "constant_", "zeros_", "ones_", "eye_", "dirac_", "xavier_uniform_",
+                         "kaiming_uniform_", "normal_", "trunc_normal_", "xavier_normal_", "kaiming_normal_",
+                         "orthogonal_"))
+        if name in ("normal_", "trunc_normal_", "xavier_normal_", "kaiming_normal_", "orthogonal_"):
+            # A QR decomposition enlarges the draws' errors by the matrix's condition number.
+            b.case |= {"kind": "random", "room": 1e-3 if name == "orthogonal_" else NORMAL_ROOM}
+        a, c = b.one_of((0, 0.5, 1)), b.one_of((1, 2))
+        shape = {"eye_": b.shape(2, 2), "dirac_": b.shape(3, 5)}.get(name) or b.shape(2 if b.chance(0.9) else 0, 4)
+        b.step(what, [], seed=seed, name=name, shape=shape, dtype=b.one_of(("f32", "f32", "f64")), a=a, b=c,
+               groups=b.one_of((1, 1, 2)), fan_out=b.chance(0.4))
+    elif what == "randperm":
+        b.step(what, [], seed=seed, n=b.size())
+    else:
+        if what == "randn":
+            b.case |= {"kind": "random", "room": NORMAL_ROOM}
+        b.step(what, [], seed=seed, shape=b.shape(), dtype=b.one_of(("f32", "f32", "f64")))
+
+
+SCHEDULES = (
+    lambda b: {"schedule": "StepLR", "step_size": b.one_of((1, 2, 3)), "gamma": b.one_of((0.1, 0.5))},
+    lambda b: {"schedule": "MultiStepLR", "milestones": sorted(b.rng.choices(range(1, 6), k=2)), "gamma": 0.3},
+    lambda b: {"schedule": "CosineAnnealingLR", "T_max": b.one_of((1, 2, 4, 9)), "eta_min": b.one_of((0, 1e-3))},
+    lambda b: {"schedule": "LinearLR", "start_factor": b.one_of((0.1, 0.5, 1.0)), "end_factor": b.one_of((0.0, 0.3, 1.0)),
+               "total_iters": b.one_of((1, 3, 5))},
+    lambda b: {"schedule": "OneCycleLR", "max_lr": b.one_of((0.1, 1.0)), "total_steps": b.one_of((3, 6, 10)),
+               "pct_start": b.one_of((0.3, 0.5)), "cycle_momentum": b.chance(0.5)},
+)
+
+
+@family
+def optimiser(b):
+    kind = b.one_of(("SGD", "Adam", "AdamW", "RMSprop"))
+    dtype = b.one_of(("f32", "f32", "f32", "f64", "bf16"))
+    shapes = [b.shape(most=600) for _ in range(b.rng.randint(1, 3))]
+    steps = b.rng.randint(1, 5)
+    operands = [b.input(s, dtype, mood="normal", overlap=False) for s in shapes]
+    for _ in range(steps):
+        operands += [b.input(s, dtype, mood=b.one_of(("normal", "normal", "normal", "integers"))) for s in shapes]
+    options = {"lr": b.one_of((0.1, 0.01, 1e-3, 0.0)), "weight_decay": b.one_of((0, 0, 0.01, 0.3))}
+    if kind == "SGD":
+        options |= {"momentum": b.one_of((0, 0.5, 0.9)), "dampening": b.one_of((0, 0, 0.3)), "nesterov": b.chance(0.3)}
+    elif kind == "RMSprop":
+        options |= {"momentum": b.one_of((0, 0.5, 0.9)), "alpha": b.one_of((0.99, 0.5)), "eps": b.one_of((1e-8, 1e-3)),
+                    "centered": b.chance(0.4)}
+    else:
+        options |= {"beta1": b.one_of((0.9, 0.5)), "beta2": b.one_of((0.999, 0.9)), "eps": b.one_of((1e-8, 1e-3))}
+    if b.chance(0.4):
+        options |= b.one_of(SCHEDULES)(b)
+    if not options.get("momentum", 1):
+        options["cycle_momentum"] = False  # weft makes no buffer then, and refuses to cycle it
+    if b.chance(0.3):
+        options["max_norm"] = b.one_of((0.1, 1.0, 100.0))
+    first = b.step("optimise", operands, kind=kind, params=len(shapes), **options)
+    b.case["precise"] = [first + len(shapes)]

@@ -1,0 +1,65 @@
+// Element-wise operations, with tensors and with numbers, and those in place.
+#include "weft/autograd/ops.h"
+#include "weft/tests/peers/calls.h"
+
+namespace weft::peers {
+
+void add_elementwise(Operations& table) {
+#define X(value, name, ...) \
+  table[#name] = [](const Call& c) -> std::vector<Tensor> { return {weft::name(c.operand(0))}; };
+  WEFT_UNARY_OPS(X)
+#undef X
+// A number where there is no second operand.
+#define X(value, name, ...)                                     \
+  table[#name] = [](const Call& c) -> std::vector<Tensor> {     \
+    if (c.in.size() > 1) return {weft::name(c.in[0], c.in[1])}; \
+    return {weft::name(c.operand(0), c.number("value"))};       \
+  };
+  WEFT_BINARY_OPS(X)
+  WEFT_COMPARE_OPS(X)
+#undef X
+  table["rsub"] = [](const Call& c) -> std::vector<Tensor> {
+    return {sub(c.number("value"), c.operand(0))};
+  };
+  table["rdiv"] = [](const Call& c) -> std::vector<Tensor> {
+    return {div(c.number("value"), c.operand(0))};
+  };
+  table["logical_not"] = [](const Call& c) -> std::vector<Tensor> {
+    return {logical_not(c.operand(0))};
+  };
+  table["leaky_relu"] = [](const Call& c) -> std::vector<Tensor> {
+    return {leaky_relu(c.operand(0), c.number("slope"))};
+  };
+  table["smooth_l1"] = [](const Call& c) -> std::vector<Tensor> {
+    return {smooth_l1(c.operand(0), c.number("beta"))};
+  };
+  table["clamp"] = [](const Call& c) -> std::vector<Tensor> {
+    return {clamp(c.operand(0), c.number("low"), c.number("high"))};
+  };
+  table["where"] = [](const Call& c) -> std::vector<Tensor> {
+    return {where(c.operand(0), c.operand(1), c.operand(2))};
+  };
+
+  table["add_"] = [](const Call& c) -> std::vector<Tensor> {
+    return {c.operand(0).add_(c.operand(1), c.number("alpha", 1))};
+  };
+  table["sub_"] = [](const Call& c) -> std::vector<Tensor> {
+    return {c.operand(0).sub_(c.operand(1))};
+  };
+  table["mul_"] = [](const Call& c) -> std::vector<Tensor> {
+    if (c.in.size() > 1) return {c.in[0].mul_(c.in[1])};
+    return {c.operand(0).mul_(c.number("value"))};
+  };
+  table["div_"] = [](const Call& c) -> std::vector<Tensor> {
+    return {c.operand(0).div_(c.operand(1))};
+  };
+  table["copy_"] = [](const Call& c) -> std::vector<Tensor> {
+    return {c.operand(0).copy_(c.operand(1))};
+  };
+  table["fill_"] = [](const Call& c) -> std::vector<Tensor> {
+    return {c.operand(0).fill_(c.number("value"))};
+  };
+  table["zero_"] = [](const Call& c) -> std::vector<Tensor> { return {c.operand(0).zero_()}; };
+}
+
+}  // namespace weft::peers

@@ -1,0 +1,132 @@
+// Creation, views, copies, reductions, indexing and matrix products.
+#include "weft/autograd/ops.h"
+#include "weft/tests/peers/calls.h"
+
+namespace weft::peers {
+namespace {
+
+using Tensors = std::vector<Tensor>;
+
+void add_creation(Operations& table) {
+  table["arange"] = [](const Call& c) -> Tensors {
+    return {arange(c.number("start"), c.number("end"), c.number("step"), c.dtype("dtype"))};
+  };
+  table["eye"] = [](const Call& c) -> Tensors { return {eye(c.integer("n"), c.dtype("dtype"))}; };
+  table["full"] = [](const Call& c) -> Tensors {
+    return {full(c.dims("shape"), c.number("value"), c.dtype("dtype"))};
+  };
+  table["zeros_like"] = [](const Call& c) -> Tensors { return {zeros_like(c.operand(0))}; };
+  table["ones_like"] = [](const Call& c) -> Tensors { return {ones_like(c.operand(0))}; };
+}
+
+void add_views(Operations& table) {
+  table["reshape"] = [](const Call& c) -> Tensors { return {c.in[0].reshape(c.dims("shape"))}; };
+  table["flatten"] = [](const Call& c) -> Tensors {
+    return {c.in[0].flatten(c.dim("start"), c.dim("end"))};
+  };
+  table["unflatten"] = [](const Call& c) -> Tensors {
+    return {c.in[0].unflatten(c.dim("dim"), c.dims("shape"))};
+  };
+  table["transpose"] = [](const Call& c) -> Tensors {
+    return {c.in[0].transpose(c.dim("dim0"), c.dim("dim1"))};
+  };
+  table["permute"] = [](const Call& c) -> Tensors { return {c.in[0].permute(c.dims("dims"))}; };
+  table["slice"] = [](const Call& c) -> Tensors {
+    return {c.in[0].slice(c.dim("dim"), c.integer("start"), c.integer("end"), c.integer("step"))};
+  };
+  table["select"] = [](const Call& c) -> Tensors {
+    return {c.in[0].select(c.dim("dim"), c.integer("index"))};
+  };
+  table["narrow"] = [](const Call& c) -> Tensors {
+    return {c.in[0].narrow(c.dim("dim"), c.integer("start"), c.integer("length"))};
+  };
+  table["squeeze"] = [](const Call& c) -> Tensors {
+    return {c.has("dim") ? c.in[0].squeeze(c.dim("dim")) : c.in[0].squeeze()};
+  };
+  table["unsqueeze"] = [](const Call& c) -> Tensors { return {c.in[0].unsqueeze(c.dim("dim"))}; };
+  table["expand"] = [](const Call& c) -> Tensors { return {c.in[0].expand(c.dims("shape"))}; };
+  table["as_strided"] = [](const Call& c) -> Tensors {
+    const Tensor& x = c.in[0];
+    return {as_strided(x.storage(), x.dtype(), c.dims("shape"), c.dims("strides"),
+                       c.integer("offset"))};
+  };
+  table["chunk"] = [](const Call& c) -> Tensors {
+    return chunk(c.in[0], c.dim("count"), c.dim("dim"));
+  };
+  table["split"] = [](const Call& c) -> Tensors {
+    if (c.has("sizes")) return split(c.in[0], c.dims("sizes"), c.dim("dim"));
+    return split(c.in[0], c.integer("size"), c.dim("dim"));
+  };
+}
+
+void add_copies(Operations& table) {
+  table["contiguous"] = [](const Call& c) -> Tensors { return {c.in[0].contiguous()}; };
+  table["clone"] = [](const Call& c) -> Tensors { return {c.in[0].clone()}; };
+  table["detach"] = [](const Call& c) -> Tensors { return {c.in[0].detach()}; };
+  table["to"] = [](const Call& c) -> Tensors { return {c.in[0].to(c.dtype("dtype"))}; };
+  table["cat"] = [](const Call& c) -> Tensors { return {cat(c.in, c.dim("dim"))}; };
+  table["stack"] = [](const Call& c) -> Tensors { return {stack(c.in, c.dim("dim"))}; };
+}
+
+void add_reductions(Operations& table) {
+#define REDUCTION(name)                                                   \
+  table[#name] = [](const Call& c) -> Tensors {                           \
+    return {weft::name(c.operand(0), c.dims("dims"), c.flag("keepdim"))}; \
+  };
+  REDUCTION(sum)
+  REDUCTION(mean)
+  REDUCTION(prod)
+  REDUCTION(max)
+  REDUCTION(min)
+  REDUCTION(norm)
+  REDUCTION(all)
+  REDUCTION(any)
+#undef REDUCTION
+  table["var"] = [](const Call& c) -> Tensors {
+    return {var(c.operand(0), c.dims("dims"), c.number("correction"), c.flag("keepdim"))};
+  };
+  table["argmax"] = [](const Call& c) -> Tensors {
+    return {argmax(c.operand(0), c.dim("dim"), c.flag("keepdim"))};
+  };
+  table["argmin"] = [](const Call& c) -> Tensors {
+    return {argmin(c.operand(0), c.dim("dim"), c.flag("keepdim"))};
+  };
+  table["softmax"] = [](const Call& c) -> Tensors { return {softmax(c.operand(0), c.dim("dim"))}; };
+  table["log_softmax"] = [](const Call& c) -> Tensors {
+    return {log_softmax(c.operand(0), c.dim("dim"))};
+  };
+}
+
+void add_indexing(Operations& table) {
+  table["index_select"] = [](const Call& c) -> Tensors {
+    return {index_select(c.operand(0), c.dim("dim"), c.operand(1))};
+  };
+  table["gather"] = [](const Call& c) -> Tensors {
+    return {gather(c.operand(0), c.dim("dim"), c.operand(1))};
+  };
+  table["one_hot"] = [](const Call& c) -> Tensors {
+    return {one_hot(c.operand(0), c.integer("classes"))};
+  };
+  table["index_add_"] = [](const Call& c) -> Tensors {
+    return {raw::index_add_(c.operand(0), c.dim("dim"), c.operand(1), c.operand(2))};
+  };
+  table["scatter_add_"] = [](const Call& c) -> Tensors {
+    return {raw::scatter_add_(c.operand(0), c.dim("dim"), c.operand(1), c.operand(2))};
+  };
+}
+
+}  // namespace
+
+void add_tensor(Operations& table) {
+  add_creation(table);
+  add_views(table);
+  add_copies(table);
+  add_reductions(table);
+  add_indexing(table);
+  table["matmul"] = [](const Call& c) -> Tensors { return {matmul(c.operand(0), c.operand(1))}; };
+  table["linear"] = [](const Call& c) -> Tensors {
+    return {linear(c.operand(0), c.operand(1), c.operand(2))};
+  };
+}
+
+}  // namespace weft::peers

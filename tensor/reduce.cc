@@ -147,6 +147,10 @@ Tensor var(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
 Tensor norm(const Tensor& x, const Dims& dims, bool keepdim) {
   check_floating("norm", "x", x);
   const Span span("op", "norm");
+  const unsigned reduced = reduced_dims("norm", x, dims);
+  const Shape shape = reduced_shape(x, reduced, keepdim);
+  // Of one value each: its square could leave the range.
+  if (numel(shape) == x.numel()) return reshape(abs(x), shape);
   Tensor y = sum(square(cast(x, wide(x.dtype()))), dims, keepdim);
   unary_(UnaryOp::sqrt, y);
   return cast(y, x.dtype());

@@ -166,6 +166,9 @@ TEST_P(ReduceTest, Norm) {
       EXPECT_NEAR_TENSOR(raw::norm(x, {1}), Shape{2}, (std::vector<double>{5, 5}));
     }
   }
+  // Of one value each there is no square to overflow.
+  EXPECT_TENSOR(raw::norm(make({-1e30, 1e-30}, {2, 1}, DType::f64), {1}), ({2}), {1e30, 1e-30});
+  EXPECT_TENSOR(raw::norm(make({-0x1p100, 0x1p-100}, {2, 1}), {1}), ({2}), {0x1p100, 0x1p-100});
 }
 
 TEST_P(ReduceTest, ArgReduce) {

@@ -1,4 +1,6 @@
 // Reductions, softmax and indexing.
+#include <algorithm>
+
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/ops.h"
@@ -119,7 +121,8 @@ class VarNode final : public ReducedNode {
     if (!grads.wants(0)) return;
     const Tensor& x = x_.get(*this);
     const Tensor centred = raw::sub(x, reduce_kept(x, raw::mean));
-    const Tensor scale = raw::mul(kept(grads.y()), 2 / (static_cast<double>(count_) - correction_));
+    const double divisor = std::max(static_cast<double>(count_) - correction_, 0.0);
+    const Tensor scale = raw::mul(kept(grads.y()), 2 / divisor);
     grads.set(0, raw::mul(centred, scale));
   }
 

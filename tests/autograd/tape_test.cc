@@ -1,6 +1,7 @@
 // What backward and grad do with the tape.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <functional>
 #include <iterator>
@@ -36,6 +37,15 @@ TEST(TapeTest, ALeafIsItsOwnTape) {
   const Tensor x = leaf(3);
   x.backward();
   EXPECT_EQ(x.grad().item<double>(), 1);
+}
+
+// As the variance itself: what would be divided by a number below 0 is divided by 0.
+TEST(TapeTest, VarianceOfTooFewValuesHasNoGradient) {
+  const Tensor one = leaf(3), two = leaf({1, 2}, {2});
+  var(one, {}, 2).backward();
+  EXPECT_TRUE(std::isnan(one.grad().item<double>()));
+  var(two, {}, 3).backward();
+  EXPECT_EQ(values_of(two.grad()), (std::vector<double>{-INFINITY, INFINITY}));
 }
 
 TEST(TapeTest, SeveralRootsInOneBackward) {

@@ -90,6 +90,7 @@ Tensor flatten(const Tensor& x, int start_dim, int end_dim) {
   const int end = normalize_dim(end_dim, x.dim(), "flatten");
   WEFT_CHECK(start <= end, Shape, "flatten", "start dimension ", start_dim,
              " comes after end dimension ", end_dim, " of ", x.shape());
+  if (start == end) return x;
   Shape shape;
   for (int i = 0; i < x.dim(); ++i) {
     if (i > start && i <= end) {

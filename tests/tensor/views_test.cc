@@ -100,7 +100,7 @@ TEST_P(ViewTest, FlattenAndUnflatten) {
   EXPECT_EQ(raw::flatten(x).shape(), Shape{24});
   EXPECT_EQ(raw::flatten(x, 1).shape(), (Shape{2, 12}));
   EXPECT_EQ(raw::flatten(x, 0, 1).shape(), (Shape{6, 4}));
-  EXPECT_EQ(raw::flatten(x, -2, -2).shape(), (Shape{2, 3, 4}));
+  EXPECT_TRUE(raw::flatten(x, -2, -2).same(x));
   EXPECT_EQ(raw::flatten(scalar(1)).shape(), Shape{1});
   EXPECT_EQ(raw::flatten(zeros({0, 3})).shape(), Shape{0});
   EXPECT_WEFT_ERROR(raw::flatten(x, 2, 1), Shape, "[flatten] start dimension 2 comes after end");

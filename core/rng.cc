@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "weft/core/error.h"
+#include "weft/core/simd_level.h"
 #include "weft/core/thread_state.h"
 
 namespace weft {
@@ -29,13 +30,8 @@ double unit<double>(Generator& g) {
 // under ThreadSanitizer.
 #if defined(__x86_64__)
 #define WEFT_FMA __attribute__((target("fma")))
-bool cpu_has_fma() {
-  static const bool has = __builtin_cpu_supports("fma");
-  return has;
-}
 #else
 #define WEFT_FMA
-bool cpu_has_fma() { return false; }
 #endif
 
 template <class T>
@@ -52,7 +48,7 @@ void fill_uniform(Generator& g, std::span<T> out, double from, double to) {
   const T low = static_cast<T>(from);
   const T width = static_cast<T>(to) - low;
   for (T& v : out) v = unit<T>(g);
-  if (cpu_has_fma()) {
+  if (simd_level() >= SimdLevel::avx2) {
     scale_fma<T>(out, width, low);
   } else {
     for (T& v : out) v = std::fma(v, width, low);

@@ -1,5 +1,7 @@
 #include "weft/data/pixels.h"
 
+#include "weft/core/simd_level.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -73,7 +75,7 @@ WEFT_AVX2 void split_rgb_avx2(const std::uint8_t* in, std::uint8_t* planes, std:
 
 auto choose_split_rgb() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return split_rgb_avx2;
+  if (simd_level() >= SimdLevel::avx2) return split_rgb_avx2;
 #endif
   return split_rgb_plain;
 }
@@ -81,7 +83,7 @@ auto choose_split_rgb() {
 template <class T, bool kNormalize>
 Scale<T> choose_scale() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+  if (simd_level() >= SimdLevel::avx2) {
     return scale_avx2<T, kNormalize>;
   }
 #endif
@@ -92,13 +94,12 @@ Scale<T> choose_scale() {
 
 template <class T>
 void scale_pixels(const std::uint8_t* in, T* out, std::int64_t n, float mean, float std) {
-  static const Scale<T> scale = choose_scale<T, false>(), normalize = choose_scale<T, true>();
-  (mean == 0 && std == 1 ? scale : normalize)(in, out, n, mean, std);
+  (mean == 0 && std == 1 ? choose_scale<T, false>() : choose_scale<T, true>())(in, out, n, mean,
+                                                                               std);
 }
 
 void split_channels(const std::uint8_t* in, std::uint8_t* planes, std::int64_t n, int depth) {
-  static const auto split_rgb = choose_split_rgb();
-  if (depth == 3) return split_rgb(in, planes, n);
+  if (depth == 3) return choose_split_rgb()(in, planes, n);
   for (int c = 0; c < depth; ++c, planes += n) {
     for (std::int64_t i = 0; i < n; ++i) planes[i] = in[i * depth + c];
   }

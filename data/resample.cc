@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "weft/core/simd_level.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -139,7 +141,7 @@ WEFT_AVX2 void filter_rgb_rows_avx2(const Filter& filter, const std::uint8_t* in
 
 auto choose_filter_rgb_rows() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2")) return filter_rgb_rows_avx2;
+  if (simd_level() >= SimdLevel::avx2) return filter_rgb_rows_avx2;
 #endif
   return filter_rows_plain<3>;
 }
@@ -184,7 +186,7 @@ WEFT_AVX2 void mix_rows_avx2(const std::int32_t* weight, int count, const std::u
 
 auto choose_mix_rows() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2")) return mix_rows_avx2;
+  if (simd_level() >= SimdLevel::avx2) return mix_rows_avx2;
 #endif
   return mix_rows_plain;
 }
@@ -197,7 +199,7 @@ void resample_rows(Picture& picture, int width) {
   const std::size_t out_row = static_cast<std::size_t>(width) * picture.depth;
   const std::size_t rows = static_cast<std::size_t>(picture.planes) * picture.height;
   picture.spare.resize(out_row * rows);
-  static const auto filter_rgb_rows = choose_filter_rgb_rows();
+  const auto filter_rgb_rows = choose_filter_rgb_rows();
   const auto filter_rows = picture.depth == 1 ? filter_rows_plain<1> : filter_rgb_rows;
   filter_rows(filter, picture.pixels.data(), in_row, picture.spare.data(), out_row, rows);
   picture.take_spare(picture.height, width);
@@ -205,7 +207,7 @@ void resample_rows(Picture& picture, int width) {
 
 void resample_columns(Picture& picture, int height) {
   if (height == picture.height) return;
-  static const auto mix_rows = choose_mix_rows();
+  const auto mix_rows = choose_mix_rows();
   thread_local Filter filter;
   filter.set(picture.height, height);
   const std::size_t row = picture.row_bytes();

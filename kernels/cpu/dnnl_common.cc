@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "weft/core/simd_level.h"
 #include "weft/kernels/cpu/heavy_internal.h"
 
 namespace weft::cpu {
@@ -21,15 +22,29 @@ dnnl_stream_t thread_stream() {
   return stream.get();
 }
 
+// Before oneDNN's first use, which fixes its instruction set; where the program used it earlier,
+// its own choice holds.
+void limit_dnnl() {
+  [[maybe_unused]] static const bool done = [] {
+    if (best_simd_level() == processor_simd_level()) return true;
+    // The lowest limit it knows is SSE4.1.
+    dnnl_set_max_cpu_isa(best_simd_level() == SimdLevel::avx2 ? dnnl_cpu_isa_avx2
+                                                              : dnnl_cpu_isa_sse41);
+    return true;
+  }();
+}
+
 }  // namespace
 
 const dnnl::engine& dnnl_engine() {
+  limit_dnnl();
   // Never destroyed: plans and thread streams that refer to it end at unknown times.
   static const auto& engine = *new dnnl::engine(dnnl::engine::kind::cpu, 0);
   return engine;
 }
 
 std::string dnnl_name() {
+  limit_dnnl();
   const dnnl_version_t& v = *dnnl_version();
   return detail::concat("oneDNN ", v.major, ".", v.minor, ".", v.patch, " isa ",
                         int(dnnl_get_effective_cpu_isa()));

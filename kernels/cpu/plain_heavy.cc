@@ -235,9 +235,8 @@ PlanKey<18> key_of(const Conv2dArgs& args, bool deterministic) {
 }
 
 std::string machine() {
-  static constexpr const char* kLevels[] = {"baseline", "avx2", "avx512"};
-  return detail::concat(cpu_model(), ", ", core_count(), " cores, ", kLevels[int(simd_level())],
-                        ", ", dnnl_name());
+  return detail::concat(cpu_model(), ", ", core_count(), " cores, ", to_string(simd_level()), ", ",
+                        dnnl_name());
 }
 
 template <class Problem, class P, class Args>

@@ -1,8 +1,6 @@
 #include "weft/kernels/cpu/simd.h"
 
-#include <algorithm>
 #include <array>
-#include <atomic>
 #include <bit>
 #include <cstddef>
 #include <initializer_list>
@@ -40,50 +38,11 @@ struct Tables {
   }
 };
 
-const SimdKernels& table(SimdLevel level) {
-  static const Tables tables;
-  return tables.level[static_cast<int>(level)];
-}
-
-std::atomic<const SimdKernels*> chosen{nullptr};
-
 }  // namespace
 
-SimdLevel best_simd_level() {
-#if defined(__x86_64__)
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
-      !__builtin_cpu_supports("f16c")) {
-    return SimdLevel::baseline;
-  }
-  for (const bool has :
-       {__builtin_cpu_supports("avx512f") != 0, __builtin_cpu_supports("avx512bw") != 0,
-        __builtin_cpu_supports("avx512dq") != 0, __builtin_cpu_supports("avx512vl") != 0}) {
-    if (!has) return SimdLevel::avx2;
-  }
-  return SimdLevel::avx512;
-#else
-  return SimdLevel::baseline;
-#endif
-}
-
-void set_simd_level(SimdLevel level) {
-  chosen.store(&table(std::min(level, best_simd_level())), std::memory_order_release);
-}
-
-SimdLevel simd_level() {
-  for (const SimdLevel level : {SimdLevel::baseline, SimdLevel::avx2}) {
-    if (&simd() == &table(level)) return level;
-  }
-  return SimdLevel::avx512;
-}
-
 const SimdKernels& simd() {
-  const SimdKernels* found = chosen.load(std::memory_order_acquire);
-  if (!found) [[unlikely]] {
-    set_simd_level(best_simd_level());
-    found = chosen.load(std::memory_order_acquire);
-  }
-  return *found;
+  static const Tables tables;
+  return tables.level[static_cast<int>(simd_level())];
 }
 
 }  // namespace weft::cpu

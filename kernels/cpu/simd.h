@@ -4,12 +4,16 @@
 
 #include <cstdint>
 
+#include "weft/core/simd_level.h"
 #include "weft/kernels/cpu/loop.h"
 #include "weft/kernels/elementwise.h"
 
 namespace weft::cpu {
 
-enum class SimdLevel : std::uint8_t { baseline, avx2, avx512 };
+using weft::best_simd_level;
+using weft::set_simd_level;
+using weft::simd_level;
+using weft::SimdLevel;
 
 #define X(...) +1
 inline constexpr int kUnaryOps = 0 WEFT_UNARY_OPS(X) WEFT_SCALAR_OPS(X);
@@ -166,12 +170,7 @@ struct SimdKernels {
   }
 };
 
-/// What this processor offers.
-SimdLevel best_simd_level();
-/// The level all kernels use from now on; at most the best one. For tests: not while others
-/// compute.
-void set_simd_level(SimdLevel level);
-SimdLevel simd_level();
+/// The table of simd_level().
 const SimdKernels& simd();
 
 // What each instruction set's library has, null where it has none of its own. Data and no functions

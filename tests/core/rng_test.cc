@@ -7,9 +7,13 @@
 #include <fstream>
 #include <map>
 #include <random>
+#include <span>
 #include <sstream>
 #include <thread>
+#include <utility>
+#include <vector>
 
+#include "weft/core/simd_level.h"
 #include "weft/core/thread_state.h"
 #include "weft/tests/core/expect_error.h"
 
@@ -128,6 +132,19 @@ TEST(Generator, UniformRoundsOnce) {
     const float x = static_cast<float>(h.random32() & 0xffffff) * 0x1p-24f;
     ASSERT_EQ(v, std::fma(x, 0.1f - -0.1f, -0.1f));
   }
+}
+
+TEST(Generator, UniformHasTheSameBitsAtEveryLevel) {
+  const auto draw = [](SimdLevel level) {
+    set_simd_level(level);
+    Generator g(3);
+    std::pair<std::vector<float>, std::vector<double>> drawn{1001, 1001};
+    g.uniform(std::span<float>(drawn.first), -0.1, 0.1);
+    g.uniform(std::span<double>(drawn.second), -0.1, 0.1);
+    return drawn;
+  };
+  const auto want = draw(SimdLevel::baseline);
+  EXPECT_TRUE(draw(best_simd_level()) == want);
 }
 
 TEST(Generator, SeedIsKeptWholeAndDropsTheCachedNormal) {

@@ -111,8 +111,8 @@ TEST_F(SimdSymbols, OtherObjectsHoldNoWideInstruction) {
   int named = 0;
   for (const std::string& file : files) {
     for (const std::string& function : wide_functions(file)) {
-      const bool is_named = function.find("_avx2") != std::string::npos ||
-                            function.find("_fma") != std::string::npos;
+      const bool is_named =
+          function.find("_avx2") != std::string::npos || function.find("_fma") != std::string::npos;
       EXPECT_TRUE(is_named) << function << " in " << file;
       named += is_named;
     }

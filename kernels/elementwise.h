@@ -34,6 +34,16 @@ WEFT_HD T normal_density(T x) {
   return T(std::numbers::inv_sqrtpi * std::numbers::sqrt2 / 2) * std::exp(T(-0.5) * x * x);
 }
 
+/// 1 / (1 + exp(-x)), small results too: exp of a negative number cannot overflow. What the sum lost
+/// in rounding is put right to first order; 1 / sum is y or 1 - y.
+template <class T>
+WEFT_HD T sigmoid(T x) {
+  const T e = std::exp(x < T(0) ? x : -x);
+  const T sum = T(1) + e;
+  const T y = (x < T(0) ? e : T(1)) / sum;
+  return y - y * ((e - (sum - T(1))) * (x < T(0) ? T(1) - y : y));
+}
+
 // GELU's approximation: 0.5 x (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3).
 inline constexpr double kGeluScale = std::numbers::sqrt2 * std::numbers::inv_sqrtpi;
 inline constexpr double kGeluCubic = 0.044715;
@@ -79,7 +89,7 @@ WEFT_UNARY_FUNCTOR(Log, x, std::log(x), g / s)
 WEFT_UNARY_FUNCTOR(Sin, x, std::sin(x), g * std::cos(s))
 WEFT_UNARY_FUNCTOR(Cos, x, std::cos(x), -g * std::sin(s))
 WEFT_UNARY_FUNCTOR(Tanh, y, std::tanh(x), g * (T(1) - s * s))
-WEFT_UNARY_FUNCTOR(Sigmoid, y, T(1) / (T(1) + std::exp(-x)), g * s * (T(1) - s))
+WEFT_UNARY_FUNCTOR(Sigmoid, y, sigmoid(x), g * s * (T(1) - s))
 // A NaN passes both ways.
 WEFT_UNARY_FUNCTOR(Relu, y, x > T(0) || x != x ? x : T(0), s <= T(0) ? T(0) : g)
 WEFT_UNARY_FUNCTOR(Gelu, x, x * normal_cdf(x), g * (normal_cdf(s) + s * normal_density(s)))
@@ -87,7 +97,7 @@ WEFT_UNARY_FUNCTOR(GeluTanh, x, T(0.5) * x * (T(1) + std::tanh(gelu_inner(x))),
                    g * gelu_tanh_slope(s, std::tanh(gelu_inner(s))))
 // log(sigmoid(x)) without overflow, and small results to the last place.
 WEFT_UNARY_FUNCTOR(LogSigmoid, x, (x < T(0) ? x : T(0)) - std::log1p(std::exp(x < T(0) ? x : -x)),
-                   g / (T(1) + std::exp(s)))
+                   g * sigmoid(-s))
 WEFT_UNARY_FUNCTOR(Floor, nothing, std::floor(x), g * T(0))
 WEFT_UNARY_FUNCTOR(Ceil, nothing, std::ceil(x), g * T(0))
 // Half to even, as PyTorch and numpy.
@@ -95,7 +105,7 @@ WEFT_UNARY_FUNCTOR(Round, nothing, std::nearbyint(x), g * T(0))
 WEFT_UNARY_FUNCTOR(AddScalar, nothing, x + a, g)
 WEFT_UNARY_FUNCTOR(MulScalar, nothing, x * a, g * a)
 WEFT_UNARY_FUNCTOR(RsubScalar, nothing, a - x, -g)
-WEFT_UNARY_FUNCTOR(RdivScalar, x, a / x, -g * a / (s * s))
+WEFT_UNARY_FUNCTOR(RdivScalar, x, a / x, -g * ((a / s) / s))
 WEFT_UNARY_FUNCTOR(PowScalar, x, std::pow(x, a), a == T(0) ? T(0) : g * a * std::pow(s, a - T(1)))
 // a >= 0, so that y has x's sign.
 WEFT_UNARY_FUNCTOR(LeakyRelu, y, x > T(0) ? x : x * a, s > T(0) ? g : g * a)
@@ -132,7 +142,8 @@ WEFT_UNARY_FUNCTOR(Clamp, x, x < a ? a : (x > b ? b : x), s >= a && s <= b ? g :
 WEFT_BINARY_FUNCTOR(Add, true, a + b, g, g)
 WEFT_BINARY_FUNCTOR(Sub, true, a - b, g, -g)
 WEFT_BINARY_FUNCTOR(Mul, false, a* b, g* b, g* a)
-WEFT_BINARY_FUNCTOR(Div, false, a / b, g / b, -g * a / (b * b))
+// Not over b * b, which leaves the range long before the quotient does.
+WEFT_BINARY_FUNCTOR(Div, false, a / b, g / b, -g * ((a / b) / b))
 WEFT_BINARY_FUNCTOR(Pow, false, std::pow(a, b), b == T(0) ? T(0) : g * b * std::pow(a, b - T(1)),
                     a == T(0) && b >= T(0) ? T(0) : g * std::pow(a, b) * std::log(a))
 // As PyTorch: NaN wins and has the gradient, the other one too; at a tie both get half.

@@ -152,6 +152,13 @@ TEST(RuleTest, TiesShareTheGradientOfAnExtreme) {
   EXPECT_TENSOR(y.grad(), {2}, {0.5, 1});
 }
 
+TEST(RuleTest, DivisionsGradientDoesNotOverflowOnTheWay) {
+  const Tensor a = full({9}, 1e-25).set_requires_grad(), b = full({9}, 1e-25).set_requires_grad();
+  (a / b).sum().backward();
+  EXPECT_TRUE(testing::near_values(b.grad(), std::vector<double>(9, -1e25), 1e-6));
+  EXPECT_TRUE(testing::near_values(a.grad(), std::vector<double>(9, 1e25), 1e-6));
+}
+
 TEST(RuleTest, GradientsHaveTheOperandsDtype) {
   const Tensor a = testing::some({2, 3}, DType::f32).set_requires_grad();
   const Tensor b = testing::some({3}, DType::f64).set_requires_grad();

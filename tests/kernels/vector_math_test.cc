@@ -55,6 +55,23 @@ TEST_P(VectorMath, Tanh) {
 }
 TEST_P(VectorMath, Sigmoid) { check(UnaryOp::sigmoid, sigmoid); }
 
+// What CUDA and the types without a vector form compute.
+TEST(Functors, SigmoidIsExactToTheLastPlaces) {
+  for (std::uint64_t bits = 0; bits < (1ull << 32); bits += 8191) {
+    const auto x = std::bit_cast<float>(static_cast<std::uint32_t>(bits));
+    if (std::isnan(x)) continue;
+    const double want = sigmoid(x), got = functor::Sigmoid{}.fwd(x);
+    // libm's exp is within one unit, the division and the correction round once each.
+    ASSERT_LE(std::abs(got - want), 2 * ulp(want)) << "at " << x << ": got " << got;
+  }
+  for (const double x : {-745.0, -720.0, -709.5, -30.0, 0.0, 30.0, 800.0}) {
+    const double want = x < -40 ? std::exp(x) : sigmoid(x), got = functor::Sigmoid{}.fwd(x);
+    EXPECT_LE(std::abs(got - want), std::max(2 * 0x1p-52 * want, 0x1p-1074)) << "at " << x;
+  }
+  // log_sigmoid's gradient is the sigmoid of -x.
+  EXPECT_NEAR((functor::LogSigmoid{}.bwd(1.0f, 90.0f)), std::exp(-90.0), 0x1p-148);
+}
+
 TEST_P(VectorMath, LogSigmoid) {
   check(UnaryOp::log_sigmoid,
         [](double x) { return std::min(x, 0.0) - std::log1p(std::exp(-std::abs(x))); });

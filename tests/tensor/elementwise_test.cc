@@ -335,6 +335,38 @@ TEST_P(ElementwiseTest, BinaryErrors) {
   EXPECT_TENSOR(raw::sub(ones({1}, DType::boolean), ones({1})), ({1}), {0});
 }
 
+TEST_P(ElementwiseTest, SigmoidDoesNotVanishEarly) {
+  // Down to the smallest denormals; 1 / (1 + exp(-x)) overflows before.
+  for (const auto& [dtype, from, to] : {std::tuple{DType::f32, -104.0, -80.0},
+                                        {DType::bf16, -92.0, -80.0},
+                                        {DType::f64, -745.0, -700.0}}) {
+    const auto n = static_cast<std::int64_t>((to - from) * 4);
+    const Tensor x = raw::add(raw::div(arange(0, static_cast<double>(n), 1, dtype), 4), from);
+    const std::vector<double> xs = values_of(x), got = values_of(raw::sigmoid(x));
+    // Two units of the last place, which for denormals is that of the smallest of them.
+    const double smallest = dtype == DType::f64   ? 0x1p-1074
+                            : dtype == DType::f32 ? 0x1p-149
+                                                  : 0x1p-133;
+    const double relative = dtype == DType::f64 ? 0x1p-52 : dtype == DType::f32 ? 0x1p-23 : 0x1p-8;
+    for (std::size_t i = 0; i < xs.size(); ++i) {
+      const double want = std::exp(xs[i]);  // over 1 + that, which is 1
+      EXPECT_LE(std::abs(got[i] - want), 2 * std::max(smallest, relative * want))
+          << to_string(dtype) << " sigmoid(" << xs[i] << ")";
+    }
+  }
+}
+
+TEST_P(ElementwiseTest, DivisionsGradientDoesNotOverflowOnTheWay) {
+  for (const auto& [dtype, tiny] : {std::pair{DType::f32, 1e-25}, {DType::f64, 1e-200}}) {
+    // Long enough for the vector loops and their tails.
+    const Tensor a = full({37}, tiny, dtype), g = ones({37}, dtype);
+    const std::vector<double> want(37, -1 / tiny);
+    EXPECT_NEAR_TENSOR(raw::binary_backward(BinaryOp::div, true, g, a, a), Shape{37}, want);
+    EXPECT_NEAR_TENSOR(raw::unary_backward(UnaryOp::rdiv_scalar, g, a, {.a = tiny}), Shape{37},
+                       want);
+  }
+}
+
 // --- A tensor and a number
 // ------------------------------------------------------------------------
 

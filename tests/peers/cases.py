@@ -167,11 +167,14 @@ class Builder:
             self.case["report"] += range(first, len(self.tensors))
         return first
 
-    def backward(self, of, p=0.85, mood=None):
+    def backward(self, of, p=0.85):
         y = self.tensors[of]
         if not y.requires_grad or not self.chance(p):
             return
-        gradient = self.spec(list(y.shape), NAMES[y.dtype], mood=mood or self.one_of(("normal", "normal", "integers")))
+        # Not 0 in f64: 0 times what left the range on the way is a matter of order, which f32 has f64 to
+        # tell, but nothing tells f64.
+        moods = ("unit",) if y.dtype == torch.float64 else ("normal", "normal", "integers")
+        gradient = self.spec(list(y.shape), NAMES[y.dtype], mood=self.one_of(moods))
         self.case["backward"] = {"of": of, "gradient": gradient}
 
 
@@ -224,6 +227,8 @@ def unary(b):
     name = b.one_of(sorted(reference.UNARY) + ["leaky_relu", "smooth_l1", "logical_not", "clamp", "clamp"])
     options = {"leaky_relu": {"slope": b.one_of((0, 0.01, 0.2, 1.0, 2.0))}, "smooth_l1": {"beta": b.one_of((0, 0.5, 1, 3))},
                "clamp": {"low": b.one_of(SCALARS), "high": b.one_of(SCALARS)}}.get(name, {})
+    if name == "smooth_l1" and dtype not in FLOATING and not options["beta"]:
+        options["beta"] = 1  # PyTorch knows smooth_l1 of integers for 0 alone
     b.backward(b.step(name, [x], **options))
 
 
@@ -237,11 +242,13 @@ def scalar(b):
     x = b.input(b.shape(), dtype, requires_grad=grad)
     value = b.one_of(SCALARS)
     # To compare with, PyTorch converts the number to the tensor's dtype: 3 (u8) <= -1 is true there.
-    while dtype == "u8" and (name in reference.COMPARE or name in ("maximum", "minimum")) and not 0 <= value < 256:
+    lowest, highest = {"u8": (0, 255), "i32": (-2**31, 2**31 - 1)}.get(dtype, (-math.inf, math.inf))
+    while name in tuple(reference.COMPARE) + ("maximum", "minimum") and not lowest <= value <= highest and value == value:
         value = b.one_of(SCALARS)
-    # In f32 the exponent 3e9 is even, and so is 3e9 - 1: the gradient's sign is anybody's guess.
-    if name == "pow" and value == 3e9:
-        value = 3
+    if name == "pow":
+        # In f32 the exponent 3e9 is even, and so is 3e9 - 1: the gradient's sign is anybody's guess. For
+        # 0.5 and -0.5 PyTorch takes roots, which differ from C's pow at -0 and -inf.
+        value = {3e9: 3, 0.5: 1.5, -0.5: -1.5}.get(value, value)
     b.backward(b.step(name, [x], value=value))
 
 
@@ -315,7 +322,7 @@ def reduction(b):
     dtype = any_dtype(b)
     shape = large_or_small(b)
     grad = dtype in FLOATING and name not in ("all", "any", "argmax", "argmin") and b.chance(0.7)
-    x = b.input(shape, dtype, requires_grad=grad, mood="unit" if name == "prod" and b.chance(0.5) else None)
+    x = b.input(shape, dtype, requires_grad=grad, mood=b.one_of(("unit", "unit", "normal", "integers")) if name == "prod" else None)
     keepdim = b.chance(0.4)
     if name in ("argmax", "argmin"):
         y = b.step(name, [x], dim=b.dim(len(shape)), keepdim=keepdim)
@@ -393,8 +400,12 @@ def convolution(b, name):
     transposed = name == "conv_transpose2d"
     if transposed and b.chance(0.4):
         options["output_padding"] = pair(b, (0, 1, 2))
+    shape = image(b, inputs)
+    if transposed and not shape[0]:
+        # PyTorch checks nothing of an empty batch.
+        options |= {"padding": [0, 0], "output_padding": [0, 0]}
     weight = [inputs, outputs // groups] if transposed else [outputs, inputs // groups]
-    operands = [b.input(image(b, inputs), dtype, mood=moderate(b), requires_grad=b.chance(0.7)),
+    operands = [b.input(shape, dtype, mood=moderate(b), requires_grad=b.chance(0.7)),
                 b.input(weight + kernel, dtype, mood=moderate(b), requires_grad=b.chance(0.8), overlap=False)]
     if b.chance(0.6):
         operands.append(b.input([outputs], dtype, mood=moderate(b), requires_grad=b.chance(0.8)))
@@ -435,15 +446,19 @@ def pooling(b):
             if b.chance(0.2):
                 options["divisor"] = b.one_of((1, 2, 7))
         y = b.step(name, [x], **options)
+        if name == "max_pool2d" and (b.tensors[y] == -math.inf).any():
+            return  # perhaps of padding alone: PyTorch gives some pixel the gradient, weft none
     b.backward(y)
 
 
 def amplification(x, over, eps):
-    """The largest 1 / sqrt(var + eps), at least 1."""
+    """The largest 1 / sqrt(var + eps), at least 1; in f64 times the number of values, by which weft's
+    variance may be off (kernels/norm.h), as its sums are in f64 for all dtypes."""
     if not x.numel():
         return 1.0
     var = x.detach().double().var(over, correction=0)
-    return max(1.0, (var.min().item() + eps) ** -0.5)
+    values = x.numel() / var.numel() if x.dtype == torch.float64 else 1
+    return max(1.0, (var.min().item() + eps) ** -0.5) * values
 
 
 @family
@@ -500,10 +515,14 @@ def loss(b):
     if name in ("cross_entropy", "nll_loss"):
         classes = b.one_of((1, 2, 3, 5, 10, 17))
         rows = [b.size()] + (b.shape(1, 2, most=64) if b.chance(0.4) else [])
+        ignored = b.one_of((-100, -1, 0))
+        ignores = b.chance(0.4)
+        # A row that is ignored has no gradient, in PyTorch NaN where the row itself has it.
+        if ignores or ignored == 0:
+            mood = b.one_of(("normal", "large"))
         x = b.input([rows[0], classes] + rows[1:], dtype, mood=mood, requires_grad=b.chance(0.8))
         target = torch.randint(0, classes, (math.prod(rows),), generator=b.generator())
-        ignored = b.one_of((-100, -1, 0))
-        if b.chance(0.4):
+        if ignores:
             target[torch.rand(len(target), generator=b.generator()) < b.one_of((0.2, 0.9))] = ignored
         if b.chance(0.02) and len(target):
             target[0] = classes
@@ -597,6 +616,9 @@ def random_view(b, at):
                      "unsqueeze", "expand", "chunk", "split", "contiguous", "clone"))
     d = b.dim(ndim)
     size = shape[d] if shape else 1
+    # Whether these are views or copies is a matter of strides, which results need not share.
+    if name in ("reshape", "flatten", "contiguous") and not b.tensors[at].is_contiguous():
+        name = "clone"
     if name == "reshape":
         new = regrouped(b, shape)
         return b.step(name, [at], shape=new)
@@ -666,7 +688,9 @@ def write(b, at, others):
         return b.step("mul_", [at], report=False, value=b.one_of((0, 2, -1, 0.5) if floating else (0, 2, 3)))
     fitting = [i for i in others if fits(b.tensors[i].shape, y.shape)]
     other = b.one_of(fitting) if fitting else at
-    alpha = {"alpha": b.one_of((2, -1, 0.5) if floating else (2, 3))} if name == "add_ alpha" else {}
+    alpha = {}
+    if name == "add_ alpha" and y.dtype != torch.bool:
+        alpha["alpha"] = b.one_of((2, -1, 0.5) if floating else (2, 3))
     return b.step(name.split()[0], [at, other], report=False, **alpha)
 
 

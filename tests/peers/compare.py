@@ -143,7 +143,7 @@ def compare(case, weft, peer, exact, magnitude):
         t, r = peer.tensors[i].detach(), exact.tensors[i].detach()
         scale = most
         if kind == "elementwise":
-            scale = r.double().abs()
+            scale = torch.where(r.isfinite(), r, t.to(r.dtype)).double().abs()
             if operations & GELU:
                 scale = torch.maximum(scale, exact.tensors[0].detach().double().abs())
         elif kind == "linear":
@@ -164,7 +164,7 @@ def compare(case, weft, peer, exact, magnitude):
         if w is None and t is not None and operations & OVERWRITES and not t.any():
             continue
         if kind == "elementwise" and t is not None:
-            scale = r.double().abs() + incoming
+            scale = torch.where(r.isfinite(), r, t.to(r.dtype)).double().abs() + incoming
             if case.get("broadcast"):  # sums of such gradients
                 grad_kind, scale = "general", largest([r]) + incoming * max(1.0, largest(exact.tensors))
         elif kind == "linear" and t is not None:

@@ -176,7 +176,7 @@ def brief(one):
 
 def run_family(driver, name, seed, indices, threads, show):
     counts = collections.Counter()
-    reasons = {kind: collections.Counter() for kind in ("refused", "accepted alone")}
+    reasons = {kind: collections.Counter() for kind in ("refused", "differ", "accepted alone")}
     examples = collections.defaultdict(list)
     indices = iter(indices)
     while batch := list(itertools.islice(indices, BATCH)):
@@ -189,11 +189,13 @@ def run_family(driver, name, seed, indices, threads, show):
             order = ("agree", "both refuse", "accepted alone", "refused", "differ", "crashed")
             verdict, why, at_threads = max(verdicts, key=lambda v: order.index(v[0]))
             counts[verdict] += 1
+            short = reason(why)
+            if verdict == "differ":
+                short = "+".join(sorted({s["op"] for s in built[at].case["steps"]})) + " " + short.split(",")[0]
             if verdict in reasons:
-                reasons[verdict][reason(why)] += 1
-            key = (verdict, reason(why)) if verdict in reasons else verdict
-            if verdict not in ("agree", "both refuse") and len(examples[key]) < (1 if verdict in reasons else show):
-                examples[key].append({"index": index, "verdict": verdict, "threads": at_threads, "why": why,
+                reasons[verdict][short] += 1
+            if verdict not in ("agree", "both refuse") and len(examples[verdict, short]) < show:
+                examples[verdict, short].append({"index": index, "verdict": verdict, "threads": at_threads, "why": why,
                                       "case": brief(built[at].case)[:1500]})
     result = {"family": name, "seed": seed, "cases": sum(counts.values()),
               "accepted": sum(counts[k] for k in ("agree", "refused", "differ")),
@@ -201,6 +203,7 @@ def run_family(driver, name, seed, indices, threads, show):
               "crashed": counts["crashed"], "both_refuse": counts["both refuse"],
               "accepted_alone": counts["accepted alone"], "threads": threads,
               "refused_by": dict(reasons["refused"].most_common(12)),
+              "differ_by": dict(reasons["differ"].most_common(12)),
               "accepted_alone_by": dict(reasons["accepted alone"].most_common(12))}
     return result, [e for group in examples.values() for e in group]
 
@@ -224,7 +227,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--cases", type=int, default=200, help="a family")
     parser.add_argument("--threads", default="1,2", help="OMP_NUM_THREADS of each run")
-    parser.add_argument("--show", type=int, default=3, help="how many of each kind to print")
+    parser.add_argument("--show", type=int, default=1, help="how many of each kind to print")
     parser.add_argument("--only", type=int, help="this case alone")
     parser.add_argument("--json", help="write the families' results there, too")
     options = parser.parse_args()

@@ -55,15 +55,15 @@ of_names(BINARY | COMPARE, lambda f, x, a: f(x[0], x[1] if len(x) > 1 else numbe
 of_names(LOGICAL, lambda f, x, a: f(x[0], x[1]))
 
 
-@operation
-def maximum(x, a):
-    # There is none with a number; clamp has its values, not its gradient at ties.
-    return torch.maximum(*x) if len(x) > 1 else torch.clamp(x[0], min=number(a["value"]))
-
-
-@operation
-def minimum(x, a):
-    return torch.minimum(*x) if len(x) > 1 else torch.clamp(x[0], max=number(a["value"]))
+def extreme(function):
+    # PyTorch has none with a number, and clamp(min=nan) gives x, or NaN, depending on its size.
+    def call(x, a):
+        if len(x) > 1:
+            return function(*x)
+        value = number(a["value"])
+        dtype = torch.result_type(x[0], value)
+        return function(x[0].to(dtype), torch.tensor(value, dtype=dtype))
+    return call
 
 
 @operation
@@ -186,6 +186,8 @@ def optimise(x, a):
 
 
 OPERATIONS |= {
+    "maximum": extreme(torch.maximum),
+    "minimum": extreme(torch.minimum),
     "rsub": lambda x, a: number(a["value"]) - x[0],
     "rdiv": lambda x, a: number(a["value"]) / x[0],
     "logical_not": lambda x, a: torch.logical_not(x[0]),

@@ -81,7 +81,7 @@ TEST(InPlaceTest, PlainTensorsStayPlain) {
   const Tensor a = make({1, 2}, {2}), b = make({3, 4}, {2});
   a.add_(b).mul_(2).sub_(b).div_(b).copy_(b).fill_(1).zero_();
   EXPECT_FALSE(a.requires_grad());
-  EXPECT_EQ(a.impl()->autograd, nullptr);
+  EXPECT_EQ(a.impl()->autograd.get(), nullptr);
 }
 
 TEST(InPlaceTest, MixedDtypes) {

@@ -252,10 +252,12 @@ void Run::run_task(std::int32_t index) {
   RuleResults results(node.edges().size());
   if (task.runs) {
     const Scoped path(&ThreadState::path, node.path());
-    const Span span("backward", node.op());
+    Span span("backward", node.op(), node.device());
+    span.set_flow(node.trace_flow());
     const bool any = std::any_of(of_outputs.begin(), of_outputs.end(),
                                  [](const Tensor& g) { return g.defined(); });
     if (any) {
+      if (span.on() && of_outputs[0].defined()) span.set_shape(of_outputs[0].shape());
       Gradients gradients(of_outputs, results.span(),
                           {found.links.data() + task.first_link, results.span().size()},
                           !capturing_);
@@ -400,6 +402,7 @@ void Run::run_on_workers() {
 
 void Run::work(Part& part) {
   const ThreadStateGuard state(state_);
+  const Span span("phase", "backward");
   Session* const outer = std::exchange(current_session, session_);
   // Each device's work stays in the stream that the caller's forward used.
   std::array<Stream, 2 * kMaxDevices> streams;
@@ -513,6 +516,7 @@ void in_session(F&& f) {
 }  // namespace
 
 void backward(std::span<const Tensor> outputs, std::span<const Tensor> grads, bool retain_graph) {
+  const Span span("phase", "backward");
   in_session([&] {
     const RunLease run;
     run->execute("backward", outputs, grads, nullptr, false, retain_graph);
@@ -521,6 +525,7 @@ void backward(std::span<const Tensor> outputs, std::span<const Tensor> grads, bo
 
 std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
                          std::span<const Tensor> grads, bool retain_graph, bool allow_unused) {
+  const Span span("phase", "grad");
   std::vector<Tensor> results;
   in_session([&] {
     const RunLease run;

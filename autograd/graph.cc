@@ -1,6 +1,7 @@
 #include "weft/autograd/graph.h"
 
 #include "weft/core/error.h"
+#include "weft/core/trace.h"
 #include "weft/tensor/ops.h"
 
 namespace weft::autograd {
@@ -123,6 +124,10 @@ bool recording_any(std::span<const Tensor> operands) {
 
 void attach(const Tensor& y, intrusive_ptr<Node> node, int output) {
   node->device_ = y.device();
+  if (Tracer* tracer = thread_state().tracer) [[unlikely]] {
+    if (!node->trace_flow_)
+      node->trace_flow_ = tracer->add_result(node->op_, y.device(), y.shape());
+  }
   Meta& meta = ensure_meta(*y.impl());
   meta.output = output;
   meta.producer = std::move(node);

@@ -193,6 +193,8 @@ class Node : public RefCounted, public Pooled {
     freed_ = true;
   }
   [[noreturn]] void throw_freed() const;
+  /// Where a trace's arrow to this node's backward starts; 0: nowhere.
+  std::uint64_t trace_flow() const { return trace_flow_; }
 
   /// Null while nobody added a hook.
   OutputHooks* hooks() const { return hooks_.get(); }
@@ -222,6 +224,7 @@ class Node : public RefCounted, public Pooled {
   const char* op_;
   const PathNode* path_;  // interned; null outside any module
   std::uint64_t sequence_;
+  std::uint64_t trace_flow_ = 0;
   Device device_;
   std::int32_t outputs_;
   std::int32_t edge_count_ = 0;

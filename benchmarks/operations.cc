@@ -38,7 +38,8 @@ std::vector<OperationRow> measure_operations(Work& work, int steps) {
   };
   std::vector<Event> events;
   for (const nlohmann::json& e : trace["traceEvents"]) {
-    if (e["ph"] != "X") continue;
+    // Operations alone: not the modules and phases around them.
+    if (e["ph"] != "X" || e["cat"] == "forward" || e["cat"] == "phase") continue;
     const double begin = e["ts"];
     events.push_back({e["cat"], e["name"], begin, begin + e["dur"].get<double>()});
   }

@@ -20,8 +20,14 @@ Entry& entry(DeviceType type) { return entries[static_cast<int>(type)]; }
   WEFT_THROW(Internal, "graph", "streams of this device cannot record");
 }
 
+[[noreturn]] void throw_no_timing() {
+  WEFT_THROW(Unsupported, "event", "events of this device do not know when they passed");
+}
+
 }  // namespace
 
+std::int64_t Event::elapsed_ns(const Event&) const { throw_no_timing(); }
+std::unique_ptr<Event> Runtime::new_timing_event(int) { throw_no_timing(); }
 void Runtime::begin_recording(const Stream&) { throw_no_recording(); }
 std::unique_ptr<RecordedWork> Runtime::end_recording(const Stream&) { throw_no_recording(); }
 void Runtime::abandon_recording(const Stream&) noexcept {}

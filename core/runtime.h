@@ -27,6 +27,9 @@ class Event {
   virtual void block(const Stream& stream) = 0;
   virtual bool done() const = 0;
   virtual void synchronize() = 0;
+  /// From `earlier` to this, both made by new_timing_event() of one device, recorded and done.
+  /// Throws Unsupported where the backend has no such clock.
+  virtual std::int64_t elapsed_ns(const Event& earlier) const;
 };
 
 /// Work that a stream recorded instead of running it.
@@ -63,6 +66,9 @@ class Runtime {
   virtual void synchronize(const Stream& stream) = 0;
   virtual void synchronize_device(int device) = 0;
   virtual std::unique_ptr<Event> new_event(int device) = 0;
+  /// One that knows when it passed, which costs the device a little. Throws Unsupported where the
+  /// backend has none.
+  virtual std::unique_ptr<Event> new_timing_event(int device);
 
   /// Whether streams can record; where not, the following throw Internal.
   virtual bool can_record() const { return false; }

@@ -2,121 +2,300 @@
 
 #include <atomic>
 #include <chrono>
-#include <cstdio>
+#include <cstring>
+#include <deque>
 #include <mutex>
 #include <new>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "weft/core/file.h"
+#include "weft/core/trace_device.h"
+#include "weft/core/trace_json.h"
 
 namespace weft {
 namespace {
 
-struct SpanRecord {
-  const char* category;
-  const char* name;
-  std::string module_path;
-  std::int64_t begin_ns;
-  std::int64_t end_ns;
-  int thread;
-  int rank;
+constexpr std::size_t kChunkSpans = 256;
+
+// Filled by one thread; others read what lies below `count`.
+struct Chunk {
+  std::atomic<std::size_t> count{0};
+  std::atomic<Chunk*> next{nullptr};
+  TraceRecord records[kChunkSpans];
 };
 
-// Small numbers in order of first appearance: rows of the picture.
-int thread_number() {
-  static std::atomic<int> next{0};
-  static thread_local const int number = next.fetch_add(1, std::memory_order_relaxed);
-  return number;
+// What one thread told one tracer.
+struct Log {
+  explicit Log(int number) : thread(number) {}
+  const int thread;
+  std::string name;  // under the tracer's mutex
+  std::uint32_t results = 0;
+  Chunk* current = nullptr;
+  std::atomic<Chunk*> first{nullptr};
+  std::atomic<std::uint64_t> lost{0};
+};
+
+// The thread's logs of the tracers it met last, by id: an address may be used again.
+struct KnownLog {
+  std::uint64_t tracer = 0;
+  Log* log = nullptr;
+};
+constexpr std::size_t kKnownLogs = 8;
+constinit thread_local KnownLog known_logs[kKnownLogs];
+
+std::uint64_t next_id() {
+  static constinit std::atomic<std::uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
-void append_json_string(std::string& out, std::string_view text) {
-  out += '"';
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (byte < 0x20) {
-      char escape[8];
-      std::snprintf(escape, sizeof escape, "\\u%04x", byte);
-      out += escape;
-    } else {
-      out += c;
-    }
-  }
-  out += '"';
+std::int64_t steady_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
-// Microseconds with the nanoseconds behind the point, whatever the locale.
-void append_microseconds(std::string& out, std::int64_t ns) {
-  char fraction[8];
-  std::snprintf(fraction, sizeof fraction, ".%03d", static_cast<int>(ns % 1000));
-  out.append(std::to_string(ns / 1000)).append(fraction);
+std::int64_t realtime_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
 }
 
 }  // namespace
 
 struct Tracer::Impl {
-  const std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+  explicit Impl(const TracerOptions& options)
+      : device_time(options.device_time),
+        reserved((options.reserved_spans + kChunkSpans - 1) / kChunkSpans),
+        reserve(std::make_unique<Chunk[]>(reserved)) {
+    // The pages are there when the spans come.
+    for (std::size_t i = 0; i < reserved; ++i)
+      std::memset(static_cast<void*>(reserve[i].records), 0, sizeof reserve[i].records);
+  }
+  ~Impl() {
+    for (Chunk* chunk : allocated) delete chunk;
+  }
+
+  Chunk* new_chunk() noexcept {
+    const std::size_t mine = taken.fetch_add(1, std::memory_order_relaxed);
+    if (mine < reserved) return &reserve[mine];
+    try {
+      auto chunk = std::make_unique<Chunk>();
+      std::lock_guard lock(mutex);
+      allocated.push_back(chunk.get());
+      return chunk.release();
+    } catch (const std::bad_alloc&) {
+      return nullptr;
+    }
+  }
+
+  Log* log_of_thread() noexcept {
+    KnownLog& known = known_logs[id % kKnownLogs];
+    if (known.tracer == id) [[likely]]
+      return known.log;
+    Log* const log = find_log();
+    if (log) known = {id, log};
+    return log;
+  }
+
+  Log* find_log() noexcept {
+    try {
+      const int number = detail::thread_number();
+      std::string name = detail::thread_name();
+      std::lock_guard lock(mutex);
+      for (Log& log : logs) {
+        if (log.thread != number) continue;
+        log.name = std::move(name);
+        return &log;
+      }
+      Log& log = logs.emplace_back(number);
+      log.name = std::move(name);
+      return &log;
+    } catch (const std::bad_alloc&) {
+      lost.fetch_add(1, std::memory_order_relaxed);
+      return nullptr;
+    }
+  }
+
+  void append(const TraceRecord& record) noexcept {
+    Log* const log = log_of_thread();
+    if (!log) return;
+    Chunk* chunk = log->current;
+    std::size_t count = chunk ? chunk->count.load(std::memory_order_relaxed) : kChunkSpans;
+    if (count == kChunkSpans) [[unlikely]] {
+      Chunk* const fresh = new_chunk();
+      if (!fresh) {
+        log->lost.fetch_add(1, std::memory_order_relaxed);
+        return;
+      }
+      (chunk ? chunk->next : log->first).store(fresh, std::memory_order_release);
+      log->current = chunk = fresh;
+      count = 0;
+    }
+    chunk->records[count] = record;
+    chunk->count.store(count + 1, std::memory_order_release);
+  }
+
+  const std::uint64_t id = next_id();
+  const ClockReading start{steady_ns(), realtime_ns()};
+  const bool device_time;
+  std::atomic<std::int64_t> offset_ns{0};
+  const std::size_t reserved;
+  const std::unique_ptr<Chunk[]> reserve;
+  std::atomic<std::size_t> taken{0};
+  std::atomic<std::uint64_t> lost{0};
   mutable std::mutex mutex;
-  std::vector<SpanRecord> spans;
+  std::vector<Chunk*> allocated;
+  std::deque<Log> logs;  // whose addresses stay
+  detail::DeviceTimes device_times{[this] { return steady_ns() - start.steady_ns; }};
 };
 
-Tracer::Tracer() : impl_(std::make_unique<Impl>()) {}
-Tracer::~Tracer() = default;
-
-std::int64_t Tracer::now_ns() const {
-  const auto passed = std::chrono::steady_clock::now() - impl_->start;
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(passed).count();
+void TraceRecord::set_shape(const Dims& of) {
+  dims = -1;
+  if (of.size() > kMaxTraceDims) return;
+  for (int i = 0; i < of.size(); ++i) {
+    if (of[i] > INT32_MAX) return;
+    shape[i] = static_cast<std::int32_t>(of[i]);
+  }
+  dims = static_cast<std::int8_t>(of.size());
 }
 
-void Tracer::add(const char* category, const char* name, std::string module_path,
-                 std::int64_t begin_ns, std::int64_t end_ns) noexcept {
+namespace {
+
+// All that is not said later.
+void start_record(TraceRecord& record, TraceRecord::Kind kind, const char* category,
+                  const char* name) {
+  record.category = category;
+  record.name = name;
+  record.flow = 0;
+  record.kind = kind;
+  record.has_device = false;
+  record.dims = -1;
+  record.args = 0;
+}
+
+}  // namespace
+
+Tracer::Tracer(const TracerOptions& options) : impl_(std::make_unique<Impl>(options)) {}
+Tracer::~Tracer() = default;
+
+std::int64_t Tracer::now_ns() const { return steady_ns() - impl_->start.steady_ns; }
+ClockReading Tracer::start() const { return impl_->start; }
+void Tracer::set_offset_ns(std::int64_t offset) {
+  impl_->offset_ns.store(offset, std::memory_order_relaxed);
+}
+
+void Tracer::append(TraceRecord& record) noexcept {
+  const ThreadState& state = thread_state();
+  record.rank = state.rank;
+  record.step = state.step;
   try {
-    const int thread = thread_number();
-    std::lock_guard lock(impl_->mutex);
-    impl_->spans.push_back(
-        {category, name, std::move(module_path), begin_ns, end_ns, thread, thread_state().rank});
+    record.path = interned_path();
   } catch (const std::bad_alloc&) {
-    // Left out, as declared: a span ends in a destructor.
+    record.path = nullptr;
+  }
+  impl_->append(record);
+}
+
+void Tracer::add(const char* category, const char* name, std::int64_t begin_ns,
+                 std::int64_t end_ns) noexcept {
+  TraceRecord record;
+  start_record(record, TraceRecord::Kind::span, category, name);
+  record.begin_ns = begin_ns;
+  record.end_ns = end_ns;
+  append(record);
+}
+
+std::uint64_t Tracer::add_result(const char* name, Device device, const Dims& shape) noexcept {
+  Log* const log = impl_->log_of_thread();
+  if (!log) return 0;
+  TraceRecord record;
+  start_record(record, TraceRecord::Kind::result, "op", name);
+  record.begin_ns = record.end_ns = now_ns();
+  record.device = device;
+  record.has_device = true;
+  record.set_shape(shape);
+  record.flow = std::uint64_t(log->thread) << 32 | ++log->results;
+  append(record);
+  return record.flow;
+}
+
+Event* Tracer::begin_device_work(Device device) noexcept {
+  // The events of a step that is being captured would pass when it is replayed.
+  if (!impl_->device_time || device.is_cpu() || thread_state().capture) return nullptr;
+  try {
+    return impl_->device_times.begin(device);
+  } catch (const std::exception&) {
+    return nullptr;  // a trace without it, and not a program that fails for its trace
   }
 }
 
-void Tracer::add_until_now(const char* category, const char* name, std::int64_t begin_ns) noexcept {
-  const std::int64_t end_ns = now_ns();
+void Tracer::end_device_work(Event* begin, const TraceRecord& record) noexcept {
   try {
-    add(category, name, module_path(), begin_ns, end_ns);
-  } catch (const std::bad_alloc&) {
-    // No memory for the path: the span is left out.
+    impl_->device_times.end(begin, record);
+  } catch (const std::exception&) {
+    impl_->lost.fetch_add(1, std::memory_order_relaxed);
   }
 }
 
 void Tracer::write(const std::string& path) const {
-  std::string json = "{\"traceEvents\":[";
+  detail::TraceJson json(impl_->offset_ns.load(std::memory_order_relaxed));
+  std::uint64_t lost = impl_->lost.load(std::memory_order_relaxed);
+  std::vector<std::pair<const Log*, std::string>> logs;
   {
     std::lock_guard lock(impl_->mutex);
-    bool first = true;
-    for (const SpanRecord& span : impl_->spans) {
-      json += std::exchange(first, false) ? "\n" : ",\n";
-      json += "{\"ph\":\"X\",\"cat\":";
-      append_json_string(json, span.category);
-      json += ",\"name\":";
-      append_json_string(json, span.name);
-      json.append(",\"pid\":").append(std::to_string(span.rank));
-      json.append(",\"tid\":").append(std::to_string(span.thread));
-      json += ",\"ts\":";
-      append_microseconds(json, span.begin_ns);
-      json += ",\"dur\":";
-      append_microseconds(json, span.end_ns - span.begin_ns);
-      json += ",\"args\":{\"module\":";
-      append_json_string(json, span.module_path);
-      json += "}}";
-    }
+    for (const Log& log : impl_->logs) logs.emplace_back(&log, log.name);
   }
-  json += "\n],\"displayTimeUnit\":\"ns\"}\n";
-  write_file_atomically(path, json);
+  for (const auto& [log, name] : logs) {
+    json.begin_thread(log->thread, name);
+    for (const Chunk* chunk = log->first.load(std::memory_order_acquire); chunk;
+         chunk = chunk->next.load(std::memory_order_acquire)) {
+      const std::size_t count = chunk->count.load(std::memory_order_acquire);
+      for (std::size_t i = 0; i < count; ++i) json.add(chunk->records[i]);
+    }
+    lost += log->lost.load(std::memory_order_relaxed);
+  }
+  impl_->device_times.for_each([&](const TraceRecord& record, const Stream& stream) {
+    json.add_device_work(record, stream);
+  });
+  write_file_atomically(path, json.text(impl_->start, lost));
+}
+
+namespace {
+constinit thread_local Span* innermost = nullptr;
+}  // namespace
+
+void Span::begin(const char* category, const char* name) noexcept {
+  start_record(record_, TraceRecord::Kind::span, category, name);
+  device_begin_ = nullptr;
+  outer_ = std::exchange(innermost, this);
+  record_.begin_ns = tracer_->now_ns();
+}
+
+void Span::begin(const char* category, const char* name, Device device) noexcept {
+  begin(category, name);
+  set_device(device);
+}
+
+void Span::set_device(Device device) noexcept {
+  record_.device = device;
+  record_.has_device = true;
+  device_begin_ = tracer_->begin_device_work(device);
+}
+
+void detail::work_begins(Device device) noexcept {
+  if (innermost && !innermost->record_.has_device) innermost->set_device(device);
+}
+
+void Span::end() noexcept {
+  record_.end_ns = tracer_->now_ns();
+  innermost = outer_;
+  tracer_->append(record_);
+  if (device_begin_) tracer_->end_device_work(device_begin_, record_);
+}
+
+void detail::thread_renamed() {
+  for (KnownLog& known : known_logs) known = {};
 }
 
 }  // namespace weft

@@ -38,7 +38,7 @@ struct LoaderCore::Workers {
         ready(static_cast<std::size_t>(c.slot_count_), -1),
         errors(static_cast<std::size_t>(c.slot_count_)) {
     try {
-      for (int i = 0; i < core.worker_count(); ++i) threads.emplace_back([this] { run(); });
+      for (int i = 0; i < core.worker_count(); ++i) threads.emplace_back([this, i] { run(i); });
     } catch (const std::system_error& error) {
       join();
       WEFT_THROW(Library, kOp, "cannot start ", core.options_.workers,
@@ -66,6 +66,7 @@ struct LoaderCore::Workers {
       state.grad_enabled = false;
       state.num_threads = 1;
       state.path = nullptr;
+      state.step = -1;
       std::ranges::fill(ready, -1);
       std::ranges::fill(errors, nullptr);
       claimed = taken = first;
@@ -74,7 +75,8 @@ struct LoaderCore::Workers {
     space.notify_all();
   }
 
-  void run() {
+  void run(int number) {
+    set_thread_name("loader " + std::to_string(number));
     Generator generator;
     std::unique_lock lock(mutex);
     for (;;) {
@@ -170,6 +172,7 @@ std::span<const std::int64_t> LoaderCore::indices_of(std::int64_t batch) const {
 
 void LoaderCore::fetch(std::int64_t batch, Generator& generator) {
   Span span("loader", "fetch");
+  span.set_arg("batch", batch);
   const auto slot = static_cast<int>(batch % slot_count_);
   if (staged()) copied_[static_cast<std::size_t>(slot)]->synchronize();
   generator.manual_seed(base_seed_ + static_cast<std::uint64_t>(batch));
@@ -213,6 +216,7 @@ int LoaderCore::next() {
     fetch(position_, own_generator_);
   } else {
     Span span("loader", "wait");
+    span.set_arg("batch", position_);
     Workers& w = *workers_;
     std::exception_ptr error;
     {

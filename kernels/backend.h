@@ -4,6 +4,7 @@
 #include "weft/core/capture.h"
 #include "weft/core/error.h"
 #include "weft/core/runtime.h"
+#include "weft/core/trace.h"
 #include "weft/kernels/conv.h"
 #include "weft/kernels/elementwise.h"
 #include "weft/kernels/indexing.h"
@@ -56,6 +57,8 @@ Entry kernel(Device device, Family KernelTable::* family, Entry Family::* entry,
              DType dtype) {
   if (graph::Capture* capture = thread_state().capture) [[unlikely]]
     capture->on_op(op, device);
+  if (thread_state().tracer) [[unlikely]]
+    detail::work_begins(device);
   const Entry found = backend(device).kernels.*family.*entry;
   if (!found) throw_unsupported(op, device, dtype);
   return found;

@@ -179,12 +179,19 @@ class Module : public ModuleBase {
   template <class... Args>
   decltype(auto) operator()(Args&&... args) {
     PathScope scope(path_name());
+    const Span span("forward", thread_state().tracer ? trace_name() : nullptr);
     if (CallObserver* observer = thread_state().calls) [[unlikely]]
       return observed(static_cast<ModuleObserver&>(*observer), std::forward<Args>(args)...);
     return static_cast<Self&>(*this).forward(std::forward<Args>(args)...);
   }
 
  private:
+  // Outlives every trace.
+  static const char* trace_name() {
+    static const std::string& name = *new std::string(detail::type_name_of<Self>());
+    return name.c_str();
+  }
+
   template <class... Args>
   decltype(auto) observed(ModuleObserver& observer, Args&&... args) {
     Self& self = static_cast<Self&>(*this);

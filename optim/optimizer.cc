@@ -50,6 +50,11 @@ void Optimizer::add_group(std::span<const Tensor> params, double lr) {
 
 void Optimizer::step() {
   Span span("optim", "step");
+  if (span.on()) {
+    std::int64_t count = 0;
+    for (const Group& g : groups_) count += std::ssize(g.slots);
+    span.set_arg("parameters", count);
+  }
   const std::size_t buffers = buffer_names_.size();
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     for (Batch& b : batches_) {

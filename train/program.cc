@@ -32,7 +32,7 @@ int run_body(const Options& options, const std::function<void(const Options&)>& 
   std::unique_ptr<Tracer> tracer;
   if (!options.trace.empty()) {
     const AtomicFile can_be_written(options.trace);  // now, and not after an hour of training
-    tracer = std::make_unique<Tracer>();
+    tracer = std::make_unique<Tracer>(TracerOptions{.device_time = options.device.is_cuda()});
   }
   const InterruptScope interrupts;
   {

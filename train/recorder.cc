@@ -157,9 +157,11 @@ void Recorder::begin_epoch(std::int64_t batches, std::int64_t done, std::int64_t
   progress_.start(detail::concat("epoch ", epoch_), batches, done, options_.log_every);
   epoch_start_ = step_start_ = Clock::now();
   in_loop_ = true;
+  thread_state().step = steps();
 }
 
 void Recorder::leave_epoch() {
+  thread_state().step = -1;
   progress_.abandon();
   earlier_seconds_ = epoch_seconds();
   in_loop_ = false;
@@ -234,6 +236,7 @@ void Recorder::step(std::initializer_list<NamedLoss> losses) {
   const Clock::time_point now = Clock::now();
   step_ms_.push_back(std::chrono::duration<float, std::milli>(now - step_start_).count());
   step_start_ = now;
+  thread_state().step = steps();
   const std::int64_t done = steps() - epoch_first_step_;
   if (progress_.due(done)) {
     flush();
@@ -255,6 +258,7 @@ void Recorder::end_epoch(bool complete) {
   const std::int64_t done = steps() - epoch_first_step_;
   earlier_seconds_ = seconds;
   in_loop_ = false;
+  thread_state().step = -1;
   epoch_complete_ = complete;
   if (complete || done > 0) progress_.finish(done, epoch_mean(), rate, seconds);
   if (!complete) return;

@@ -1,5 +1,7 @@
 #include "weft/kernels/cuda/runtime.h"
 
+#include <cmath>
+
 #include "weft/core/capture.h"
 #include "weft/kernels/cuda/check.h"
 
@@ -12,9 +14,9 @@ void check_may_wait() {
 
 class CudaEvent final : public Event {
  public:
-  explicit CudaEvent(int device) : device_(device) {
+  CudaEvent(int device, unsigned flags) : device_(device) {
     const DeviceGuard guard(device);
-    WEFT_CUDA(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
+    WEFT_CUDA(cudaEventCreateWithFlags(&event_, flags));
   }
   ~CudaEvent() override { WEFT_CUDA_LOG(cudaEventDestroy(event_)); }
 
@@ -46,6 +48,13 @@ class CudaEvent final : public Event {
   void synchronize() override {
     check_may_wait();
     WEFT_CUDA(cudaEventSynchronize(event_));
+  }
+
+  std::int64_t elapsed_ns(const Event& earlier) const override {
+    const DeviceGuard guard(device_);
+    float ms = 0;
+    WEFT_CUDA(cudaEventElapsedTime(&ms, static_cast<const CudaEvent&>(earlier).event_, event_));
+    return std::llround(ms * 1e6);
   }
 
  private:
@@ -164,7 +173,11 @@ void CudaRuntime::synchronize_device(int device) {
 }
 
 std::unique_ptr<Event> CudaRuntime::new_event(int device) {
-  return std::make_unique<CudaEvent>(device);
+  return std::make_unique<CudaEvent>(device, cudaEventDisableTiming);
+}
+
+std::unique_ptr<Event> CudaRuntime::new_timing_event(int device) {
+  return std::make_unique<CudaEvent>(device, cudaEventDefault);
 }
 
 CudaRuntime& cuda_runtime() {

@@ -27,6 +27,7 @@ class CudaRuntime final : public Runtime {
   void synchronize(const Stream& stream) override;
   void synchronize_device(int device) override;
   std::unique_ptr<Event> new_event(int device) override;
+  std::unique_ptr<Event> new_timing_event(int device) override;
   bool can_record() const override { return true; }
   void begin_recording(const Stream& stream) override;
   std::unique_ptr<RecordedWork> end_recording(const Stream& stream) override;

@@ -4,10 +4,13 @@
 
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "weft/core/thread_state.h"
+#include "weft/core/trace.h"
 #include "weft/kernels/backend.h"
 #include "weft/kernels/cuda/check.h"
 #include "weft/kernels/cuda/conv2d.h"
@@ -67,6 +70,42 @@ TEST(CudaErrors, AFailedLibraryCallLeavesNoneBehind) {
   };
   fail(CUDNN_STATUS_EXECUTION_FAILED);
   fail(CUBLAS_STATUS_EXECUTION_FAILED);
+}
+
+TEST(CudaErrors, TimingEventsKnowWhenTheyPassed) {
+  if (device_count(DeviceType::cuda) == 0) GTEST_SKIP() << "needs a GPU";
+  CudaRuntime& runtime = cuda_runtime();
+  const Stream stream = runtime.new_stream(0);
+  const auto first = runtime.new_timing_event(0), second = runtime.new_timing_event(0);
+  constexpr std::size_t kBytes = 1 << 20;
+  void* const memory = runtime.allocate(0, kBytes);
+  first->record(stream);
+  runtime.fill_zero(memory, kBytes, stream);
+  second->record(stream);
+  second->synchronize();
+  EXPECT_GE(second->elapsed_ns(*first), 0);
+  EXPECT_EQ(first->elapsed_ns(*first), 0);
+  EXPECT_WEFT_ERROR(runtime.new_event(0)->elapsed_ns(*first), Cuda, "cudaEventElapsedTime");
+
+  // A tracer's row of the device's own times.
+  Tracer tracer({.device_time = true});
+  const Device device("cuda:0");
+  {
+    const Scoped traced(&ThreadState::tracer, &tracer);
+    const Stream before = set_current_stream(stream);
+    {
+      const Span span("op", "fill", device);
+      runtime.fill_zero(memory, kBytes, stream);
+    }
+    set_current_stream(before);
+  }
+  runtime.free(0, memory, kBytes);
+  const std::string path = ::testing::TempDir() + "cuda_trace.json";
+  tracer.write(path);
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  std::filesystem::remove(path);
+  EXPECT_NE(text.str().find("\"work of cuda:0\""), std::string::npos) << text.str();
 }
 
 class Collected : public LogSink {

@@ -40,6 +40,19 @@ void Adam::add(std::span<const Tensor> params, const AdamOptions& o, bool decoup
   decoupled_ = decoupled;
 }
 
+double Adam::momentum(std::size_t group) const {
+  check_group(group);
+  return options_[group].beta1;
+}
+
+void Adam::set_momentum(std::size_t group, double momentum) {
+  check_group(group);
+  WEFT_CHECK(momentum >= 0 && momentum < 1, InvalidArgument, "Adam",
+             "beta1 must be in [0, 1), got ", momentum);
+  options_[group].beta1 = momentum;
+  options_changed();
+}
+
 void Adam::update(const Stream& stream, DType dtype, std::size_t group, const double* lr,
                   const std::int64_t* step, std::span<const OptimSlot> slots) {
   const AdamOptions& o = options_[group];

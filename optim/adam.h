@@ -28,11 +28,8 @@ class Adam : public Optimizer {
   explicit Adam(std::vector<Tensor> params, const AdamOptions& options = {});
   explicit Adam(std::vector<ParamGroup<AdamOptions>> groups);
 
-  double momentum(std::size_t group) const override { return options_[group].beta1; }
-  void set_momentum(std::size_t group, double momentum) override {
-    options_[group].beta1 = momentum;
-    options_changed();
-  }
+  double momentum(std::size_t group) const override;
+  void set_momentum(std::size_t group, double momentum) override;
 
  protected:
   Adam() : Optimizer({"exp_avg", "exp_avg_sq"}) {}

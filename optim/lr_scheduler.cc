@@ -26,7 +26,12 @@ void LRScheduler::start() {
 }
 
 void LRScheduler::update() {
-  for (std::size_t g = 0; g < base_lrs_.size(); ++g) optimizer_.set_lr(g, next_lr(g));
+  for (std::size_t g = 0; g < base_lrs_.size(); ++g) {
+    double lr = next_lr(g);
+    // A recursive formula that ends at 0 may miss it by a rounding.
+    if (lr < 0 && lr > -1e-12 * base_lrs_[g]) lr = 0;
+    optimizer_.set_lr(g, lr);
+  }
 }
 
 void LRScheduler::step() {

@@ -140,19 +140,32 @@ void Optimizer::zero_grad() {
     for (const Slot& s : g.slots) autograd::zero_grad(s.param);
 }
 
+const Optimizer::Group& Optimizer::group_at(std::size_t group) const {
+  WEFT_CHECK(group < groups_.size(), InvalidArgument, "optimizer", "there is no group ", group,
+             ": this optimiser has ", groups_.size());
+  return groups_[group];
+}
+
 void Optimizer::set_lr(double lr) {
   for (std::size_t g = 0; g < groups_.size(); ++g) set_lr(g, lr);
 }
 
 void Optimizer::set_lr(std::size_t group, double lr) {
   graph::check_not_capturing("set_lr", "a replay does not run it; call it between the steps");
+  check_group(group);
+  WEFT_CHECK(lr >= 0, InvalidArgument, "set_lr", "learning rate must not be negative, got ", lr);
   groups_[group].lr = lr;
+}
+
+void Optimizer::set_initial_lr(std::size_t group, double lr) {
+  check_group(group);
+  groups_[group].initial_lr = lr;
 }
 
 double Optimizer::initial_lr(std::size_t group) const {
   WEFT_CHECK(has_initial_lr(group), InvalidArgument, "optimizer", "group ", group,
              " has no scheduler");
-  return *groups_[group].initial_lr;
+  return *group_at(group).initial_lr;
 }
 
 double Optimizer::momentum(std::size_t) const {

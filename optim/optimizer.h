@@ -38,17 +38,19 @@ class Optimizer {
   void zero_grad();
 
   std::size_t group_count() const { return groups_.size(); }
-  double lr(std::size_t group = 0) const { return groups_[group].lr; }
-  /// Of all groups. These two throw Unsupported inside graph::capture, whose replays read the rate
-  /// but do not run the body.
+  // What names a group throws InvalidArgument when there is no such group.
+  double lr(std::size_t group = 0) const { return group_at(group).lr; }
+  /// Of all groups. These two throw InvalidArgument for a rate below 0, and Unsupported inside
+  /// graph::capture, whose replays read the rate but do not run the body.
   void set_lr(double lr);
   void set_lr(std::size_t group, double lr);
   /// The rate the group had when its first scheduler started; what schedulers are based on.
   double initial_lr(std::size_t group) const;
-  void set_initial_lr(std::size_t group, double lr) { groups_[group].initial_lr = lr; }
-  bool has_initial_lr(std::size_t group) const { return groups_[group].initial_lr.has_value(); }
+  void set_initial_lr(std::size_t group, double lr);
+  bool has_initial_lr(std::size_t group) const { return group_at(group).initial_lr.has_value(); }
   /// What OneCycleLR cycles: SGD's and RMSprop's momentum, Adam's beta1. Setting throws
-  /// InvalidArgument where there is none, or where the optimiser was made without.
+  /// InvalidArgument where there is none, where the optimiser was made without, and for values
+  /// that its constructor refuses.
   virtual double momentum(std::size_t group) const;
   virtual void set_momentum(std::size_t group, double momentum);
   std::vector<Tensor> parameters() const;
@@ -84,6 +86,8 @@ class Optimizer {
   /// floating, or a learning rate below 0.
   void add_group(std::span<const Tensor> params, double lr);
 
+  void check_group(std::size_t group) const { group_at(group); }
+
   /// To be called when what update() passes by value or by address is another: captured steps that
   /// hold the old one are refused from then on.
   void options_changed() { ++revision_; }
@@ -102,6 +106,8 @@ class Optimizer {
     std::vector<OptimSlot> slots;
     std::vector<Slot*> members;  // whose they are
   };
+
+  const Group& group_at(std::size_t group) const;
 
   // What step() does on the host, for a replay: returns the members' new step count.
   static std::int64_t advance(std::span<Slot* const> members);

@@ -39,9 +39,17 @@ void RMSprop::add(std::span<const Tensor> params, const RMSpropOptions& o) {
   options_.push_back(o);
 }
 
+double RMSprop::momentum(std::size_t group) const {
+  check_group(group);
+  return options_[group].momentum;
+}
+
 void RMSprop::set_momentum(std::size_t group, double momentum) {
   WEFT_CHECK(keeps(1), InvalidArgument, "RMSprop", "made without momentum, which ", momentum,
              " would need");
+  check_group(group);
+  WEFT_CHECK(momentum >= 0, InvalidArgument, "RMSprop", "momentum must not be negative, got ",
+             momentum);
   options_[group].momentum = momentum;
   options_changed();
 }

@@ -23,7 +23,7 @@ class RMSprop : public Optimizer {
   explicit RMSprop(std::vector<Tensor> params, const RMSpropOptions& options = {});
   explicit RMSprop(std::vector<ParamGroup<RMSpropOptions>> groups);
 
-  double momentum(std::size_t group) const override { return options_[group].momentum; }
+  double momentum(std::size_t group) const override;
   void set_momentum(std::size_t group, double momentum) override;
 
  protected:

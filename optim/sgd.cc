@@ -37,9 +37,17 @@ void SGD::add(std::span<const Tensor> params, const SGDOptions& o) {
   options_.push_back(o);
 }
 
+double SGD::momentum(std::size_t group) const {
+  check_group(group);
+  return options_[group].momentum;
+}
+
 void SGD::set_momentum(std::size_t group, double momentum) {
   WEFT_CHECK(keeps(0), InvalidArgument, "SGD", "made without momentum, which ", momentum,
              " would need");
+  check_group(group);
+  WEFT_CHECK(momentum >= 0, InvalidArgument, "SGD", "momentum must not be negative, got ",
+             momentum);
   options_[group].momentum = momentum;
   options_changed();
 }

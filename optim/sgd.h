@@ -21,7 +21,7 @@ class SGD : public Optimizer {
   explicit SGD(std::vector<Tensor> params, const SGDOptions& options = {});
   explicit SGD(std::vector<ParamGroup<SGDOptions>> groups);
 
-  double momentum(std::size_t group) const override { return options_[group].momentum; }
+  double momentum(std::size_t group) const override;
   void set_momentum(std::size_t group, double momentum) override;
 
  protected:

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <functional>
+#include <initializer_list>
 
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/ops.h"
@@ -12,6 +13,7 @@
 #include "weft/optim/sgd.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
+#include "weft/tests/core/expect_error.h"
 #include "weft/tests/optim/goldens.h"
 
 namespace weft {
@@ -146,6 +148,34 @@ TEST(Optim, GroupsHaveTheirOwnOptions) {
   sgd.set_lr(1, 0.5);
   run(sgd, pair, 0, 1);
   EXPECT_NE(pair.b.to_vector<double>(), before);
+}
+
+TEST(Optim, RefusesGroupsThereAreNotAndRatesBelowZero) {
+  Pair pair;
+  optim::SGD sgd({{{pair.a}, {.momentum = 0.9}}, {{pair.b}, {.momentum = 0.9}}});
+  optim::Adam adam(pair.params());
+  optim::RMSprop rmsprop(pair.params(), {.momentum = 0.9});
+  for (optim::Optimizer* optimizer :
+       std::initializer_list<optim::Optimizer*>{&sgd, &adam, &rmsprop}) {
+    EXPECT_WEFT_ERROR(optimizer->lr(9), InvalidArgument,
+                      "there is no group 9: this optimiser has ");
+    EXPECT_WEFT_ERROR(optimizer->set_lr(9, 0.1), InvalidArgument, "there is no group 9");
+    EXPECT_WEFT_ERROR(optimizer->initial_lr(9), InvalidArgument, "there is no group 9");
+    EXPECT_WEFT_ERROR(optimizer->has_initial_lr(9), InvalidArgument, "there is no group 9");
+    EXPECT_WEFT_ERROR(optimizer->set_initial_lr(9, 0.1), InvalidArgument, "there is no group 9");
+    EXPECT_WEFT_ERROR(optimizer->momentum(9), InvalidArgument, "there is no group 9");
+    EXPECT_WEFT_ERROR(optimizer->set_momentum(9, 0.1), InvalidArgument, "there is no group 9");
+    const double lr = optimizer->lr(), momentum = optimizer->momentum(0);
+    for (const double bad : {-1.0, std::nan("")}) {
+      EXPECT_WEFT_ERROR(optimizer->set_lr(bad), InvalidArgument,
+                        "[set_lr] learning rate must not be negative, got ");
+      EXPECT_WEFT_ERROR(optimizer->set_momentum(0, bad), InvalidArgument, "must ");
+    }
+    EXPECT_EQ(optimizer->lr(), lr);
+    EXPECT_EQ(optimizer->momentum(0), momentum);
+    optimizer->set_lr(0);
+  }
+  EXPECT_WEFT_ERROR(adam.set_momentum(0, 1), InvalidArgument, "beta1 must be in [0, 1), got 1");
 }
 
 TEST(Optim, TakesGradientsOfAnotherLayout) {

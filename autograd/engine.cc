@@ -538,6 +538,7 @@ std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor
 void at_backward_end(std::function<void()> callback) {
   WEFT_CHECK(current_session, InvalidArgument, "at_backward_end",
              "no backward is in progress on this thread; call it from a hook or a rule");
+  WEFT_CHECK(callback, InvalidArgument, "at_backward_end", "the callback is empty");
   std::lock_guard lock(current_session->mutex);
   current_session->at_end.push_back(std::move(callback));
 }

@@ -85,6 +85,7 @@ Tensor oddly_laid_out(const Tensor& x) {
 
 void gradcheck(const std::string& name, const Function& f, std::span<const Tensor> inputs,
                const GradcheckOptions& options) {
+  WEFT_CHECK(f, InvalidArgument, name, "gradcheck: the function is empty");
   std::vector<Tensor> leaves;
   std::vector<std::size_t> positions;
   for (std::size_t k = 0; k < inputs.size(); ++k) {
@@ -153,6 +154,7 @@ void gradcheck(const std::string& name, const Function& f, std::span<const Tenso
 
 void gradcheck(const std::string& name, const std::function<Tensor(std::span<const Tensor>)>& f,
                std::initializer_list<Tensor> inputs, const GradcheckOptions& options) {
+  WEFT_CHECK(f, InvalidArgument, name, "gradcheck: the function is empty");
   gradcheck(
       name, [&f](std::span<const Tensor> x) { return std::vector<Tensor>{f(x)}; },
       std::span<const Tensor>(inputs.begin(), inputs.size()), options);

@@ -153,6 +153,7 @@ HookHandle removable(const std::shared_ptr<List>& list, std::uint64_t id) {
 HookHandle add_leaf_hook(const Tensor& leaf, std::function<void(const Tensor& leaf)> hook) {
   WEFT_CHECK(leaf.requires_grad() && leaf.is_leaf(), InvalidArgument, "add_leaf_hook",
              "needs a leaf that requires a gradient; for any other tensor there is add_grad_hook");
+  WEFT_CHECK(hook, InvalidArgument, "add_leaf_hook", "the hook is empty");
   const auto& list = ensure_leaf_state(leaf).leaf_hooks.ensure();
   return removable(list, list->add(std::move(hook)));
 }
@@ -160,6 +161,7 @@ HookHandle add_leaf_hook(const Tensor& leaf, std::function<void(const Tensor& le
 HookHandle add_grad_hook(const Tensor& x, std::function<Tensor(const Tensor& grad)> hook) {
   WEFT_CHECK(x.requires_grad(), InvalidArgument, "add_grad_hook",
              "needs a tensor that requires a gradient");
+  WEFT_CHECK(hook, InvalidArgument, "add_grad_hook", "the hook is empty");
   const Meta& meta = *meta_of(x);
   const auto& list =
       meta.producer ? meta.producer->ensure_hooks() : ensure_leaf_state(x).grad_hooks.ensure();

@@ -167,6 +167,7 @@ const std::uint64_t* Capture::random64(Generator& generator) {
 }
 
 void Capture::on_host_state(const void* name, std::function<void()> again) {
+  WEFT_CHECK(again, InvalidArgument, "graph", "got no function for the host's state");
   if (mode_ != Mode::recording) return;
   const auto [at, fresh] = host_state_at_.try_emplace(name, host_state_.size());
   if (fresh) {
@@ -181,6 +182,7 @@ void Capture::set_host_state() const {
 }
 
 void Capture::constant(const char* op, const char* what, std::function<std::int64_t()> now) {
+  WEFT_CHECK(now, InvalidArgument, op, "got no function that tells ", what);
   if (mode_ == Mode::recording) constants_.push_back({op, what, now(), std::move(now)});
 }
 

@@ -133,6 +133,9 @@ TEST(GradcheckErrorTest, RefusesWhatItCannotCheck) {
   const auto f = [](std::span<const Tensor> in) { return square(in[0]); };
   const Tensor x = testing::some({2}, DType::f32).set_requires_grad();
   EXPECT_WEFT_ERROR(autograd::gradcheck("square", f, {x}), Dtype, "need f64");
+  const std::function<Tensor(std::span<const Tensor>)> none;
+  EXPECT_WEFT_ERROR(autograd::gradcheck("square", none, {x}), InvalidArgument,
+                    "[square] gradcheck: the function is empty");
   EXPECT_WEFT_ERROR(autograd::gradcheck("square", f, {testing::some({2}, DType::f64)}),
                     InvalidArgument, "no input requires a gradient");
 }

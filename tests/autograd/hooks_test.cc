@@ -94,6 +94,23 @@ TEST(LeafHookTest, OnlyForLeaves) {
                     "needs a leaf");
 }
 
+TEST(HookTest, EmptyOnesAreRefused) {
+  const Tensor x = leaf(3);
+  EXPECT_WEFT_ERROR(autograd::add_leaf_hook(x, {}), InvalidArgument,
+                    "[add_leaf_hook] the hook is empty");
+  EXPECT_WEFT_ERROR(autograd::add_grad_hook(x, nullptr), InvalidArgument,
+                    "[add_grad_hook] the hook is empty");
+  EXPECT_WEFT_ERROR(autograd::add_grad_hook(x * 2.0, {}), InvalidArgument, "the hook is empty");
+  int calls = 0;
+  autograd::add_leaf_hook(x, [&](const Tensor&) {
+    ++calls;
+    EXPECT_WEFT_ERROR(autograd::at_backward_end({}), InvalidArgument,
+                      "[at_backward_end] the callback is empty");
+  });
+  (x * 2.0).backward();
+  EXPECT_EQ(calls, 1);
+}
+
 TEST(GradHookTest, SeesAndReplaces) {
   const Tensor x = leaf(3);
   const Tensor h = x * 2.0;

@@ -188,6 +188,19 @@ TEST_F(CaptureTest, HostStateIsSetAfterEachLaunch) {
   EXPECT_EQ(calls, (Log{"last", "other"}));
 }
 
+TEST_F(CaptureTest, EmptyFunctionsAreRefused) {
+  graph::Step step = graph::capture(device_, [&] {
+    graph::Capture* capture = thread_state().capture;
+    if (!capture) return;
+    EXPECT_WEFT_ERROR(capture->on_host_state(&step, {}), InvalidArgument,
+                      "[graph] got no function for the host's state");
+    EXPECT_WEFT_ERROR(capture->constant("SGD", "the momentum", {}), InvalidArgument,
+                      "[SGD] got no function that tells the momentum");
+  });
+  for (int i = 0; i < 2; ++i) step();
+  EXPECT_WEFT_ERROR(graph::capture(device_, {}), InvalidArgument, "got no function to capture");
+}
+
 TEST_F(CaptureTest, ConstantsAreChecked) {
   std::int64_t revision = 1;
   graph::Step step = graph::capture(device_, [&] {

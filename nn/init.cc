@@ -7,6 +7,7 @@
 
 #include "weft/core/error.h"
 #include "weft/core/parallel.h"
+#include "weft/core/thread_state.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 
@@ -18,21 +19,34 @@ struct Fans {
   double in, out;
 };
 
-Fans fans_of(const Tensor& w) {
-  WEFT_CHECK(w.dim() >= 2, Shape, "init", "fan_in needs at least 2 dimensions, got ", w.shape());
+Fans fans_of(const char* op, const Tensor& w) {
+  WEFT_CHECK(w.dim() >= 2, Shape, op, "fan_in needs at least 2 dimensions, got ", w.shape());
   std::int64_t area = 1;
   for (int d = 2; d < w.dim(); ++d) area *= w.shape(d);
   return {static_cast<double>(w.shape(1) * area), static_cast<double>(w.shape(0) * area)};
 }
 
-double kaiming_std(const Tensor& w, double a, FanMode mode, Nonlinearity nonlinearity) {
-  const Fans fans = fans_of(w);
-  return calculate_gain(nonlinearity, a) / std::sqrt(mode == FanMode::fan_in ? fans.in : fans.out);
+double kaiming_std(const char* op, const Tensor& w, double a, FanMode mode,
+                   Nonlinearity nonlinearity) {
+  const double gain = calculate_gain(nonlinearity, a);
+  WEFT_CHECK(std::isfinite(gain), InvalidArgument, op, "a must be finite, got ", a);
+  const Fans fans = fans_of(op, w);
+  return gain / std::sqrt(mode == FanMode::fan_in ? fans.in : fans.out);
 }
 
-double xavier_std(const Tensor& w, double gain) {
-  const Fans fans = fans_of(w);
+double xavier_std(const char* op, const Tensor& w, double gain) {
+  WEFT_CHECK(gain >= 0 && std::isfinite(gain), InvalidArgument, op,
+             "gain must be finite and not negative, got ", gain);
+  const Fans fans = fans_of(op, w);
   return gain * std::sqrt(2 / (fans.in + fans.out));
+}
+
+// As in PyTorch, where the fans of such a tensor may be 0.
+bool nothing_to_do(const char* op, const Tensor& w) {
+  w.shape();  // throws when undefined
+  if (w.numel() > 0) return false;
+  log_warning(weft::detail::concat(op, ": a tensor ", w.shape(), " has no elements to initialise"));
+  return true;
 }
 
 double normal_cdf(double x) { return (1 + std::erf(x / std::numbers::sqrt2)) / 2; }
@@ -121,8 +135,9 @@ void uniform_(const Tensor& x, double from, double to) { raw::uniform_(x, from, 
 void normal_(const Tensor& x, double mean, double std) { raw::normal_(x, mean, std); }
 
 void trunc_normal_(const Tensor& x, double mean, double std, double low, double high) {
-  WEFT_CHECK(std > 0 && low < high, InvalidArgument, "trunc_normal_", "needs std > 0 and low < ",
-             "high, got ", std, ", ", low, " and ", high);
+  WEFT_CHECK(std > 0 && low < high && std::isfinite(mean), InvalidArgument, "trunc_normal_",
+             "needs a finite mean, std > 0 and low < high, got ", mean, ", ", std, ", ", low,
+             " and ", high);
   raw::uniform_(x, 2 * normal_cdf((low - mean) / std) - 1, 2 * normal_cdf((high - mean) / std) - 1);
   // Once per parameter, so there is no kernel for it.
   std::vector<double> values = x.to_vector<double>();
@@ -177,25 +192,32 @@ void orthogonal_(const Tensor& x, double gain) {
 }
 
 void xavier_uniform_(const Tensor& w, double gain) {
-  const double bound = std::sqrt(3.0) * xavier_std(w, gain);
+  if (nothing_to_do("xavier_uniform_", w)) return;
+  const double bound = std::sqrt(3.0) * xavier_std("xavier_uniform_", w, gain);
   uniform_(w, -bound, bound);
 }
 
-void xavier_normal_(const Tensor& w, double gain) { normal_(w, 0, xavier_std(w, gain)); }
+void xavier_normal_(const Tensor& w, double gain) {
+  if (nothing_to_do("xavier_normal_", w)) return;
+  normal_(w, 0, xavier_std("xavier_normal_", w, gain));
+}
 
 void kaiming_uniform_(const Tensor& w, double a, FanMode mode, Nonlinearity nonlinearity) {
-  const double bound = std::sqrt(3.0) * kaiming_std(w, a, mode, nonlinearity);
+  if (nothing_to_do("kaiming_uniform_", w)) return;
+  const double bound = std::sqrt(3.0) * kaiming_std("kaiming_uniform_", w, a, mode, nonlinearity);
   uniform_(w, -bound, bound);
 }
 
 void kaiming_normal_(const Tensor& w, double a, FanMode mode, Nonlinearity nonlinearity) {
-  normal_(w, 0, kaiming_std(w, a, mode, nonlinearity));
+  if (nothing_to_do("kaiming_normal_", w)) return;
+  normal_(w, 0, kaiming_std("kaiming_normal_", w, a, mode, nonlinearity));
 }
 
 void default_weight_and_bias(const Tensor& w, const Tensor& bias) {
   kaiming_uniform_(w, std::sqrt(5.0));
   if (!bias.defined()) return;
-  const double bound = 1 / std::sqrt(fans_of(w).in);
+  const double fan_in = fans_of("init", w).in;
+  const double bound = fan_in > 0 ? 1 / std::sqrt(fan_in) : 0;
   uniform_(bias, -bound, bound);
 }
 

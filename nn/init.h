@@ -35,7 +35,9 @@ void dirac_(const Tensor& x, std::int64_t groups = 1);
 void orthogonal_(const Tensor& x, double gain = 1);
 
 // With fan_in = shape[1] and fan_out = shape[0], each times the kernel's area (as PyTorch computes
-// them also for ConvTranspose2d's [in, out/groups, kh, kw]). Throw Shape below 2 dimensions.
+// them also for ConvTranspose2d's [in, out/groups, kh, kw]). Throw Shape below 2 dimensions, and
+// InvalidArgument for a gain that is negative or not finite. A tensor without elements stays as it
+// is, with a warning.
 
 /// U(+-gain sqrt(6 / (fan_in + fan_out)))
 void xavier_uniform_(const Tensor& w, double gain = 1);

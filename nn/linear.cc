@@ -6,8 +6,8 @@
 namespace weft::nn {
 
 Linear::Linear(std::int64_t in, std::int64_t out, bool with_bias) {
-  WEFT_CHECK(in > 0 && out > 0, InvalidArgument, "Linear", "features must be positive, got in ", in,
-             ", out ", out);
+  WEFT_CHECK(in >= 0 && out >= 0, InvalidArgument, "Linear",
+             "features must not be negative, got in ", in, ", out ", out);
   weight = parameter("weight", empty({out, in}));
   if (with_bias) bias = parameter("bias", empty({out}));
   init::default_weight_and_bias(weight, bias);

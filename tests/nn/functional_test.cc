@@ -3,8 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "weft/autograd/autograd.h"
 #include "weft/core/rng.h"
+#include "weft/core/thread_state.h"
 #include "weft/nn/activation.h"
 #include "weft/nn/dropout.h"
 #include "weft/nn/init.h"
@@ -269,6 +275,38 @@ TEST(Init, FixedValues) {
   EXPECT_EQ(volume.to_vector<float>(), goldens::init_dirac_volume);
   EXPECT_EQ(calculate_gain(Nonlinearity::tanh), 5.0 / 3);
   EXPECT_EQ(calculate_gain(Nonlinearity::selu), 0.75);
+}
+
+// PyTorch warns and returns.
+TEST(Init, WithoutElementsNothingHappens) {
+  using namespace nn::init;
+  struct Sink : LogSink {
+    std::vector<std::string> lines;
+    void write(Level, std::string_view message) override { lines.emplace_back(message); }
+  } sink;
+  const Scoped log(&ThreadState::log, static_cast<LogSink*>(&sink));
+  const Tensor none = empty({3, 0});
+  kaiming_uniform_(none);
+  kaiming_normal_(none);
+  xavier_uniform_(empty({0, 0}));
+  xavier_normal_(empty({0, 0}));
+  EXPECT_EQ(sink.lines.size(), 4u);
+  EXPECT_EQ(sink.lines[0], "kaiming_uniform_: a tensor [3,0] has no elements to initialise");
+}
+
+TEST(Init, ErrorsNameWhatWasCalled) {
+  using namespace nn::init;
+  const Tensor w = zeros({3, 2});
+  EXPECT_WEFT_ERROR(kaiming_uniform_(w, NAN), InvalidArgument,
+                    "[kaiming_uniform_] a must be finite, got nan");
+  EXPECT_WEFT_ERROR(kaiming_normal_(w, NAN), InvalidArgument, "[kaiming_normal_] a must be finite");
+  EXPECT_WEFT_ERROR(xavier_uniform_(w, -1), InvalidArgument,
+                    "[xavier_uniform_] gain must be finite and not negative, got -1");
+  EXPECT_WEFT_ERROR(xavier_normal_(w, HUGE_VAL), InvalidArgument, "[xavier_normal_] gain must be");
+  EXPECT_WEFT_ERROR(trunc_normal_(w, NAN), InvalidArgument, "[trunc_normal_] needs a finite mean");
+  EXPECT_WEFT_ERROR(kaiming_uniform_(zeros({3})), Shape,
+                    "[kaiming_uniform_] fan_in needs at least 2 dimensions, got [3]");
+  EXPECT_EQ(values_of(w), std::vector<double>(6, 0.0));
 }
 
 TEST(Init, RefusesWhatDoesNotFit) {

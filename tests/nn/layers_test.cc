@@ -433,9 +433,23 @@ std::string message_of(F&& f, ErrorCode code) {
   return "";
 }
 
+// As PyTorch's: weights of no elements, a bias of zeros for which the generator still draws.
+TEST(Layers, LinearOfNothing) {
+  manual_seed(5);
+  nn::Linear none(0, 3);
+  const Tensor next = rand({2});
+  EXPECT_EQ(none.weight.shape(), (Shape{3, 0}));
+  EXPECT_EQ(none.bias.to_vector<float>(), std::vector<float>(3, 0.f));
+  EXPECT_EQ(none(zeros({2, 0})).to_vector<float>(), std::vector<float>(6, 0.f));
+  manual_seed(5);
+  rand({3});
+  EXPECT_EQ(rand({2}).to_vector<float>(), next.to_vector<float>());
+  EXPECT_EQ(nn::Linear(4, 0)(zeros({2, 4})).shape(), (Shape{2, 0}));
+}
+
 TEST(Layers, RefuseBadOptions) {
-  EXPECT_NE(message_of([] { nn::Linear(0, 3); }, ErrorCode::InvalidArgument)
-                .find("[Linear] features must be positive, got in 0, out 3"),
+  EXPECT_NE(message_of([] { nn::Linear(-1, 3); }, ErrorCode::InvalidArgument)
+                .find("[Linear] features must not be negative, got in -1, out 3"),
             std::string::npos);
   EXPECT_NE(message_of([] { nn::Conv2d(3, 4, 3, {.groups = 2}); }, ErrorCode::InvalidArgument)
                 .find("[Conv2d] groups 2 must divide in 3 and out 4"),

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/core/error.h"
 #include "weft/data/batch.h"
 #include "weft/data/loader_core.h"
 #include "weft/data/resident_set.h"
@@ -57,21 +58,21 @@ class DataLoader {
   explicit DataLoader(Dataset dataset, DataLoaderOptions options = {})
       : state_(std::make_unique<State>(std::move(dataset), std::move(options))) {}
 
-  const Dataset& dataset() const { return state_->dataset; }
-  const DataLoaderOptions& options() const { return state_->core.options(); }
+  const Dataset& dataset() const { return whole().dataset; }
+  const DataLoaderOptions& options() const { return whole().core.options(); }
   /// Batches per epoch.
-  std::int64_t size() const { return state_->core.batch_count(); }
+  std::int64_t size() const { return whole().core.batch_count(); }
   /// Batches of the running (or left) epoch handed out so far; 0 between epochs.
-  std::int64_t position() const { return state_->core.position(); }
+  std::int64_t position() const { return whole().core.position(); }
 
   /// Where the loader stands: between epochs, or in one after so many batches; an epoch whose loop
   /// was left early counts until the next begins. Text, portable.
-  std::string state() const { return state_->core.state(); }
+  std::string state() const { return whole().core.state(); }
   /// The next begin() goes on from there: the rest of that epoch in the same order, drawing nothing
   /// (the generator's own state is the caller's to restore). Any number of workers. Throws
   /// InvalidArgument for text that state() did not write and for another data set size, batch size
   /// or kind of order.
-  void set_state(const std::string& state) { state_->core.set_state(state); }
+  void set_state(const std::string& state) { whole().core.set_state(state); }
 
  private:
   // One batch in the making. On CUDA `host` is pinned and `device` is what the user gets.
@@ -211,15 +212,21 @@ class DataLoader {
 
   /// Starts an epoch and fetches its first batch.
   Iterator begin() {
-    state_->core.start_epoch();
-    Iterator it(state_.get());
-    if (state_->resident) state_->resident->start_epoch(state_->core.order());
+    State& state = whole();
+    state.core.start_epoch();
+    Iterator it(&state);
+    if (state.resident) state.resident->start_epoch(state.core.order());
     ++it;
     return it;
   }
   std::default_sentinel_t end() const { return {}; }
 
  private:
+  State& whole() const {
+    WEFT_CHECK(state_, InvalidArgument, "dataloader", "this loader was moved from");
+    return *state_;
+  }
+
   std::unique_ptr<State> state_;
 };
 

@@ -113,6 +113,22 @@ TEST(DataLoader, CanBeMovedAndCopiesItsBatches) {
   EXPECT_EQ(kept[2].to_vector<std::int64_t>(), (std::vector<std::int64_t>{8, 9}));
 }
 
+TEST(DataLoader, MovedFromIsAnError) {
+  DataLoader first(Numbers{}, {.batch_size = 4});
+  const std::string state = first.state();
+  DataLoader loader = std::move(first);
+  const char* const text = "[dataloader] this loader was moved from";
+  EXPECT_WEFT_ERROR(first.begin(), InvalidArgument, text);
+  EXPECT_WEFT_ERROR(first.size(), InvalidArgument, text);
+  EXPECT_WEFT_ERROR(first.dataset(), InvalidArgument, text);
+  EXPECT_WEFT_ERROR(first.options(), InvalidArgument, text);
+  EXPECT_WEFT_ERROR(first.position(), InvalidArgument, text);
+  EXPECT_WEFT_ERROR(first.state(), InvalidArgument, text);
+  EXPECT_WEFT_ERROR(first.set_state(state), InvalidArgument, text);
+  first = std::move(loader);
+  EXPECT_EQ(epoch(first).size(), 3u);
+}
+
 // A data set that uses its memory again, as Mnist does.
 struct Reusing {
   struct Batch {

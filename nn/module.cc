@@ -19,31 +19,42 @@ struct ModuleNode {
     bool is_buffer;
   };
 
-  std::string name;
+  struct Child {
+    std::shared_ptr<const std::string> name;
+    std::shared_ptr<ModuleNode> node;
+  };
+
+  std::string name;  // under which it was registered first
   std::string type_name;
   std::string description;
   bool training = true;
   std::vector<Entry> tensors;
-  std::vector<std::shared_ptr<ModuleNode>> children;
+  std::vector<Child> children;
 
   bool has(const std::string& wanted) const {
     return std::any_of(tensors.begin(), tensors.end(),
                        [&](const Entry& e) { return e.name == wanted; }) ||
            std::any_of(children.begin(), children.end(),
-                       [&](const auto& c) { return c->name == wanted; });
+                       [&](const Child& c) { return *c.name == wanted; });
   }
 
   template <class F>
   void visit(const std::string& prefix, F&& f, bool recurse = true) {
     for (Entry& entry : tensors) f(prefix + entry.name, entry);
     if (!recurse) return;
-    for (const auto& c : children) c->visit(prefix + c->name + ".", f);
+    for (const Child& c : children) c.node->visit(prefix + *c.name + ".", f);
   }
 
-  void post_order(const std::shared_ptr<ModuleNode>& self,
-                  const std::function<void(ModuleBase&)>& f) {
-    for (const auto& c : children) c->post_order(c, f);
-    ModuleBase handle(self);
+  static void post_order(const std::shared_ptr<ModuleNode>& self,
+                         const std::shared_ptr<const std::string>& name,
+                         const std::function<void(ModuleBase&)>& f) {
+    const std::vector<Child>& all = self->children;
+    for (auto c = all.begin(); c != all.end(); ++c) {
+      const bool seen =
+          std::any_of(all.begin(), c, [&](const Child& before) { return before.node == c->node; });
+      if (!seen) post_order(c->node, c->name, f);
+    }
+    ModuleBase handle(self, name);
     f(handle);
   }
 
@@ -92,7 +103,7 @@ struct CloneScope::Impl {
       }
       entry.tensor = mine;
     }
-    for (auto& c : fresh->children) c = copy(c, prefix + c->name + ".");
+    for (auto& c : fresh->children) c.node = copy(c.node, prefix + *c.name + ".");
     nodes[node.get()] = fresh;
     not_copied[node.get()] = prefix.empty() ? "the module" : prefix.substr(0, prefix.size() - 1);
     return fresh;
@@ -139,7 +150,7 @@ ModuleBase::ModuleBase(std::string type_name) : node_(std::make_shared<ModuleNod
   node_->type_name = std::move(type_name);
 }
 
-ModuleBase::ModuleBase(const ModuleBase& other) : node_(other.node_) {
+ModuleBase::ModuleBase(const ModuleBase& other) : node_(other.node_), name_(other.name_) {
   if (!detail::current_clone) return;
   const auto found = detail::current_clone->nodes.find(other.node_.get());
   if (found == detail::current_clone->nodes.end()) return;
@@ -152,12 +163,21 @@ ModuleBase& ModuleBase::operator=(const ModuleBase& other) {
   return *this = std::move(copy);
 }
 
-const std::string& ModuleBase::name() const { return node_->name; }
-const std::string& ModuleBase::type_name() const { return node_->type_name; }
+void ModuleBase::throw_moved_from() {
+  WEFT_THROW(InvalidArgument, "module",
+             "this module was moved from: it holds nothing until another is assigned to it");
+}
+
+const std::string& ModuleBase::name() const { return name_ ? *name_ : node().name; }
+const std::string& ModuleBase::type_name() const { return node().type_name; }
 
 const char* ModuleBase::path_name() const {
-  return node_->name.empty() ? nullptr : node_->name.c_str();
+  check_not_moved_from();
+  const std::string& own = name();
+  return own.empty() ? nullptr : own.c_str();
 }
+
+void ModuleBase::take_mode_of(const ModuleBase& other) { node().training = other.node().training; }
 
 namespace {
 
@@ -189,7 +209,7 @@ void for_each_parameter(const ModuleNode& node, const F& f) {
   for (const ModuleNode::Entry& entry : node.tensors) {
     if (!entry.is_buffer) f(entry.tensor);
   }
-  for (const auto& child : node.children) for_each_parameter(*child, f);
+  for (const ModuleNode::Child& child : node.children) for_each_parameter(*child.node, f);
 }
 
 void check_name(const ModuleNode& node, const std::string& name) {
@@ -202,31 +222,33 @@ void check_name(const ModuleNode& node, const std::string& name) {
 }  // namespace
 
 Parameter ModuleBase::parameter(const std::string& name, Tensor value) {
-  check_name(*node_, name);
+  check_name(node(), name);
   value.set_requires_grad();
   node_->tensors.push_back({name, value, false});
   return Parameter(std::move(value));
 }
 
 Parameter ModuleBase::buffer(const std::string& name, Tensor value) {
-  check_name(*node_, name);
+  check_name(node(), name);
   node_->tensors.push_back({name, value, true});
   return Parameter(std::move(value));
 }
 
 void ModuleBase::add_child(const std::string& name, ModuleBase& module) {
-  check_name(*node_, name);
-  module.node_->name = name;
-  node_->children.push_back(module.node_);
+  check_name(node(), name);
+  std::string& first = module.node().name;
+  if (first.empty()) first = name;
+  module.name_ = std::make_shared<const std::string>(name);
+  node_->children.push_back({module.name_, module.node_});
 }
 
-void ModuleBase::set_description(std::string text) { node_->description = std::move(text); }
+void ModuleBase::set_description(std::string text) { node().description = std::move(text); }
 
 NamedTensors ModuleBase::named_parameters(bool recurse) const {
-  return collect(*node_, false, recurse);
+  return collect(node(), false, recurse);
 }
 NamedTensors ModuleBase::named_buffers(bool recurse) const {
-  return collect(*node_, true, recurse);
+  return collect(node(), true, recurse);
 }
 
 std::vector<Tensor> ModuleBase::parameters() const {
@@ -241,14 +263,14 @@ std::int64_t ModuleBase::parameter_count() const {
   return count;
 }
 
-bool ModuleBase::is_training() const { return node_->training; }
+bool ModuleBase::is_training() const { return node().training; }
 
 void ModuleBase::train(bool training) {
   apply([&](ModuleBase& m) { m.node_->training = training; });
 }
 
 void ModuleBase::to(Device device) {
-  for_each_tensor(*node_, [&](ModuleNode::Entry& e) {
+  for_each_tensor(node(), [&](ModuleNode::Entry& e) {
     const Tensor grad = e.is_buffer ? Tensor() : e.tensor.grad();
     detail::set_data(e.tensor, raw::to(e.tensor, device));
     if (grad.defined()) e.tensor.set_grad(raw::to(grad, device));
@@ -256,7 +278,9 @@ void ModuleBase::to(Device device) {
 }
 
 void ModuleBase::to(DType dtype) {
-  for_each_tensor(*node_, [&](ModuleNode::Entry& e) {
+  WEFT_CHECK(is_floating(dtype), Dtype, "to", "a module's weights would be lost as ", dtype,
+             ": expected a floating dtype");
+  for_each_tensor(node(), [&](ModuleNode::Entry& e) {
     if (!is_floating(e.tensor.dtype())) return;
     const Tensor grad = e.is_buffer ? Tensor() : e.tensor.grad();
     detail::set_data(e.tensor, raw::to(e.tensor, dtype));
@@ -265,18 +289,22 @@ void ModuleBase::to(DType dtype) {
 }
 
 void ModuleBase::requires_grad(bool requires_grad) {
-  for_each_parameter(*node_, [&](const Tensor& t) { t.set_requires_grad(requires_grad); });
+  for_each_parameter(node(), [&](const Tensor& t) { t.set_requires_grad(requires_grad); });
 }
 
 void ModuleBase::zero_grad() {
-  for_each_parameter(*node_, [](const Tensor& t) { autograd::zero_grad(t); });
+  for_each_parameter(node(), [](const Tensor& t) { autograd::zero_grad(t); });
 }
 
-void ModuleBase::apply(const std::function<void(ModuleBase&)>& f) { node_->post_order(node_, f); }
+void ModuleBase::apply(const std::function<void(ModuleBase&)>& f) {
+  check_not_moved_from();
+  WEFT_CHECK(f, InvalidArgument, "apply", "the function is empty");
+  ModuleNode::post_order(node_, name_, f);
+}
 
 NamedTensors ModuleBase::state_dict() const {
   NamedTensors result;
-  node_->visit("", [&](const std::string& name, ModuleNode::Entry& entry) {
+  node().visit("", [&](const std::string& name, ModuleNode::Entry& entry) {
     result.emplace_back(name, raw::alias(entry.tensor));
   });
   return result;
@@ -332,15 +360,15 @@ std::string describe(const ModuleNode& node, const std::string& indent) {
   const std::string count = own ? "  # " + detail::with_commas(own) + " parameters" : "";
   if (node.children.empty()) return node.type_name + "(" + node.description + ")" + count;
   std::string text = node.type_name + "(" + count + "\n";
-  for (const auto& c : node.children)
-    text += indent + "  (" + c->name + "): " + describe(*c, indent + "  ") + "\n";
+  for (const ModuleNode::Child& c : node.children)
+    text += indent + "  (" + *c.name + "): " + describe(*c.node, indent + "  ") + "\n";
   return text + indent + ")";
 }
 
 }  // namespace
 
 std::string ModuleBase::to_string() const {
-  return describe(*node_, "") + "\n" + detail::with_commas(parameter_count()) + " parameters";
+  return describe(node(), "") + "\n" + detail::with_commas(parameter_count()) + " parameters";
 }
 
 }  // namespace weft::nn

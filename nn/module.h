@@ -47,9 +47,13 @@ struct LoadResult {
   std::vector<std::string> unexpected;
 };
 
+class ModuleBase;
+
 namespace detail {
 struct ModuleNode;
-}
+template <class Self, class... Args>
+decltype(auto) call_module(const ModuleBase& handle, Self& self, Args&&... args);
+}  // namespace detail
 
 /// The part of a module that does not depend on its type. Also usable as a handle on any module of
 /// a tree (apply).
@@ -60,7 +64,8 @@ class ModuleBase {
   ModuleBase& operator=(const ModuleBase& other);
   ModuleBase& operator=(ModuleBase&&) = default;
 
-  /// The name under which the parent registered it; empty at the root.
+  /// The name under which the parent registered it; empty at the root. A module registered more
+  /// than once has, by each handle that child() returned, that one's name, and else the first.
   const std::string& name() const;
   /// "Conv2d"
   const std::string& type_name() const;
@@ -78,7 +83,7 @@ class ModuleBase {
   void eval() { train(false); }
 
   /// Moves or converts parameters, their gradients and buffers in place: handles stay valid. Dtype
-  /// conversion touches floating tensors only.
+  /// conversion touches floating tensors only, and throws Dtype unless it is to a floating one.
   void to(Device device);
   void to(DType dtype);
   void to(Device device, DType dtype) {
@@ -91,7 +96,8 @@ class ModuleBase {
   void requires_grad(bool requires_grad);
   void zero_grad();
 
-  /// Calls f for this module and every one below it, children first (as PyTorch's apply).
+  /// Calls f for this module and every one below it, children first (as PyTorch's apply, so once
+  /// for a child of two names).
   void apply(const std::function<void(ModuleBase&)>& f);
 
   /// Parameters and buffers by name, sharing memory with the module.
@@ -118,19 +124,38 @@ class ModuleBase {
     add_child(name, module);
     return module;
   }
+  /// The same module may be added under several names.
   void add_child(const std::string& name, ModuleBase& module);
   /// What to_string shows between the parentheses.
   void set_description(std::string text);
 
-  const char* path_name() const;
+  /// Takes over training or evaluation mode, for this module alone.
+  void take_mode_of(const ModuleBase& other);
+  void check_not_moved_from() const {
+    if (!node_) [[unlikely]]
+      throw_moved_from();
+  }
 
  private:
   friend struct detail::ModuleNode;
-  explicit ModuleBase(std::shared_ptr<detail::ModuleNode> node) : node_(std::move(node)) {}
   template <class M>
   friend M clone(const M& module);
+  template <class Self, class... Args>
+  friend decltype(auto) detail::call_module(const ModuleBase& handle, Self& self, Args&&... args);
+  using Name = std::shared_ptr<const std::string>;
 
-  std::shared_ptr<detail::ModuleNode> node_;
+  ModuleBase(std::shared_ptr<detail::ModuleNode> node, Name name)
+      : node_(std::move(node)), name_(std::move(name)) {}
+  detail::ModuleNode& node() const {
+    check_not_moved_from();
+    return *node_;
+  }
+  [[noreturn]] static void throw_moved_from();
+  /// Null for a module without a name.
+  const char* path_name() const;
+
+  std::shared_ptr<detail::ModuleNode> node_;  // null after a move
+  Name name_;                                 // as registered by way of this handle, or null
 };
 
 namespace detail {
@@ -168,6 +193,47 @@ class ModuleObserver : public CallObserver {
   virtual void leave(std::span<const Tensor* const> outputs) = 0;
 };
 
+namespace detail {
+
+// Outlives every trace.
+template <class Self>
+const char* trace_name() {
+  static const std::string& name = *new std::string(weft::detail::type_name<Self>());
+  return name.c_str();
+}
+
+template <class Self, class... Args>
+decltype(auto) observed_call(ModuleObserver& observer, const ModuleBase& handle, Self& self,
+                             Args&&... args) {
+  std::vector<const Tensor*> inputs, outputs;
+  (for_each_tensor(args, [&](const Tensor& x) { inputs.push_back(&x); }), ...);
+  observer.enter(handle, inputs);
+  if constexpr (std::is_void_v<decltype(self.forward(std::forward<Args>(args)...))>) {
+    self.forward(std::forward<Args>(args)...);
+    observer.leave(outputs);
+  } else {
+    decltype(auto) result = self.forward(std::forward<Args>(args)...);
+    for_each_tensor(result, [&](const Tensor& x) { outputs.push_back(&x); });
+    observer.leave(outputs);
+    return result;
+  }
+}
+
+/// self.forward(args...) with the handle's name on the path that errors and spans show.
+template <class Self, class... Args>
+decltype(auto) call_module(const ModuleBase& handle, Self& self, Args&&... args) {
+  PathScope scope(handle.path_name());
+  const ThreadState& state = thread_state();
+  const Span span("forward", state.tracer ? trace_name<Self>() : nullptr);
+  if (state.calls) [[unlikely]] {
+    return observed_call(static_cast<ModuleObserver&>(*state.calls), handle, self,
+                         std::forward<Args>(args)...);
+  }
+  return self.forward(std::forward<Args>(args)...);
+}
+
+}  // namespace detail
+
 /// Base of every module; Self is the derived struct, which offers forward(...) with any parameters
 /// and result.
 template <class Self>
@@ -178,41 +244,14 @@ class Module : public ModuleBase {
   /// Runs forward with this module's name on the path that errors and spans show.
   template <class... Args>
   decltype(auto) operator()(Args&&... args) {
-    PathScope scope(path_name());
-    const Span span("forward", thread_state().tracer ? trace_name() : nullptr);
-    if (CallObserver* observer = thread_state().calls) [[unlikely]]
-      return observed(static_cast<ModuleObserver&>(*observer), std::forward<Args>(args)...);
-    return static_cast<Self&>(*this).forward(std::forward<Args>(args)...);
-  }
-
- private:
-  // Outlives every trace.
-  static const char* trace_name() {
-    static const std::string& name = *new std::string(detail::type_name_of<Self>());
-    return name.c_str();
-  }
-
-  template <class... Args>
-  decltype(auto) observed(ModuleObserver& observer, Args&&... args) {
-    Self& self = static_cast<Self&>(*this);
-    std::vector<const Tensor*> inputs, outputs;
-    (for_each_tensor(args, [&](const Tensor& x) { inputs.push_back(&x); }), ...);
-    observer.enter(*this, inputs);
-    if constexpr (std::is_void_v<decltype(self.forward(std::forward<Args>(args)...))>) {
-      self.forward(std::forward<Args>(args)...);
-      observer.leave(outputs);
-    } else {
-      decltype(auto) result = self.forward(std::forward<Args>(args)...);
-      for_each_tensor(result, [&](const Tensor& x) { outputs.push_back(&x); });
-      observer.leave(outputs);
-      return result;
-    }
+    return detail::call_module(*this, static_cast<Self&>(*this), std::forward<Args>(args)...);
   }
 };
 
 /// An independent deep copy: own parameters and buffers on the same device, same mode.
 template <class M>
 M clone(const M& module) {
+  module.ModuleBase::check_not_moved_from();
   detail::CloneScope scope(module.node_);
   M copy(module);
   scope.check_complete();

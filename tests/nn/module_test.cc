@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "weft/autograd/autograd.h"
 #include "weft/core/error.h"
@@ -221,6 +224,115 @@ TEST(Module, AppliesChildrenFirst) {
   net.apply([&](nn::ModuleBase& m) { types.push_back(m.type_name()); });
   EXPECT_EQ(types, (std::vector<std::string>{"Linear", "Block", "Linear", "ReLU", "Linear",
                                              "Sequential", "Net"}));
+}
+
+// A child of two names, as PyTorch has it: the state lists both, the parameters the first.
+struct Shared : nn::Module<Shared> {
+  nn::Linear first = child("first", nn::Linear(2, 2));
+  nn::Linear second = child("second", first);
+  Tensor forward(const Tensor& x) { return second(relu(first(x))); }
+};
+
+TEST(Module, OneModuleUnderTwoNames) {
+  Shared net;
+  EXPECT_EQ(names_of(net.state_dict()), (std::vector<std::string>{"first.weight", "first.bias",
+                                                                  "second.weight", "second.bias"}));
+  EXPECT_EQ(names_of(net.named_parameters()),
+            (std::vector<std::string>{"first.weight", "first.bias"}));
+  EXPECT_EQ(net.parameter_count(), 6);
+  EXPECT_EQ(net.to_string(),
+            "Shared(\n"
+            "  (first): Linear(in_features=2, out_features=2, bias=True)  # 6 parameters\n"
+            "  (second): Linear(in_features=2, out_features=2, bias=True)  # 6 parameters\n"
+            ")\n"
+            "6 parameters");
+  Shared other;
+  other.load_state_dict(net.state_dict());
+  EXPECT_EQ(other.second.weight.to_vector<float>(), net.first.weight.to_vector<float>());
+
+  EXPECT_EQ(net.first.name(), "first");
+  EXPECT_EQ(net.second.name(), "second");
+  EXPECT_NE(message_of([&] { net.first(ones({7})); }).find(" in first at "), std::string::npos);
+  EXPECT_NE(message_of([&] { net.second(ones({7})); }).find(" in second at "), std::string::npos);
+
+  Shared copy = nn::clone(net);
+  EXPECT_EQ(names_of(copy.state_dict()), names_of(net.state_dict()));
+  EXPECT_TRUE(copy.first.weight.same(copy.second.weight));
+  EXPECT_FALSE(copy.first.weight.same(net.first.weight));
+  EXPECT_EQ(copy.second.name(), "second");
+
+  std::vector<std::string> names;
+  net.apply([&](nn::ModuleBase& m) { names.push_back(m.name()); });
+  EXPECT_EQ(names, (std::vector<std::string>{"first", ""})) << "as PyTorch's apply";
+}
+
+TEST(Module, HandlesFromBeforeTheRegistrationHaveTheName) {
+  struct Late : nn::Module<Late> {
+    nn::Linear fc{2, 2};
+    Late() { child("fc", fc); }
+    Tensor forward(const Tensor& x) { return fc(x); }
+  };
+  Late net;
+  EXPECT_EQ(net.fc.name(), "fc");
+  EXPECT_NE(message_of([&] { net(ones({7})); }).find(" in fc at "), std::string::npos);
+}
+
+TEST(Module, MovedFromIsAnError) {
+  Net net;
+  const Net holds = std::move(net);
+  nn::Sequential chain{nn::Linear(2, 2)};
+  nn::Sequential moved = std::move(chain);
+  struct Parent : nn::Module<Parent> {
+    explicit Parent(nn::Sequential& m) { add_child("m", m); }
+    Tensor forward(const Tensor& x) { return x; }
+  };
+  const std::vector<std::function<void()>> uses = {
+      [&] { net(ones({1, 4})); },
+      [&] { net.parameters(); },
+      [&] { net.state_dict(); },
+      [&] { net.load_state_dict({}); },
+      [&] { net.train(); },
+      [&] { net.is_training(); },
+      [&] { net.to(DType::f64); },
+      [&] { net.to(Device("cpu")); },
+      [&] { net.requires_grad(false); },
+      [&] { net.zero_grad(); },
+      [&] { net.apply([](nn::ModuleBase&) {}); },
+      [&] { net.to_string(); },
+      [&] { net.name(); },
+      [&] { net.type_name(); },
+      [&] { nn::clone(net); },
+      [&] { chain(ones({1, 2})); },
+      [&] { chain.append(nn::ReLU()); },
+      [&] { Parent{chain}; },
+  };
+  for (std::size_t i = 0; i < uses.size(); ++i) {
+    EXPECT_NE(message_of(uses[i]).find("[module] this module was moved from"), std::string::npos)
+        << "use " << i;
+  }
+  net = holds;
+  EXPECT_EQ(net(ones({1, 4})).shape(), (Shape{1, 2}));
+}
+
+TEST(Module, IntegersWouldDestroyWeights) {
+  Net net;
+  const auto before = net.block.fc1.weight.to_vector<float>();
+  for (const DType dtype : {DType::i64, DType::u8}) {
+    const std::string message = message_of([&] { net.to(dtype); });
+    EXPECT_NE(message.find("[to] a module's weights would be lost as " +
+                           std::string(to_string(dtype)) + ": expected a floating dtype"),
+              std::string::npos)
+        << message;
+    message_of([&] { net.to(Device("cpu"), dtype); });
+  }
+  EXPECT_EQ(net.block.fc1.weight.dtype(), DType::f32);
+  EXPECT_EQ(net.block.fc1.weight.to_vector<float>(), before);
+}
+
+TEST(Module, AnEmptyFunctionIsRefused) {
+  Net net;
+  EXPECT_NE(message_of([&] { net.apply({}); }).find("[apply] the function is empty"),
+            std::string::npos);
 }
 
 TEST(Module, RefusesNamesTakenOrUnfit) {

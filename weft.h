@@ -27,6 +27,7 @@
 #include "weft/io/png.h"
 #include "weft/io/safetensors.h"
 #include "weft/nn/activation.h"
+#include "weft/nn/any_module.h"
 #include "weft/nn/batch_norm.h"
 #include "weft/nn/conv.h"
 #include "weft/nn/dropout.h"

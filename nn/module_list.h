@@ -3,12 +3,12 @@
 
 #include <initializer_list>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "weft/core/error.h"
-#include "weft/nn/sequential.h"
+#include "weft/nn/any_module.h"
+#include "weft/nn/module.h"
 
 namespace weft::nn {
 
@@ -21,10 +21,10 @@ class Identity : public Module<Identity> {
 /// Modules that belong to their owner under the names "0", "1", ...; calling them is up to it.
 ///   nn::ModuleList<Block> blocks = child("blocks", nn::ModuleList<Block>{Block(8), Block(16)});
 ///   for (Block& block : blocks) x = block(x, mask);
-/// All of one type M, with whatever forward M has; ModuleList<> holds any modules that map one
-/// tensor to one tensor, as Sequential does. Braces, because between them C++ evaluates from left
+/// All of one type M, with whatever forward M has; ModuleList<> holds any modules from tensors
+/// to tensors, as Sequential does. Braces, because between them C++ evaluates from left
 /// to right.
-template <class M = detail::AnyModule>
+template <class M = AnyModule>
 class ModuleList : public Module<ModuleList<M>> {
  public:
   ModuleList() = default;
@@ -33,14 +33,7 @@ class ModuleList : public Module<ModuleList<M>> {
   }
 
   void append(M module) {
-    ModuleBase& base = [&]() -> ModuleBase& {
-      if constexpr (std::is_base_of_v<ModuleBase, M>) {
-        return module;
-      } else {
-        return module.base();
-      }
-    }();
-    this->add_child(std::to_string(modules_.size()), base);
+    this->add_child(std::to_string(modules_.size()), module);
     modules_.push_back(std::move(module));
   }
 

@@ -1,12 +1,21 @@
-// ModuleList, Identity, and the exponential moving average.
+// Sequential's parts, AnyModule, ModuleList, Identity, and the exponential moving average.
 #include <gtest/gtest.h>
 
+#include <array>
+#include <concepts>
+#include <utility>
+#include <vector>
+
 #include "weft/autograd/autograd.h"
+#include "weft/core/device.h"
 #include "weft/core/rng.h"
 #include "weft/nn/activation.h"
+#include "weft/nn/any_module.h"
+#include "weft/nn/batch_norm.h"
 #include "weft/nn/ema.h"
 #include "weft/nn/linear.h"
 #include "weft/nn/module_list.h"
+#include "weft/nn/sequential.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/core/heap_count.h"
 #include "weft/tests/tensor/tensor_util.h"
@@ -76,6 +85,153 @@ TEST(ModuleList, ClonesAndLoads) {
   EXPECT_NE(values_of(copy(x)), before);
   copy.load_state_dict(net.state_dict());
   EXPECT_EQ(values_of(copy(x)), before);
+}
+
+TEST(Sequential, GivesItsElements) {
+  nn::Sequential net{nn::Linear(3, 4), nn::ReLU(), nn::Linear(4, 2)};
+  EXPECT_EQ(net.size(), 3u);
+  EXPECT_EQ(net[2].name(), "2");
+  EXPECT_EQ(net[1].type_name(), "ReLU");
+  ASSERT_NE(net[0].as<nn::Linear>(), nullptr);
+  EXPECT_TRUE(net[0].as<nn::Linear>()->weight.same(net.parameters()[0]));
+  EXPECT_EQ(net[1].as<nn::Linear>(), nullptr);
+  Tensor x = testing::some({5, 3});
+  const std::vector<double> want = values_of(net(x));
+  std::vector<std::string> types;
+  for (const nn::AnyModule& module : net) {
+    types.push_back(module.type_name());
+    x = module(x);
+  }
+  EXPECT_EQ(types, (std::vector<std::string>{"Linear", "ReLU", "Linear"}));
+  EXPECT_EQ(values_of(x), want);
+  EXPECT_WEFT_ERROR(net[3], InvalidArgument, "[Sequential] index 3 in a chain of 3");
+}
+
+TEST(Sequential, SlicesShareTheirModules) {
+  nn::Sequential net{nn::Linear(3, 4), nn::BatchNorm2d(4), nn::ReLU(), nn::Linear(4, 2)};
+  net.eval();
+  net[3].as<nn::Linear>()->train();
+  nn::Sequential part = net.slice(2, 4);
+  EXPECT_EQ(part.size(), 2u);
+  EXPECT_EQ(names_of(part.state_dict()), (std::vector<std::string>{"1.weight", "1.bias"}));
+  EXPECT_TRUE(part.parameters()[0].same(net.parameters()[4]));
+  EXPECT_FALSE(part.is_training());
+  EXPECT_FALSE(part[0].is_training());
+  EXPECT_TRUE(part[1].is_training()) << "a slice leaves its modules alone";
+  EXPECT_EQ(part[1].name(), "1");
+  EXPECT_EQ(net[3].name(), "3");
+  EXPECT_WEFT_ERROR(part(ones({7})), Shape, " in 1 at ");
+  EXPECT_WEFT_ERROR(net[3](ones({7})), Shape, " in 3 at ");
+
+  nn::Sequential ends{nn::Linear(3, 4), nn::Linear(4, 4), nn::Linear(4, 2)};
+  const Tensor x = testing::some({5, 3});
+  EXPECT_EQ(values_of(ends.slice(1, 3)(ends.slice(0, 1)(x))), values_of(ends(x)));
+  EXPECT_EQ(ends.slice(1, 1).size(), 0u);
+  EXPECT_WEFT_ERROR(ends.slice(2, 1), InvalidArgument, "[Sequential] slice [2, 1) of a chain of 3");
+  EXPECT_WEFT_ERROR(ends.slice(0, 4), InvalidArgument, "slice [0, 4)");
+
+  // A copy of the slice has modules of its own, one of the chain and its slices none.
+  nn::Sequential copy = nn::clone(part);
+  EXPECT_FALSE(copy.parameters()[0].same(part.parameters()[0]));
+  EXPECT_EQ(names_of(copy.state_dict()), names_of(part.state_dict()));
+}
+
+// Fused or not, a batch norm and its activation give the same values: a slice may part them.
+TEST(Sequential, SlicesBetweenABatchNormAndItsActivation) {
+  nn::Sequential net{nn::BatchNorm2d(2), nn::LeakyReLU(0.1)};
+  nn::Sequential same = nn::clone(net);
+  const Tensor x = testing::some({3, 2, 4, 4});
+  EXPECT_EQ(values_of(same.slice(1, 2)(same.slice(0, 1)(x))), values_of(net(x)));
+}
+
+struct Mix : nn::Module<Mix> {
+  nn::Linear fc = child("fc", nn::Linear(3, 3));
+  std::pair<Tensor, std::vector<Tensor>> forward(const Tensor& x, Tensor y = Tensor()) {
+    return {fc(x), {x, y.defined() ? y : x}};
+  }
+};
+struct ListToArray : nn::Module<ListToArray> {
+  std::array<Tensor, 2> forward(const std::vector<Tensor>& x) { return {x.at(1), x.at(0)}; }
+};
+struct Sink : nn::Module<Sink> {
+  void forward(Tensor) {}
+};
+struct Source : nn::Module<Source> {
+  Tensor forward() { return ones({1}); }
+};
+struct Scaled : nn::Module<Scaled> {
+  Tensor forward(const Tensor& x, double by) { return x * by; }
+};
+static_assert(!std::convertible_to<Scaled, nn::AnyModule>, "its forward takes a number");
+
+TEST(AnyModule, TakesAndGivesLists) {
+  const Tensor x = testing::some({2, 3}), y = testing::some({2, 2});
+  Mix mix;
+  const nn::AnyModule any = mix;
+  const std::vector<Tensor> two = any(std::vector{x, y});
+  ASSERT_EQ(two.size(), 3u);
+  EXPECT_EQ(values_of(two[0]), values_of(mix.fc(x)));
+  EXPECT_TRUE(two[1].same(x));
+  EXPECT_TRUE(two[2].same(y));
+  EXPECT_TRUE(any(std::vector{x})[2].same(x)) << "the second has a default";
+
+  const nn::AnyModule swap = ListToArray(), sink = Sink(), source = Source();
+  EXPECT_TRUE(swap(std::vector{x, y})[0].same(y));
+  EXPECT_EQ(sink(std::vector{x}).size(), 0u);
+  EXPECT_EQ(source(std::span<const Tensor>()).size(), 1u);
+
+  EXPECT_WEFT_ERROR(any(std::vector{x, x, x}), InvalidArgument,
+                    "[Mix] its forward does not take 3 tensors");
+  EXPECT_WEFT_ERROR(source(x), InvalidArgument, "[Source] its forward does not take 1 tensor at");
+  EXPECT_WEFT_ERROR(any(x), InvalidArgument, "[Mix] expected one tensor of its forward, got 3");
+  EXPECT_WEFT_ERROR(sink(x), InvalidArgument, "[Sink] expected one tensor of its forward, got 0");
+}
+
+TEST(AnyModule, IsAHandleOnItsModule) {
+  Mix mix;
+  nn::AnyModule any = mix;
+  EXPECT_EQ(any.type_name(), "Mix");
+  EXPECT_EQ(names_of(any.state_dict()), (std::vector<std::string>{"fc.weight", "fc.bias"}));
+  EXPECT_TRUE(any.parameters()[0].same(mix.fc.weight));
+  any.eval();
+  EXPECT_FALSE(mix.fc.is_training());
+  EXPECT_EQ(any.to_string(), mix.to_string());
+  const nn::AnyModule other = any;
+  EXPECT_EQ(other.as<Mix>(), any.as<Mix>()) << "copies share the module";
+  EXPECT_WEFT_ERROR(any(std::vector{ones({7})}), Shape, " in fc at ");
+}
+
+TEST(AnyModule, ClonesAndReplicates) {
+  set_host_devices(2);
+  const nn::AnyModule any = nn::Sequential{nn::Linear(3, 4), nn::ReLU(), nn::Linear(4, 2)};
+  const Tensor x = testing::some({5, 3});
+  const std::vector<double> want = values_of(any(x));
+  nn::AnyModule copy = nn::clone(any);
+  EXPECT_EQ(values_of(copy(x)), want);
+  {
+    const NoGrad no_grad;
+    for (const Tensor& p : copy.parameters()) p.mul_(2);
+  }
+  EXPECT_EQ(values_of(any(x)), want);
+  EXPECT_NE(values_of(copy(x)), want);
+  EXPECT_TRUE(copy.as<nn::Sequential>()->parameters()[0].same(copy.parameters()[0]));
+
+  const nn::AnyModule there = nn::replicate(any, "cpu:1");
+  const Tensor y = there(std::vector{x.to("cpu:1")})[0];
+  EXPECT_EQ(y.device(), Device("cpu:1"));
+  EXPECT_EQ(values_of(y), want);
+
+  struct Stages : nn::Module<Stages> {
+    std::vector<nn::AnyModule> stages;
+    explicit Stages(const nn::AnyModule& stage) { stages.push_back(child("0", stage)); }
+    Tensor forward(const Tensor& x) { return stages[0](x); }
+  };
+  Stages stages(any);
+  EXPECT_EQ(names_of(stages.state_dict()).front(), "0.0.weight");
+  Stages own = nn::clone(stages);
+  EXPECT_FALSE(own.stages[0].parameters()[0].same(any.parameters()[0]));
+  EXPECT_EQ(values_of(own(x)), want);
+  EXPECT_WEFT_ERROR(own(ones({7})), Shape, " in 0.0 at ");
 }
 
 class EmaTest : public ::testing::Test {

@@ -11,6 +11,7 @@
 #include "weft/autograd/autograd.h"
 #include "weft/core/error.h"
 #include "weft/nn/activation.h"
+#include "weft/nn/any_module.h"
 #include "weft/nn/conv.h"
 #include "weft/nn/linear.h"
 #include "weft/nn/sequential.h"
@@ -282,6 +283,8 @@ TEST(Module, MovedFromIsAnError) {
   const Net holds = std::move(net);
   nn::Sequential chain{nn::Linear(2, 2)};
   nn::Sequential moved = std::move(chain);
+  nn::AnyModule any = moved;
+  const nn::AnyModule taken = std::move(any);
   struct Parent : nn::Module<Parent> {
     explicit Parent(nn::Sequential& m) { add_child("m", m); }
     Tensor forward(const Tensor& x) { return x; }
@@ -305,6 +308,9 @@ TEST(Module, MovedFromIsAnError) {
       [&] { chain(ones({1, 2})); },
       [&] { chain.append(nn::ReLU()); },
       [&] { Parent{chain}; },
+      [&] { any(ones({1, 2})); },
+      [&] { any(std::vector{ones({1, 2})}); },
+      [&] { any.as<nn::Linear>(); },
   };
   for (std::size_t i = 0; i < uses.size(); ++i) {
     EXPECT_NE(message_of(uses[i]).find("[module] this module was moved from"), std::string::npos)

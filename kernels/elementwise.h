@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <numbers>
+#include <type_traits>
 
 #include "weft/core/runtime.h"
 #include "weft/kernels/view.h"
@@ -42,6 +43,40 @@ WEFT_HD T sigmoid(T x) {
   const T sum = T(1) + e;
   const T y = (x < T(0) ? e : T(1)) / sum;
   return y - y * ((e - (sum - T(1))) * (x < T(0) ? T(1) - y : y));
+}
+
+// Integers are whole, and more of them than floats.
+template <class T>
+WEFT_HD T floor(T x) {
+  if constexpr (std::is_integral_v<T>) return x;
+  else return std::floor(x);
+}
+template <class T>
+WEFT_HD T ceil(T x) {
+  if constexpr (std::is_integral_v<T>) return x;
+  else return std::ceil(x);
+}
+/// Half to even, as PyTorch and numpy.
+template <class T>
+WEFT_HD T round(T x) {
+  if constexpr (std::is_integral_v<T>) return x;
+  else return std::nearbyint(x);
+}
+
+/// a^b. Of integers as PyTorch: modulo 2^64, and the inverse of a power rounded towards 0, where 0
+/// has 0.
+template <class T>
+WEFT_HD T power(T a, T b) {
+  if constexpr (std::is_integral_v<T>) {
+    if (b < 0) return a == 1 ? 1 : (a == -1 ? (b % 2 == 0 ? 1 : -1) : 0);
+    std::uint64_t result = 1;
+    for (std::uint64_t base = a, rest = b; rest > 0; rest >>= 1, base *= base) {
+      if (rest & 1) result *= base;
+    }
+    return static_cast<T>(result);
+  } else {
+    return std::pow(a, b);
+  }
 }
 
 // GELU's approximation: 0.5 x (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3).
@@ -98,15 +133,14 @@ WEFT_UNARY_FUNCTOR(GeluTanh, x, T(0.5) * x * (T(1) + std::tanh(gelu_inner(x))),
 // log(sigmoid(x)) without overflow, and small results to the last place.
 WEFT_UNARY_FUNCTOR(LogSigmoid, x, (x < T(0) ? x : T(0)) - std::log1p(std::exp(x < T(0) ? x : -x)),
                    g * sigmoid(-s))
-WEFT_UNARY_FUNCTOR(Floor, nothing, std::floor(x), g * T(0))
-WEFT_UNARY_FUNCTOR(Ceil, nothing, std::ceil(x), g * T(0))
-// Half to even, as PyTorch and numpy.
-WEFT_UNARY_FUNCTOR(Round, nothing, std::nearbyint(x), g * T(0))
+WEFT_UNARY_FUNCTOR(Floor, nothing, floor(x), g * T(0))
+WEFT_UNARY_FUNCTOR(Ceil, nothing, ceil(x), g * T(0))
+WEFT_UNARY_FUNCTOR(Round, nothing, round(x), g * T(0))
 WEFT_UNARY_FUNCTOR(AddScalar, nothing, x + a, g)
 WEFT_UNARY_FUNCTOR(MulScalar, nothing, x * a, g * a)
 WEFT_UNARY_FUNCTOR(RsubScalar, nothing, a - x, -g)
 WEFT_UNARY_FUNCTOR(RdivScalar, x, a / x, -g * ((a / s) / s))
-WEFT_UNARY_FUNCTOR(PowScalar, x, std::pow(x, a), a == T(0) ? T(0) : g * a * std::pow(s, a - T(1)))
+WEFT_UNARY_FUNCTOR(PowScalar, x, power(x, a), a == T(0) ? T(0) : g * a * std::pow(s, a - T(1)))
 // a >= 0, so that y has x's sign.
 WEFT_UNARY_FUNCTOR(LeakyRelu, y, x > T(0) ? x : x * a, s > T(0) ? g : g * a)
 // x^2 / 2a up to |x| = a, |x| - a/2 beyond; a = 0: |x|, also in its gradient, 0, at NaN.
@@ -115,8 +149,10 @@ WEFT_UNARY_FUNCTOR(SmoothL1, x,
                    a > T(0) && !((s < T(0) ? -s : s) >= a)
                        ? g * s / a
                        : (s > T(0) ? g : (s < T(0) ? -g : T(0))))
-// A NaN passes through; the gradient is g where the bounds do not bite.
-WEFT_UNARY_FUNCTOR(Clamp, x, x < a ? a : (x > b ? b : x), s >= a && s <= b ? g : T(0))
+// A NaN passes through; the upper bound wins over a lower one above it. The gradient is g where the
+// bounds do not bite.
+WEFT_UNARY_FUNCTOR(Clamp, x, (x < a ? a : x) > b ? b : (x < a ? a : x),
+                   s >= a && s <= b ? g : T(0))
 
 #undef WEFT_UNARY_FUNCTOR
 
@@ -144,7 +180,7 @@ WEFT_BINARY_FUNCTOR(Sub, true, a - b, g, -g)
 WEFT_BINARY_FUNCTOR(Mul, false, a* b, g* b, g* a)
 // Not over b * b, which leaves the range long before the quotient does.
 WEFT_BINARY_FUNCTOR(Div, false, a / b, g / b, -g * ((a / b) / b))
-WEFT_BINARY_FUNCTOR(Pow, false, std::pow(a, b), b == T(0) ? T(0) : g * b * std::pow(a, b - T(1)),
+WEFT_BINARY_FUNCTOR(Pow, false, power(a, b), b == T(0) ? T(0) : g * b * std::pow(a, b - T(1)),
                     a == T(0) && b >= T(0) ? T(0) : g * std::pow(a, b) * std::log(a))
 // As PyTorch: NaN wins and has the gradient, the other one too; at a tie both get half.
 WEFT_BINARY_FUNCTOR(Maximum, false, a != a ? a : (b != b ? b : (a > b ? a : b)),
@@ -176,9 +212,9 @@ WEFT_BINARY_FUNCTOR(Minimum, false, a != a ? a : (b != b ? b : (a < b ? a : b)),
   X(gelu, gelu, Gelu, false, -3, 3)                           \
   X(gelu_tanh, gelu_tanh, GeluTanh, false, -3, 3)             \
   X(log_sigmoid, log_sigmoid, LogSigmoid, false, -3, 3)       \
-  X(floor, floor, Floor, false, 0.1, 0.9)                     \
-  X(ceil, ceil, Ceil, false, 0.1, 0.9)                        \
-  X(round, round, Round, false, 0.6, 0.9)
+  X(floor, floor, Floor, true,  0.1, 0.9)                     \
+  X(ceil, ceil, Ceil, true,  0.1, 0.9)                        \
+  X(round, round, Round, true,  0.6, 0.9)
 
 // X(enum value, functor, integer types too?): operations with one tensor and scalars.
 #define WEFT_SCALAR_OPS(X)               \
@@ -186,7 +222,7 @@ WEFT_BINARY_FUNCTOR(Minimum, false, a != a ? a : (b != b ? b : (a < b ? a : b)),
   X(mul_scalar, MulScalar, true)         \
   X(rsub_scalar, RsubScalar, true)       \
   X(rdiv_scalar, RdivScalar, false)      \
-  X(pow_scalar, PowScalar, false)        \
+  X(pow_scalar, PowScalar, true)        \
   X(leaky_relu, LeakyRelu, false)        \
   X(smooth_l1, SmoothL1, false)          \
   X(clamp, Clamp, true)
@@ -197,7 +233,7 @@ WEFT_BINARY_FUNCTOR(Minimum, false, a != a ? a : (b != b ? b : (a < b ? a : b)),
   X(sub, sub, Sub, true, -3, 3)                  \
   X(mul, mul, Mul, true, -3, 3)                  \
   X(div, div, Div, false, 0.3, 3)                \
-  X(pow, pow, Pow, false, 0.3, 3)                \
+  X(pow, pow, Pow, true,  0.3, 3)                \
   X(maximum, maximum, Maximum, true, -3, 3)      \
   X(minimum, minimum, Minimum, true, -3, 3)
 

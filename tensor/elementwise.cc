@@ -15,8 +15,15 @@ using namespace internal;
 namespace {
 
 // numpy and PyTorch refuse these too: true - true has no boolean meaning.
-void check_not_boolean(const char* op, DType dtype, bool refused) {
-  WEFT_CHECK(!(refused && dtype == DType::boolean), Dtype, op,
+bool undefined_for_bool(UnaryOp op) {
+  return op == UnaryOp::neg || op == UnaryOp::rsub_scalar || op == UnaryOp::floor ||
+         op == UnaryOp::ceil || op == UnaryOp::round;
+}
+bool undefined_for_bool(BinaryOp op) { return op == BinaryOp::sub || op == BinaryOp::pow; }
+
+template <class Op>
+void check_not_boolean(Op op, DType dtype) {
+  WEFT_CHECK(dtype != DType::boolean || !undefined_for_bool(op), Dtype, info(op).name,
              "not defined for bool; convert with to(dtype), or use logical_not or logical_xor");
 }
 
@@ -32,7 +39,7 @@ Entry elementwise(const char* op, Device device, DType dtype, Entry ElementwiseK
 Tensor unary(UnaryOp op, const Tensor& x, UnaryParams params) {
   const OpInfo& about = info(op);
   const DType dtype = compute_dtype(about, x.dtype());
-  check_not_boolean(about.name, dtype, op == UnaryOp::neg || op == UnaryOp::rsub_scalar);
+  check_not_boolean(op, dtype);
   if (x.dtype() != dtype) [[unlikely]]
     return unary(op, cast(x, dtype), params);
   const Span span("op", about.name);
@@ -108,9 +115,8 @@ Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b) {
   const OpInfo& about = info(op);
   const char* name = about.name;
   check_same_device(name, "a", a, "b", b);
-  const DType dtype =
-      compute_dtype(about, a.dtype() == b.dtype() ? a.dtype() : promote(a.dtype(), b.dtype()));
-  check_not_boolean(name, dtype, op == BinaryOp::sub);
+  const DType dtype = compute_dtype(about, a.dtype() == b.dtype() ? a.dtype() : result_type(a, b));
+  check_not_boolean(op, dtype);
   if (a.dtype() != dtype || b.dtype() != dtype) [[unlikely]] {
     return binary(op, cast(a, dtype), cast(b, dtype));
   }
@@ -183,7 +189,7 @@ Tensor compare(CompareOp op, const Tensor& a, const Tensor& b) {
   const char* name = name_of(op);
   check_same_device(name, "a", a, "b", b);
   if (a.dtype() != b.dtype()) [[unlikely]] {
-    const DType dtype = promote(a.dtype(), b.dtype());
+    const DType dtype = result_type(a, b);
     return compare(op, cast(a, dtype), cast(b, dtype));
   }
   const Span span("op", name);
@@ -204,7 +210,7 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   check_same_device("where", "condition", condition, "a", a);
   check_same_device("where", "a", a, "b", b);
   if (a.dtype() != b.dtype()) [[unlikely]] {
-    const DType dtype = promote(a.dtype(), b.dtype());
+    const DType dtype = result_type(a, b);
     return where(condition, cast(a, dtype), cast(b, dtype));
   }
   const Span span("op", "where");
@@ -297,7 +303,12 @@ Tensor div(const Tensor& a, double b) {
   return binary_with_scalar(BinaryOp::div, a, b);
 }
 Tensor div(double a, const Tensor& b) { return scalar_op(UnaryOp::rdiv_scalar, b, a); }
-Tensor pow(const Tensor& a, double b) { return scalar_op(UnaryOp::pow_scalar, a, b); }
+Tensor pow(const Tensor& a, double b) {
+  const DType dtype = with_scalar(a.dtype(), b);
+  WEFT_CHECK(is_floating(dtype) || b >= 0, InvalidArgument, "pow", "a tensor of ", a.dtype(),
+             " to the power ", b, " is no tensor of ", dtype, "; convert it with to(dtype)");
+  return scalar_op(UnaryOp::pow_scalar, a, b);
+}
 Tensor maximum(const Tensor& a, double b) { return binary_with_scalar(BinaryOp::maximum, a, b); }
 Tensor minimum(const Tensor& a, double b) { return binary_with_scalar(BinaryOp::minimum, a, b); }
 
@@ -320,7 +331,10 @@ Tensor smooth_l1(const Tensor& x, double beta) {
 }
 
 Tensor clamp(const Tensor& x, double low, double high) {
-  WEFT_CHECK(!(low > high), InvalidArgument, "clamp", "low ", low, " is above high ", high);
+  if (std::isnan(low) || std::isnan(high)) {
+    const Tensor y = empty_like(cast(x, is_floating(x.dtype()) ? x.dtype() : DType::f32));
+    return fill_(y, std::numeric_limits<double>::quiet_NaN());
+  }
   if (is_floating(x.dtype()) || (is_int64(low) && is_int64(high))) {
     return unary(UnaryOp::clamp, x, {.a = low, .b = high});
   }

@@ -54,7 +54,7 @@ const Tensor& binary_(BinaryOp op, const Tensor& y, const Tensor& b) {
   check_broadcasts_to(name, b, y);
   check_writable(name, y);
   const DType dtype =
-      compute_dtype(info(op), y.dtype() == b.dtype() ? y.dtype() : promote(y.dtype(), b.dtype()));
+      compute_dtype(info(op), y.dtype() == b.dtype() ? y.dtype() : result_type(y, b));
   check_keeps_kind(name, dtype, y.dtype());
   if (y.dtype() != dtype) return copy_(y, binary(op, y, b));
 

@@ -158,8 +158,21 @@ void check_shape(const char* op, const Shape& shape) {
   }
 }
 
+void check_rank(const char* op, const Shape& shape, int rank) {
+  WEFT_CHECK(rank <= kMaxDims, Shape, op, "cannot add a dimension to ", shape, ", at most ",
+             kMaxDims, " are possible");
+}
+
 void check_defined(const char* op, const char* name, const Tensor& x) {
   WEFT_CHECK(x.defined(), InvalidArgument, op, name, " is an undefined tensor");
+}
+
+DType result_type(const Tensor& a, const Tensor& b) {
+  const bool scalar_a = a.dim() == 0, scalar_b = b.dim() == 0;
+  if (scalar_a == scalar_b) return promote(a.dtype(), b.dtype());
+  const DType own = scalar_a ? b.dtype() : a.dtype(), scalar = scalar_a ? a.dtype() : b.dtype();
+  const auto kind = [](DType dtype) { return is_floating(dtype) ? 2 : dtype != DType::boolean; };
+  return kind(scalar) > kind(own) ? promote(own, scalar) : own;
 }
 
 Tensor cast(const Tensor& x, DType dtype) { return x.dtype() == dtype ? x : to(x, dtype); }

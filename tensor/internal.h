@@ -85,10 +85,16 @@ void check_floating(const char* op, const char* name, const Tensor& x);
 void check_writable(const char* op, const Tensor& y);
 /// Sizes that are not negative, and few enough that strides fit in 64 bits.
 void check_shape(const char* op, const Shape& shape);
+/// That a result of `rank` dimensions, made from `shape`, is possible.
+void check_rank(const char* op, const Shape& shape, int rank);
 void check_defined(const char* op, const char* name, const Tensor& x);
 
 /// Between different memories, one of them CUDA's: x to y, alike in dtype and dense layout.
 void copy_block(const Tensor& y, const Tensor& x);
+
+/// The dtype that a and b are brought to, as PyTorch's result_type: one without dimensions changes
+/// that of one with some only where its kind is a higher one (bool, integer, floating).
+DType result_type(const Tensor& a, const Tensor& b);
 
 /// Dtype conversion that keeps the handle when there is nothing to do.
 Tensor cast(const Tensor& x, DType dtype);

@@ -32,7 +32,9 @@ struct RunningStats {
 
 namespace weft::raw {
 
-// --- Element-wise: y has the broadcast shape and promoted dtype of the operands ------------------
+// --- Element-wise: y has the broadcast shape of the operands, and the dtype that PyTorch's
+// result_type gives: promoted, a tensor without dimensions changing only the kind (bool, integer,
+// floating) of one with some. A whole double leaves integers integers.
 Tensor unary(UnaryOp op, const Tensor& x, UnaryParams params = {});
 Tensor unary_backward(UnaryOp op, const Tensor& grad_y, const Tensor& saved,
                       UnaryParams params = {});
@@ -44,11 +46,13 @@ Tensor binary_backward(BinaryOp op, bool of_b, const Tensor& grad_y, const Tenso
                        const Tensor& b);
 Tensor compare(CompareOp op, const Tensor& a, const Tensor& b);
 
-// exp(x), sqrt(x), ...: integers are computed in f32 where the operation is not closed over them.
+// exp(x), sqrt(x), ...: integers are computed in f32 where the operation is not closed over them;
+// floor, ceil and round leave them as they are.
 #define X(value, name, ...) Tensor name(const Tensor& x);
 WEFT_UNARY_OPS(X)
 #undef X
-// add(a, b), maximum(a, b), ...
+// add(a, b), maximum(a, b), ... The power of integers is one, modulo 2^bits; pow(a, b) with a double
+// b < 0 is InvalidArgument for them, with a tensor b of them the inverse is rounded towards 0.
 #define X(value, name, ...)                      \
   Tensor name(const Tensor& a, const Tensor& b); \
   Tensor name(const Tensor& a, double b);
@@ -63,6 +67,7 @@ Tensor div(double a, const Tensor& b);
 WEFT_COMPARE_OPS(X)
 #undef X
 Tensor logical_not(const Tensor& x);
+/// high where low > high, NaN where a bound is NaN.
 Tensor clamp(const Tensor& x, double low, double high);
 /// x where x > 0, negative_slope x elsewhere. Throws InvalidArgument for a slope below 0, where the
 /// result would no longer tell the sign of x, which is all that backward keeps.
@@ -119,7 +124,7 @@ Tensor to(const Tensor& x, DType dtype);
 Tensor cat(std::span<const Tensor> parts, int dim = 0);
 Tensor stack(std::span<const Tensor> parts, int dim = 0);
 
-// --- Reductions: no dims means all
+// --- Reductions: no dims means all; max, min, argmax and argmin need an element (Shape)
 // --------------------------------------------------------------------
 Tensor reduce(ReduceOp op, const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor sum(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
@@ -149,6 +154,7 @@ Tensor softmax_backward(SoftmaxOp op, const Tensor& grad_y, const Tensor& y, int
 
 // --- Indexing: index is i64; out of range is InvalidArgument, naming the index
 // ---------------------------
+/// Of a tensor without dimensions, dimension 0 or -1 has length 1.
 /// checked = false: the caller knows the index to be in range, and CUDA is not waited for to see.
 Tensor index_select(const Tensor& x, int dim, const Tensor& index, bool checked = true);
 const Tensor& index_add_(const Tensor& y, int dim, const Tensor& index, const Tensor& x);

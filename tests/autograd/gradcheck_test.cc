@@ -155,6 +155,17 @@ TEST(RuleTest, TiesShareTheGradientOfAnExtreme) {
   EXPECT_TENSOR(y.grad(), {2}, {0.5, 1});
 }
 
+TEST(RuleTest, AScalarsGradientHasItsOwnDtype) {
+  const Tensor x = testing::make({1, 2}, {2}).set_requires_grad();
+  const Tensor factor = scalar(3, DType::f64).set_requires_grad();
+  const Tensor y = x * factor;
+  EXPECT_EQ(y.dtype(), DType::f32);
+  y.sum().backward();
+  EXPECT_TENSOR(x.grad(), ({2}), {3, 3});
+  EXPECT_TENSOR(factor.grad(), ({}), {3});
+  EXPECT_EQ(factor.grad().dtype(), DType::f64);
+}
+
 TEST(RuleTest, DivisionsGradientDoesNotOverflowOnTheWay) {
   const Tensor a = full({9}, 1e-25).set_requires_grad(), b = full({9}, 1e-25).set_requires_grad();
   (a / b).sum().backward();

@@ -80,7 +80,8 @@ const UnaryCase kUnary[] = {
 TEST_P(ElementwiseTest, UnaryOfEveryDtypeShapeAndLayout) {
   for (const UnaryCase& c : kUnary) {
     for (DType dtype : kAllDTypes) {
-      if (c.op == UnaryOp::neg && dtype == DType::boolean) continue;  // refused
+      const bool rounds = c.op == UnaryOp::floor || c.op == UnaryOp::ceil || c.op == UnaryOp::round;
+      if (dtype == DType::boolean && (rounds || c.op == UnaryOp::neg)) continue;  // refused
       for (const Shape& shape : kShapes) {
         const double low = is_floating(dtype) ? c.low : (c.low > 0 ? 1 : -3);
         for (const Tensor& x : layouts(some(shape, dtype, low, std::max(c.high, 3.0)))) {
@@ -228,7 +229,8 @@ const BinaryCase kBinary[] = {
 TEST_P(ElementwiseTest, BinaryOfEveryDtypeBroadcastAndLayout) {
   for (const BinaryCase& c : kBinary) {
     for (DType dtype : kAllDTypes) {
-      if (c.op == BinaryOp::sub && dtype == DType::boolean) continue;  // refused
+      const bool arithmetic = c.op == BinaryOp::sub || c.op == BinaryOp::pow;
+      if (dtype == DType::boolean && arithmetic) continue;  // refused
       for (const ShapePair& shapes : kPairs) {
         const double low = is_floating(dtype) ? c.low : (c.low > 0 ? 1 : -3);
         const Shape shape = broadcast_shapes(shapes.a, shapes.b, "test");
@@ -387,7 +389,7 @@ TEST_P(ElementwiseTest, ScalarsInEveryDtype) {
     EXPECT_EQ(raw::div(x, 4).dtype(), real);
     EXPECT_TENSOR(raw::div(6, raw::add(x, 1)), ({2}), {6, 3});
     EXPECT_TENSOR(raw::pow(raw::add(x, 2), 3), ({2}), {8, 27});
-    EXPECT_EQ(raw::pow(x, 3).dtype(), real);
+    EXPECT_EQ(raw::pow(x, 3).dtype(), whole);
     EXPECT_TENSOR(raw::maximum(x, 1), ({2}), {1, 1});
     EXPECT_TENSOR(raw::minimum(x, 0.5), ({2}), {0, 0.5});
     EXPECT_EQ(raw::minimum(x, 0.5).dtype(), real);
@@ -415,7 +417,96 @@ TEST_P(ElementwiseTest, Clamp) {
     EXPECT_EQ(raw::clamp(x, -kInf, 2).dtype(), dtype);
     EXPECT_TENSOR(raw::clamp(x, -0.5, 0.5), ({3}), {-0.5, 0, 0.5});
   }
-  EXPECT_WEFT_ERROR(raw::clamp(ones({1}), 2, 1), InvalidArgument, "[clamp] low 2 is above high 1");
+}
+
+// A number that is none makes everything so; where the bounds cross, the upper one counts.
+TEST_P(ElementwiseTest, ClampBoundsThatCrossOrAreNone) {
+  for (DType dtype : kFloating) {
+    const Tensor x = make({1, 3, kNaN}, {3}, dtype);
+    EXPECT_TRUE(testing::near_values(raw::clamp(x, kNaN, 2), {kNaN, kNaN, kNaN}, 0));
+    EXPECT_TRUE(testing::near_values(raw::clamp(x, 2, kNaN), {kNaN, kNaN, kNaN}, 0));
+    EXPECT_EQ(raw::clamp(x, kNaN, 2).dtype(), dtype);
+    EXPECT_TRUE(testing::near_values(raw::clamp(x, 4, 2), {2, 2, kNaN}, 0));
+  }
+  EXPECT_TENSOR(raw::clamp(make({1, 5}, {2}, DType::i64), 4, 2), ({2}), {2, 2});
+  const Tensor none = raw::clamp(make({1, 5}, {2}, DType::i64), kNaN, 2);
+  EXPECT_TRUE(testing::near_values(none, {kNaN, kNaN}, 0));
+  EXPECT_EQ(none.dtype(), DType::f32);
+  EXPECT_EQ(values_of(raw::unary_backward(UnaryOp::clamp, ones({3}), make({1, 3, 5}, {3}),
+                                          {.a = 4, .b = 2})),
+            (std::vector<double>{0, 0, 0}));
+}
+
+TEST_P(ElementwiseTest, WholeNumbersAreRoundedAlready) {
+  // More than f32 or f64 can hold.
+  const double two_53 = 0x1p53;
+  const Tensor x = raw::add(make({two_53, -two_53, 0}, {3}, DType::i64), 1);
+  for (const Tensor& y : {raw::floor(x), raw::ceil(x), raw::round(x)}) {
+    EXPECT_EQ(y.dtype(), DType::i64);
+    EXPECT_FALSE(y.same(x));
+    EXPECT_EQ(raw::sub(y, two_53).to_vector<std::int64_t>(),
+              raw::sub(x, two_53).to_vector<std::int64_t>());
+  }
+  EXPECT_EQ(raw::floor(ones({2}, DType::u8)).dtype(), DType::u8);
+  EXPECT_WEFT_ERROR(raw::floor(ones({2}, DType::boolean)), Dtype, "[floor] not defined for bool");
+}
+
+TEST_P(ElementwiseTest, PowersOfIntegersAreIntegers) {
+  const Tensor x = make({3, -2, 0, 1}, {4}, DType::i64);
+  EXPECT_EQ(raw::pow(x, 2).dtype(), DType::i64);
+  EXPECT_TENSOR(raw::pow(x, 3), ({4}), {27, -8, 0, 1});
+  EXPECT_TENSOR(raw::pow(x, 0), ({4}), {1, 1, 1, 1});
+  EXPECT_TENSOR(raw::pow(make({3, 2}, {2}, DType::u8), 6), ({2}), {217, 64});  // modulo 256
+  // Beyond what f64 holds exactly.
+  EXPECT_EQ(raw::pow(make({3}, {1}, DType::i64), 39).item<std::int64_t>(), 4052555153018976267);
+  EXPECT_EQ(raw::pow(make({7}, {1}, DType::i32), 62).item<std::int32_t>(), 767209169);
+  // With tensors of exponents an inverse is rounded towards 0.
+  const Tensor exponents = make({2, 3, 0, -1, -2, -3, -1}, {7}, DType::i32);
+  const Tensor bases = make({3, -2, 5, 1, -1, -1, 2}, {7}, DType::i32);
+  EXPECT_TENSOR(raw::pow(bases, exponents), ({7}), {9, -8, 1, 1, 1, -1, 0});
+  EXPECT_EQ(raw::pow(bases, exponents).dtype(), DType::i32);
+  EXPECT_TENSOR(raw::pow(make({0, 0}, {2}, DType::i64), make({-1, 0}, {2}, DType::i64)), ({2}),
+                {0, 1});
+  EXPECT_EQ(raw::pow(x, 0.5).dtype(), DType::f32);
+  EXPECT_EQ(raw::pow(ones({2}, DType::boolean), 2).dtype(), DType::i64);
+  EXPECT_WEFT_ERROR(raw::pow(x, -1), InvalidArgument,
+                    "[pow] a tensor of i64 to the power -1 is no tensor of i64; convert it with "
+                    "to(dtype)");
+  EXPECT_WEFT_ERROR(raw::pow(ones({2}, DType::boolean), ones({2}, DType::boolean)), Dtype,
+                    "[pow] not defined for bool");
+}
+
+// torch.result_type(torch.ones(1, dtype=row), torch.tensor(1, dtype=column)).
+TEST_P(ElementwiseTest, TensorsWithoutDimensionsDoNotPromoteTheirKind) {
+  using enum DType;
+  const DType dtypes[] = {f32, f64, bf16, i64, i32, u8, boolean};
+  const DType want[7][7] = {
+      {f32, f32, f32, f32, f32, f32, f32},        {f64, f64, f64, f64, f64, f64, f64},
+      {bf16, bf16, bf16, bf16, bf16, bf16, bf16}, {f32, f64, bf16, i64, i64, i64, i64},
+      {f32, f64, bf16, i32, i32, i32, i32},       {f32, f64, bf16, u8, u8, u8, u8},
+      {f32, f64, bf16, i64, i32, u8, boolean}};
+  for (int i = 0; i < 7; ++i) {
+    for (int j = 0; j < 7; ++j) {
+      const Tensor x = ones({2}, dtypes[i]), one = ones({}, dtypes[j]);
+      EXPECT_EQ(raw::mul(x, one).dtype(), want[i][j])
+          << to_string(dtypes[i]) << to_string(dtypes[j]);
+      EXPECT_EQ(raw::add(one, x).dtype(), want[i][j])
+          << to_string(dtypes[i]) << to_string(dtypes[j]);
+      EXPECT_EQ(raw::maximum(x, one).dtype(), want[i][j]);
+      EXPECT_EQ(raw::where(ones({2}, boolean), x, one).dtype(), want[i][j]);
+      EXPECT_EQ(raw::div(x, one).dtype(), is_floating(want[i][j]) ? want[i][j] : f32);
+      EXPECT_EQ(raw::mul(raw::reshape(x, {2, 1}), ones({1}, dtypes[j])).dtype(),
+                promote(dtypes[i], dtypes[j]));
+      EXPECT_EQ(raw::mul(ones({}, dtypes[i]), one).dtype(), promote(dtypes[i], dtypes[j]));
+    }
+  }
+  // What is computed, not only its name: 2^24 + 1 in f32 is 2^24.
+  EXPECT_TENSOR(raw::add(make({16777216}, {1}), scalar(1, f64)), ({1}), {16777216});
+  EXPECT_TENSOR(raw::lt(make({16777216}, {1}), scalar(16777217, f64)), ({1}), {0});
+  // In place: the operand does not make the written tensor's kind too small.
+  const Tensor y = make({1, 2}, {2}, i32);
+  raw::binary_(BinaryOp::add, y, scalar(3, i64));
+  EXPECT_TENSOR(y, ({2}), {4, 5});
 }
 
 // --- Comparison, where

@@ -26,7 +26,7 @@ class ReducedNode : public Node {
     add_input(x);
     if (dims.empty()) kept_ = Dims::filled(shape_.size(), 1);
     for (const std::int64_t d : dims) {
-      kept_[normalize_dim(static_cast<int>(d), shape_.size(), name)] = 1;
+      if (!shape_.empty()) kept_[normalize_dim(static_cast<int>(d), shape_.size(), name)] = 1;
     }
     for (int i = 0; i < shape_.size(); ++i) {
       if (kept_[i] == shape_[i]) continue;

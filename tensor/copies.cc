@@ -132,6 +132,7 @@ Tensor cat(std::span<const Tensor> parts, int dim) {
 Tensor stack(std::span<const Tensor> parts, int dim) {
   const DType dtype = check_parts("stack", parts);
   const Tensor& first = parts[0];
+  check_rank("stack", first.shape(), first.dim() + 1);
   dim = normalize_dim(dim, first.dim() + 1, "stack");
   for (std::size_t i = 1; i < parts.size(); ++i) {
     WEFT_CHECK(parts[i].shape() == first.shape(), Shape, "stack", "tensor ", i, ": got ",

@@ -27,10 +27,13 @@ void check_bounds(const char* op, const Tensor& index, std::int64_t bound) {
                                                       index.view_of(), bound);
 }
 
-// The 1-D index of index_select; a scalar counts as one entry.
+// With at least one dimension: a scalar counts as a list of one.
+Tensor at_least_1d(const Tensor& x) { return x.dim() == 0 ? reshape(x, {1}) : x; }
+
+// The 1-D index of index_select.
 Tensor list_of(const char* op, const Tensor& index) {
   WEFT_CHECK(index.dim() <= 1, Shape, op, "index: got ", index.shape(), ", expected one dimension");
-  return index.dim() == 0 ? reshape(index, {1}) : index;
+  return at_least_1d(index);
 }
 
 // gather and scatter_add walk the index; elsewhere than in `dim` it must stay inside y.
@@ -47,6 +50,11 @@ void check_walk(const char* op, const Tensor& x, int dim, const Tensor& index) {
 
 Tensor index_select(const Tensor& x, int dim, const Tensor& index, bool checked) {
   const char* op = "index_select";
+  if (x.dim() == 0) {
+    WEFT_CHECK(index.numel() == 1, Shape, op, "index: got ", index.shape(),
+               ", expected one entry for a tensor without dimensions");
+    return reshape(index_select(at_least_1d(x), dim, index, checked), {});
+  }
   const Span span("op", op);
   dim = normalize_dim(dim, x.dim(), op);
   check_index(op, x, index);
@@ -63,8 +71,12 @@ Tensor index_select(const Tensor& x, int dim, const Tensor& index, bool checked)
 
 const Tensor& index_add_(const Tensor& y, int dim, const Tensor& index, const Tensor& x) {
   const char* op = "index_add_";
+  if (y.dim() == 0 && x.dim() == 0) {
+    index_add_(at_least_1d(y), dim, index, at_least_1d(x));
+    return y;
+  }
   const Span span("op", op);
-  dim = normalize_dim(dim, y.dim(), op);
+  dim = normalize_dim(dim, std::max(y.dim(), 1), op);
   check_index(op, y, index);
   check_same_kind(op, "the written tensor", y, "x", x);
   check_writable(op, y);
@@ -84,6 +96,9 @@ const Tensor& index_add_(const Tensor& y, int dim, const Tensor& index, const Te
 
 Tensor gather(const Tensor& x, int dim, const Tensor& index) {
   const char* op = "gather";
+  if (x.dim() == 0 || index.dim() == 0) {
+    return reshape(gather(at_least_1d(x), dim, at_least_1d(index)), index.shape());
+  }
   const Span span("op", op);
   dim = normalize_dim(dim, x.dim(), op);
   check_index(op, x, index);
@@ -98,6 +113,10 @@ Tensor gather(const Tensor& x, int dim, const Tensor& index) {
 
 const Tensor& scatter_add_(const Tensor& y, int dim, const Tensor& index, const Tensor& x) {
   const char* op = "scatter_add_";
+  if (y.dim() == 0 || index.dim() == 0) {
+    scatter_add_(at_least_1d(y), dim, at_least_1d(index), at_least_1d(x));
+    return y;
+  }
   const Span span("op", op);
   dim = normalize_dim(dim, y.dim(), op);
   check_index(op, y, index);
@@ -127,6 +146,7 @@ Tensor one_hot(const Tensor& index, std::int64_t classes) {
                "cannot count the classes of an empty index ", index.shape());
     classes = std::max<std::int64_t>(max(index).item<std::int64_t>() + 1, 0);
   }
+  check_rank(op, index.shape(), index.dim() + 1);
   const Span span("op", op);
   check_bounds(op, index, classes);
   const auto run = indexing(op, index, &IndexingKernels::one_hot);

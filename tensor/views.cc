@@ -85,9 +85,9 @@ Tensor reshape(const Tensor& x, const Shape& shape) {
 }
 
 Tensor flatten(const Tensor& x, int start_dim, int end_dim) {
+  const int start = normalize_dim(start_dim, std::max(x.dim(), 1), "flatten");
+  const int end = normalize_dim(end_dim, std::max(x.dim(), 1), "flatten");
   if (x.dim() == 0) return reshape(x, {1});
-  const int start = normalize_dim(start_dim, x.dim(), "flatten");
-  const int end = normalize_dim(end_dim, x.dim(), "flatten");
   WEFT_CHECK(start <= end, Shape, "flatten", "start dimension ", start_dim,
              " comes after end dimension ", end_dim, " of ", x.shape());
   if (start == end) return x;
@@ -105,6 +105,7 @@ Tensor flatten(const Tensor& x, int start_dim, int end_dim) {
 Tensor unflatten(const Tensor& x, int dim, const Shape& sizes) {
   dim = normalize_dim(dim, x.dim(), "unflatten");
   WEFT_CHECK(!sizes.empty(), Shape, "unflatten", "needs at least one size");
+  check_rank("unflatten", x.shape(), x.dim() + sizes.size() - 1);
   const Shape parts = infer_size("unflatten", sizes, x.shape()[dim], Shape{x.shape()[dim]});
   Shape shape = x.shape();
   Strides strides = x.strides();
@@ -120,8 +121,9 @@ Tensor unflatten(const Tensor& x, int dim, const Shape& sizes) {
 }
 
 Tensor transpose(const Tensor& x, int dim0, int dim1) {
-  dim0 = normalize_dim(dim0, x.dim(), "transpose");
-  dim1 = normalize_dim(dim1, x.dim(), "transpose");
+  dim0 = normalize_dim(dim0, std::max(x.dim(), 1), "transpose");
+  dim1 = normalize_dim(dim1, std::max(x.dim(), 1), "transpose");
+  if (x.dim() == 0) return alias(x);
   Shape shape = x.shape();
   Strides strides = x.strides();
   std::swap(shape[dim0], shape[dim1]);
@@ -194,9 +196,8 @@ Tensor squeeze(const Tensor& x) {
 }
 
 Tensor squeeze(const Tensor& x, int dim) {
-  if (x.dim() == 0 && (dim == 0 || dim == -1)) return alias(x);
-  dim = normalize_dim(dim, x.dim(), "squeeze");
-  if (x.shape()[dim] != 1) return alias(x);
+  dim = normalize_dim(dim, std::max(x.dim(), 1), "squeeze");
+  if (x.dim() == 0 || x.shape()[dim] != 1) return alias(x);
   Shape shape = x.shape();
   Strides strides = x.strides();
   shape.erase(dim);
@@ -205,6 +206,7 @@ Tensor squeeze(const Tensor& x, int dim) {
 }
 
 Tensor unsqueeze(const Tensor& x, int dim) {
+  check_rank("unsqueeze", x.shape(), x.dim() + 1);
   dim = normalize_dim(dim, x.dim() + 1, "unsqueeze");
   Shape shape = x.shape();
   Strides strides = x.strides();

@@ -155,6 +155,34 @@ TEST(RuleTest, TiesShareTheGradientOfAnExtreme) {
   EXPECT_TENSOR(y.grad(), {2}, {0.5, 1});
 }
 
+TEST(RuleTest, DimensionsOfAScalar) {
+  using Inputs = std::span<const Tensor>;
+  const Tensor zero = zeros({}, DType::i64);
+  for (const int dim : {0, -1}) {
+    const std::function<Tensor(Inputs)> rules[] = {
+        [=](Inputs x) { return sum(x[0], {dim}); },
+        [=](Inputs x) { return mean(x[0], {dim}, true); },
+        [=](Inputs x) { return prod(x[0], {dim}); },
+        [=](Inputs x) { return max(x[0], {dim}); },
+        [=](Inputs x) { return min(x[0], {dim}); },
+        [=](Inputs x) { return var(x[0], {dim}, 0); },
+        [=](Inputs x) { return norm(x[0], {dim}); },
+        [=](Inputs x) { return softmax(x[0], dim); },
+        [=](Inputs x) { return log_softmax(x[0], dim); },
+        [=](Inputs x) { return index_select(x[0], dim, zero); },
+        [=](Inputs x) { return gather(x[0], dim, zeros({3}, DType::i64)); },
+        [=](Inputs x) { return x[0].transpose(0, dim) * x[0]; },
+        [=](Inputs x) { return x[0].squeeze(dim) * x[0]; },
+        [=](Inputs x) { return x[0].unsqueeze(dim) * x[0]; },
+        [=](Inputs x) { return x[0].flatten(0, dim) * x[0]; },
+    };
+    for (std::size_t i = 0; i < std::size(rules); ++i) {
+      autograd::gradcheck(detail::concat("rule ", i), rules[i],
+                          {scalar(1.5, DType::f64).set_requires_grad()});
+    }
+  }
+}
+
 TEST(RuleTest, AScalarsGradientHasItsOwnDtype) {
   const Tensor x = testing::make({1, 2}, {2}).set_requires_grad();
   const Tensor factor = scalar(3, DType::f64).set_requires_grad();

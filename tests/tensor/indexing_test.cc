@@ -37,6 +37,30 @@ TEST_P(IndexingTest, IndexSelect) {
   EXPECT_EQ(raw::index_select(ones({2, 0}), 0, index({1}, {1})).shape(), (Shape{1, 0}));
 }
 
+// Without dimensions is, for dimension 0 and -1, one of length 1.
+TEST_P(IndexingTest, Scalars) {
+  const Tensor x = make({5}, {}), zero = index({0}, {}), list = index({0}, {1});
+  for (const int dim : {0, -1}) {
+    EXPECT_TENSOR(raw::index_select(x, dim, zero), ({}), {5});
+    EXPECT_TENSOR(raw::index_select(x, dim, list), ({}), {5});
+    EXPECT_TENSOR(raw::gather(x, dim, zero), ({}), {5});
+    EXPECT_TENSOR(raw::gather(x, dim, index({0, 0}, {2})), ({2}), {5, 5});
+    EXPECT_TENSOR(raw::gather(make({5, 6}, {2}), dim, index({1}, {})), ({}), {6});
+    const Tensor y = make({1}, {});
+    EXPECT_TENSOR(raw::index_add_(y, dim, list, make({2}, {})), ({}), {3});
+    EXPECT_TENSOR(raw::scatter_add_(y, dim, zero, make({3}, {})), ({}), {6});
+    EXPECT_TENSOR(raw::scatter_add_(y, dim, index({0, 0}, {2}), make({4, 5}, {2})), ({}), {15});
+  }
+  EXPECT_WEFT_ERROR(raw::index_select(x, 0, index({0, 0}, {2})), Shape,
+                    "[index_select] index: got [2], expected one entry for a tensor without "
+                    "dimensions");
+  EXPECT_WEFT_ERROR(raw::index_select(x, 0, index({1}, {1})), InvalidArgument, "[index_select]");
+  EXPECT_WEFT_ERROR(raw::index_select(x, 1, list), Shape, "[index_select] dimension: got 1");
+  EXPECT_WEFT_ERROR(raw::gather(x, 0, index({0}, {1, 1})), Shape, "[gather] index: got [1,1]");
+  EXPECT_WEFT_ERROR(raw::index_add_(make({1}, {}), 0, index({0, 0}, {2}), make({1, 2}, {2})), Shape,
+                    "[index_add_] x: got [2]");
+}
+
 TEST_P(IndexingTest, IndexSelectErrors) {
   const Tensor x = ones({2, 3});
   EXPECT_WEFT_ERROR(raw::index_select(x, 1, index({0, 3}, {2})), InvalidArgument, "[index_select]");

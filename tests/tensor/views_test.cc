@@ -95,6 +95,35 @@ TEST_P(ViewTest, ReshapeOfEveryLayoutKeepsRowMajorOrder) {
   }
 }
 
+// A tensor without dimensions takes 0 and -1 where the result has the same dimensions or more.
+TEST_P(ViewTest, DimensionsOfAScalar) {
+  const Tensor x = scalar(3);
+  for (const int dim : {0, -1}) {
+    EXPECT_TENSOR(raw::transpose(x, 0, dim), ({}), {3});
+    EXPECT_TENSOR(raw::squeeze(x, dim), ({}), {3});
+    EXPECT_TENSOR(raw::unsqueeze(x, dim), ({1}), {3});
+    EXPECT_TENSOR(raw::flatten(x, 0, dim), ({1}), {3});
+    EXPECT_WEFT_ERROR(raw::select(x, dim, 0), Shape, "[select] dimension: got");
+    EXPECT_WEFT_ERROR(raw::narrow(x, dim, 0, 1), Shape, "[narrow] dimension: got");
+  }
+  EXPECT_TENSOR(raw::permute(x, {}), ({}), {3});
+  EXPECT_WEFT_ERROR(raw::transpose(x, 0, 1), Shape, "[transpose] dimension: got 1");
+  EXPECT_WEFT_ERROR(raw::squeeze(x, 1), Shape, "[squeeze] dimension: got 1");
+  EXPECT_WEFT_ERROR(raw::flatten(x, 0, 1), Shape, "[flatten] dimension: got 1");
+}
+
+TEST_P(ViewTest, TooManyDimensionsAreNamed) {
+  const Tensor x = ones({1, 1, 1, 1, 1, 1, 1, 1});
+  EXPECT_WEFT_ERROR(raw::unsqueeze(x, 0), Shape,
+                    "[unsqueeze] cannot add a dimension to [1,1,1,1,1,1,1,1], at most 8");
+  EXPECT_WEFT_ERROR(raw::unflatten(x, 0, {1, 1}), Shape,
+                    "[unflatten] cannot add a dimension to [1,1,1,1,1,1,1,1], at most 8");
+  EXPECT_WEFT_ERROR(raw::stack(std::vector<Tensor>{x, x}), Shape,
+                    "[stack] cannot add a dimension to [1,1,1,1,1,1,1,1], at most 8");
+  EXPECT_WEFT_ERROR(raw::one_hot(raw::to(x, DType::i64), 2), Shape,
+                    "[one_hot] cannot add a dimension to [1,1,1,1,1,1,1,1], at most 8");
+}
+
 TEST_P(ViewTest, FlattenAndUnflatten) {
   const Tensor x = counted({2, 3, 4});
   EXPECT_EQ(raw::flatten(x).shape(), Shape{24});

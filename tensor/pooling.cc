@@ -34,12 +34,13 @@ Shape output_shape(const Shape& x, const Windows& p) {
     const std::int64_t reach = p.dilation[i] * (kernel - 1);
     WEFT_CHECK(2 * pad <= reach + 1, InvalidArgument, p.op, "padding ", pad,
                " is more than half of the window, ", reach + 1);
-    const std::int64_t room = x[2 + i] + 2 * pad - reach - 1;
-    WEFT_CHECK(room >= 0, Shape, p.op, "window: ", reach + 1, " is larger than the input, ",
-               x[2 + i], " padded by ", pad, " on both sides (x ", x, ")");
-    std::int64_t n = room / stride + 1;
-    // A last, partial window counts unless it would begin in the padding behind the input.
-    if (p.ceil_mode && room % stride != 0 && n * stride < x[2 + i] + pad) ++n;
+    // With ceil_mode a last, partial window counts, even the only one, unless it would begin in the
+    // padding behind the input.
+    const std::int64_t room = x[2 + i] + 2 * pad - reach - 1 + (p.ceil_mode ? stride - 1 : 0);
+    std::int64_t n = room >= 0 ? room / stride + 1 : 0;
+    if (p.ceil_mode && (n - 1) * stride >= x[2 + i] + pad) --n;
+    WEFT_CHECK(n > 0, Shape, p.op, "window: ", reach + 1, " is larger than the input, ", x[2 + i],
+               " padded by ", pad, " on both sides (x ", x, ")");
     y[2 + i] = n;
   }
   return y;

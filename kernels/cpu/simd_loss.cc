@@ -185,9 +185,9 @@ void pool_step(std::int64_t n, const T* x, std::int64_t step, std::int32_t posit
   WEFT_VECTOR_LOOP
   for (std::int64_t i = 0; i < n; ++i) {
     const T candidate = x[i * step];
-    const auto v = load(candidate), b = load(best[i]);
-    // The first NaN stays: later values compare false, later NaNs find one already there.
-    const bool takes = (v > b) | ((v != v) & (b == b)) | (winner[i] < 0);
+    const auto v = load(candidate);
+    // The last NaN stays: later values compare false.
+    const bool takes = (v > load(best[i])) | (v != v) | (winner[i] < 0);
     best[i] = std::bit_cast<T>(
         choose(takes, std::bit_cast<Bits<T>>(candidate), std::bit_cast<Bits<T>>(best[i])));
     winner[i] = choose(takes, position + static_cast<std::int32_t>(i) * position_step, winner[i]);

@@ -85,8 +85,8 @@ __global__ void __launch_bounds__(kBlock)
         const std::int64_t w = at.w * p.stride[1] - p.padding[1] + s * p.dilation[1];
         if (w < 0 || w >= args.image_w) continue;
         const C value = static_cast<C>(x[offset(args.image, at.n, at.c, h, w)]);
-        // The first NaN stays; otherwise the first of the largest.
-        if (!found || (best == best && (value > best || value != value))) {
+        // The last NaN stays; otherwise the first of the largest.
+        if (!found || value > best || value != value) {
           found = true;
           best = value;
           winner = h * args.image_w + w;

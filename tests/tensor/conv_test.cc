@@ -301,6 +301,41 @@ TEST_P(ConvTest, MaxPoolTiesAndNaN) {
   const auto [y, index] = raw::max_pool2d(make({1, 1, 5, nan, 1, 1, 6, 2}, {1, 1, 2, 4}), p);
   EXPECT_TRUE(near_values(y, {1, nan}, 0));
   EXPECT_TENSOR(index, ({1, 1, 1, 2}), {0, 3});
+  // Of several NaN the last has the gradient, as in PyTorch.
+  const auto [last, at] = raw::max_pool2d(make({nan, nan, 5, nan, 1, 2}, {1, 1, 3, 2}),
+                                          {.kernel = {3, 2}, .stride = {1, 1}});
+  EXPECT_TRUE(near_values(last, {nan}, 0));
+  EXPECT_TENSOR(at, ({1, 1, 1, 1}), {3});
+}
+
+// PyTorch's results for torch.arange(9.).view(1, 1, 3, 3).
+TEST_P(ConvTest, PoolingWindowsLargerThanTheImage) {
+  const Tensor x = raw::reshape(arange(0, 9, 1, DType::f32), {1, 1, 3, 3});
+  const auto largest = [&](std::int64_t kernel, std::int64_t stride, std::int64_t padding) {
+    return raw::max_pool2d(x, {.kernel = {kernel, kernel},
+                               .stride = {stride, stride},
+                               .padding = {padding, padding},
+                               .ceil_mode = true})
+        .first;
+  };
+  EXPECT_TENSOR(largest(4, 2, 0), ({1, 1, 1, 1}), {8});
+  EXPECT_TENSOR(largest(8, 6, 0), ({1, 1, 1, 1}), {8});
+  EXPECT_TENSOR(largest(5, 3, 1), ({1, 1, 1, 1}), {8});
+  EXPECT_WEFT_ERROR(largest(5, 2, 0), Shape, "[max_pool2d] window: 5 is larger than the input, 3");
+  EXPECT_WEFT_ERROR(largest(4, 1, 0), Shape, "[max_pool2d] window: 4 is larger than the input, 3");
+  const AvgPool2dParams mean{
+      .kernel = {7, 7}, .stride = {3, 3}, .padding = {1, 1}, .ceil_mode = true};
+  EXPECT_NEAR_TENSOR(raw::avg_pool2d(x, mean), (Shape{1, 1, 1, 1}), (std::vector<double>{1.44}));
+  AvgPool2dParams inside = mean;
+  inside.count_include_pad = false;
+  EXPECT_NEAR_TENSOR(raw::avg_pool2d(x, inside), (Shape{1, 1, 1, 1}), (std::vector<double>{4}));
+  EXPECT_NEAR_TENSOR(raw::avg_pool2d_backward(full({1, 1, 1, 1}, 25), {1, 1, 3, 3}, mean),
+                     (Shape{1, 1, 3, 3}), (std::vector<double>(9, 1)));
+  const auto [y, index] =
+      raw::max_pool2d(x, {.kernel = {4, 4}, .stride = {2, 2}, .ceil_mode = true});
+  EXPECT_TENSOR(raw::max_pool2d_backward(y, index, {1, 1, 3, 3},
+                                         {.kernel = {4, 4}, .stride = {2, 2}, .ceil_mode = true}),
+                ({1, 1, 3, 3}), {0, 0, 0, 0, 0, 0, 0, 0, 8});
 }
 
 TEST_P(ConvTest, MaxPoolErrors) {

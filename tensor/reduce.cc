@@ -56,6 +56,14 @@ unsigned reduced_dims(const char* op, const Tensor& x, const Dims& dims) {
   return reduced;
 }
 
+// Of nothing there is no largest element. As in PyTorch also where no result would hold it.
+void check_choice(const char* op, const Tensor& x, unsigned reduced) {
+  for (int i = 0; i < x.dim(); ++i) {
+    WEFT_CHECK(!(reduced >> i & 1) || x.shape()[i] > 0, Shape, op,
+               "no elements to choose from: dimension ", i, " of ", x.shape(), " is empty");
+  }
+}
+
 Shape reduced_shape(const Tensor& x, unsigned reduced, bool keepdim) {
   Shape shape;
   for (int i = 0; i < x.dim(); ++i) {
@@ -92,11 +100,10 @@ Tensor reduce(ReduceOp op, const Tensor& x, const Dims& dims, bool keepdim) {
   const Span span("op", name);
   if (op == ReduceOp::mean) check_floating(name, "x", x);
   const unsigned reduced = reduced_dims(name, x, dims);
+  if (op == ReduceOp::max || op == ReduceOp::min) check_choice(name, x, reduced);
   Tensor y = allocate(reduced_shape(x, reduced, keepdim), result_dtype(op, x.dtype()), x.device());
   if (y.numel() == 0) return y;
   if (x.numel() == 0) {
-    WEFT_CHECK(op != ReduceOp::max && op != ReduceOp::min, Shape, name,
-               "no elements to choose from in ", x.shape());
     fill_(y, result_of_nothing(op));
     return y;
   }
@@ -167,9 +174,8 @@ Tensor arg_reduce(const char* name, ArgReduceOp op, const Tensor& x, int dim, bo
   const Device device = x.device();
   const auto run =
       kernel(device, &KernelTable::reduce, &ReduceKernels::arg_reduce, name, x.dtype());
+  check_choice(name, x, 1u << dim);
   Tensor y = allocate(reduced_shape(x, 1u << dim, true), DType::i64, device);
-  WEFT_CHECK(x.shape()[dim] > 0 || y.numel() == 0, Shape, name,
-             "no elements to choose from: dimension ", dim, " of ", x.shape(), " is empty");
   if (y.numel() > 0) run(current_stream(device), op, x.view_of(), dim, y.view_of());
   return keepdim ? y : squeeze(y, dim);
 }

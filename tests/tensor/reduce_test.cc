@@ -126,12 +126,18 @@ TEST_P(ReduceTest, OfNothing) {
   EXPECT_TRUE(near_values(raw::var(zeros({0})), {kNaN}, 0));
   EXPECT_TENSOR(raw::norm(zeros({0})), ({}), {0});
   EXPECT_TENSOR(raw::max(zeros({0, 2}), {1}), ({0}), {});
-  EXPECT_WEFT_ERROR(raw::max(zeros({0})), Shape, "[max] no elements to choose from in [0]");
+  EXPECT_WEFT_ERROR(raw::max(zeros({0})), Shape,
+                    "[max] no elements to choose from: dimension 0 of [0] is empty");
   EXPECT_WEFT_ERROR(raw::min(zeros({2, 0}), {1}), Shape,
-                    "[min] no elements to choose from in [2,0]");
+                    "[min] no elements to choose from: dimension 1 of [2,0] is empty");
   EXPECT_WEFT_ERROR(raw::argmax(zeros({2, 0}), 1), Shape,
                     "[argmax] no elements to choose from: dimension 1 of [2,0] is empty");
   EXPECT_EQ(raw::argmax(zeros({0, 2}), 1).shape(), Shape{0});
+  // An empty choice is none, whether or not somebody would have to make it.
+  EXPECT_WEFT_ERROR(raw::argmin(zeros({0, 0}), 1), Shape,
+                    "[argmin] no elements to choose from: dimension 1 of [0,0] is empty");
+  EXPECT_WEFT_ERROR(raw::min(zeros({0, 3, 0}), {2}), Shape,
+                    "[min] no elements to choose from: dimension 2 of [0,3,0] is empty");
 }
 
 TEST_P(ReduceTest, Errors) {

@@ -42,16 +42,25 @@ class DnnlTeam {
 [[noreturn]] void throw_dnnl(const char* op, const char* call, dnnl_status_t status,
                              const std::string& shapes);
 
-/// The primitive descriptor made by `make`, or nothing when oneDNN does not offer the combination
-/// or only its reference loops, which are slower than ours. Other failures throw.
-template <class Make>
-auto dnnl_offer(const char* op, const char* call, const std::string& shapes, Make&& make)
-    -> std::optional<decltype(make())> {
+/// Any implementation of oneDNN's.
+struct Trusted {
+  bool operator()(const std::string&) const { return true; }
+};
+
+/// The primitive descriptor made by `make`, of the first implementation whose name may_use() takes;
+/// or nothing when oneDNN does not offer the combination or only its reference loops, which are
+/// slower than ours. Other failures throw.
+template <class Make, class MayUse = Trusted>
+auto dnnl_offer(const char* op, const char* call, const std::string& shapes, Make&& make,
+                MayUse&& may_use = {}) -> std::optional<decltype(make())> {
   try {
     auto offered = make();
-    const std::string implementation = offered.impl_info_str();
-    if (implementation.starts_with("ref")) return std::nullopt;
-    return offered;
+    do {
+      const std::string implementation = offered.impl_info_str();
+      if (implementation.starts_with("ref")) return std::nullopt;
+      if (may_use(implementation)) return offered;
+    } while (offered.next_impl());
+    return std::nullopt;
   } catch (const dnnl::error& e) {
     if (e.status == dnnl_unimplemented || e.status == dnnl_invalid_arguments) return std::nullopt;
     throw_dnnl(op, call, e.status, shapes);

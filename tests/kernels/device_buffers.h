@@ -46,7 +46,9 @@ inline double rounded(DType dtype, double v) {
 class DeviceBytes {
  public:
   static constexpr unsigned char kSentinel = 0xA5;
-  static constexpr std::size_t kGuard = 256;  // keeps the block as aligned as the allocation
+  // Keeps the block as aligned as the allocation, and holds what a kernel that steps by a whole
+  // block of channels writes too much.
+  static constexpr std::size_t kGuard = 4096;
 
   DeviceBytes(Device device, std::size_t bytes) : device_(device), bytes_(bytes) {
     block_ = static_cast<char*>(rt().allocate(device.index, bytes + 2 * kGuard));

@@ -1,6 +1,7 @@
 // Computes cases that come as data, for differential.py, which compares them with PyTorch's.
 //
 //   differential CASES BYTES RESULTS RESULT_BYTES [FIRST]
+//   differential --operations                              names them, one a line
 //
 // CASES has one JSON object a line:
 //   {"inputs": [{"dtype": "f32", "at": 64, "count": 6, "shape": [2, 3], "strides": [3, 1],
@@ -32,6 +33,15 @@ namespace {
 
 using nlohmann::json;
 
+Operations all_operations() {
+  Operations table;
+  add_elementwise(table);
+  add_tensor(table);
+  add_layers(table);
+  add_training(table);
+  return table;
+}
+
 class Runner {
  public:
   Runner(const char* bytes, const char* results, const char* result_bytes)
@@ -40,10 +50,6 @@ class Runner {
     bytes_.assign(std::istreambuf_iterator<char>(in), {});
     values_.seekp(0, std::ios::end);
     at_ = values_.tellp();
-    add_elementwise(operations_);
-    add_tensor(operations_);
-    add_layers(operations_);
-    add_training(operations_);
   }
 
   void run(const json& one) {
@@ -119,7 +125,7 @@ class Runner {
     return answer;
   }
 
-  Operations operations_;
+  const Operations operations_ = all_operations();
   std::vector<char> bytes_;
   std::ofstream lines_, values_;
   std::int64_t at_ = 0;
@@ -129,8 +135,12 @@ class Runner {
 }  // namespace weft::peers
 
 int main(int argc, char** argv) {
+  if (argc == 2 && std::string(argv[1]) == "--operations") {
+    for (const auto& [name, operation] : weft::peers::all_operations()) std::cout << name << '\n';
+    return 0;
+  }
   if (argc < 5) {
-    std::cerr << "usage: differential CASES BYTES RESULTS RESULT_BYTES [FIRST]\n";
+    std::cerr << "usage: differential CASES BYTES RESULTS RESULT_BYTES [FIRST] | --operations\n";
     return 2;
   }
   std::ifstream cases(argv[1]);

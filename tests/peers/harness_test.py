@@ -7,6 +7,8 @@ Results of weft's that agree are falsified, one thing at a time, and must differ
 hang or throw must cost the case they do it in, and no other.
 """
 import copy
+import re
+import subprocess
 import sys
 import unittest
 import warnings
@@ -110,6 +112,22 @@ class HarnessTest(unittest.TestCase):
                     self.assertEqual(judge(b.case, wrong, *peer)[0], "differ", f"{what} of case {i} of {name}")
         for what in ("value", "nan", "inf", "shape", "dtype", "requires_grad", "gradient", "gradient nan", "no gradient"):
             self.assertGreater(tried.get(what, 0), 100, what)
+
+    def test_every_operation_is_tried(self):
+        driver = set(subprocess.run([DRIVER, "--operations"], capture_output=True, text=True, check=True).stdout.split())
+        driver -= {"crash", "hang", "throw"}
+        with open("autograd/ops.h") as header:
+            declared = set(re.findall(r"^(?:Tensor|std::vector<Tensor>|using raw::) ?(\w+)[(;]", header.read(), re.M))
+        self.assertGreater(len(declared), 30)
+        self.assertEqual(declared - driver - {"name"}, set())
+        tried = {step["op"] for name in cases.FAMILIES for i in range(400) for step in cases.make(name, 1, i).case["steps"]}
+        self.assertEqual(tried, driver)
+
+    def test_every_family_is_run(self):
+        with open("tests/peers/differential_test.cc") as source:
+            run = source.read()
+        for name in cases.FAMILIES:
+            self.assertIn(f'"{name}"', run)
 
     def test_an_error_is_a_refusal(self):
         b = cases.make("matmul", 1, 0)

@@ -764,6 +764,7 @@ def tape(b):
 @family
 def tape_writes(b):
     """In place, to results that are no views."""
+    b.case["no_views_written"] = True
     chain(b, writes=True)
 
 

@@ -317,8 +317,17 @@ def widened(one):
     return one | {"dtype": "f64"} if one.get("dtype") in ("f32", "bf16") else one
 
 
-def run(case, convert=torch.clone):
-    """All tensors of the case, and the gradients of the inputs that require one."""
+def write_apart(tensors, one):
+    """The step in place as one that makes a new tensor, known under the old one's numbers: what it
+    means where there are no views."""
+    target = tensors[one["in"][0]]
+    written = OPERATIONS[one["op"]]([target.clone()] + [tensors[i] for i in one["in"][1:]], one)
+    tensors[:] = [written if x is target else x for x in tensors]
+    return [written]
+
+
+def run(case, convert=torch.clone, apart=False):
+    """All tensors of the case, and the gradients of the inputs that require one. `apart`: writes are."""
     exact = convert is torch.clone
     # Apart from writes, values have nothing to do with strides: the reference does without them,
     # for PyTorch is not always right (batch norm's backward in evaluation where a dimension of 1
@@ -328,7 +337,8 @@ def run(case, convert=torch.clone):
         tensors = [make_input(spec, convert, dense) for spec in case["inputs"]]
         leaves = [x for x in tensors if x.requires_grad]
         for one in case["steps"]:
-            tensors += step(tensors, one if exact else widened(one))
+            perform = write_apart if apart and one["op"].endswith("_") else step
+            tensors += perform(tensors, one if exact else widened(one))
         if "backward" in case:
             y = tensors[case["backward"]["of"]]
             y.backward(make_input(case["backward"]["gradient"], convert, dense))

@@ -71,6 +71,14 @@ Tensor arange(double start, double end, double step, const TensorOptions& option
   WEFT_CHECK(std::isfinite(start) && std::isfinite(end) && std::isfinite(step) && step != 0,
              InvalidArgument, "arange", "needs finite bounds and a step other than 0, got start ",
              start, ", end ", end, ", step ", step);
+  if (!is_floating(options.dtype)) {
+    // The whole parts, as in PyTorch; so the count is that of what is written.
+    WEFT_CHECK(std::abs(step) >= 1, InvalidArgument, "arange", "step ", step,
+               " is 0 as a whole number; ask for a floating dtype");
+    start = std::trunc(start);
+    end = std::trunc(end);
+    step = std::trunc(step);
+  }
   const double count = std::ceil((end - start) / step);
   WEFT_CHECK(count >= 0, InvalidArgument, "arange", "step ", step, " leads away from end: start ",
              start, ", end ", end);
@@ -142,6 +150,7 @@ Tensor tensor(std::initializer_list<double> values, const TensorOptions& options
 
 Tensor as_strided(const intrusive_ptr<Storage>& storage, DType dtype, const Shape& shape,
                   const Strides& strides, std::int64_t offset) {
+  WEFT_CHECK(storage, InvalidArgument, "as_strided", "there is no storage");
   check_shape("as_strided", shape);
   WEFT_CHECK(shape.size() == strides.size(), Shape, "as_strided", "shape ", shape, " and strides ",
              strides, " differ in length");

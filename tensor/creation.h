@@ -31,7 +31,8 @@ Tensor ones_like(const Tensor& x);
 Tensor full(const Shape& shape, double value, const TensorOptions& options = {});
 /// 0-dimensional.
 Tensor scalar(double value, const TensorOptions& options = {});
-/// start, start + step, ... below end. i64 unless options say otherwise.
+/// start, start + step, ... below end. i64 unless options say otherwise; for integers, the whole
+/// parts of all three.
 Tensor arange(double start, double end, double step = 1, const TensorOptions& options = DType::i64);
 Tensor eye(std::int64_t n, const TensorOptions& options = {});
 
@@ -48,7 +49,8 @@ Tensor tensor(std::initializer_list<double> values, const TensorOptions& options
 /// Uses the caller's memory without copying; it must stay valid as long as any view lives.
 template <class T>
 Tensor borrow(std::span<T> memory, const Shape& shape, Device device = {});
-/// A view of given storage; strides in elements. Throws Shape when it would reach outside.
+/// A view of given storage; strides in elements. Throws Shape when it would reach outside,
+/// InvalidArgument where there is no storage.
 Tensor as_strided(const intrusive_ptr<Storage>& storage, DType dtype, const Shape& shape,
                   const Strides& strides, std::int64_t offset = 0);
 

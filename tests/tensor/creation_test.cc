@@ -55,6 +55,14 @@ TEST_P(CreationTest, Arange) {
   EXPECT_TENSOR(arange(1, 2, 0.25, DType::f32), ({4}), {1, 1.25, 1.5, 1.75});
   EXPECT_TENSOR(arange(5, 0, -2), ({3}), {5, 3, 1});
   EXPECT_TENSOR(arange(3, 3), ({0}), {});
+  // The whole parts count, not the number of steps between the bounds.
+  EXPECT_TENSOR(arange(1, 10.5), ({9}), {1, 2, 3, 4, 5, 6, 7, 8, 9});
+  EXPECT_TENSOR(arange(-0.5, 2.9, 1, DType::i32), ({2}), {0, 1});
+  EXPECT_TENSOR(arange(5, 0.5, -1), ({5}), {5, 4, 3, 2, 1});
+  EXPECT_TENSOR(arange(0, 5, 1.5), ({5}), {0, 1, 2, 3, 4});
+  EXPECT_TENSOR(arange(0, 2.5, 1, DType::f32), ({3}), {0, 1, 2});
+  EXPECT_WEFT_ERROR(arange(0, 1, 0.5), InvalidArgument,
+                    "[arange] step 0.5 is 0 as a whole number; ask for a floating dtype");
   EXPECT_WEFT_ERROR(arange(0, 5, 0), InvalidArgument,
                     "[arange] needs finite bounds and a step other");
   EXPECT_WEFT_ERROR(arange(0, 5, -1), InvalidArgument, "[arange] step -1 leads away from end");
@@ -131,6 +139,8 @@ TEST_P(CreationTest, AsStrided) {
   EXPECT_WEFT_ERROR(as_strided(x.storage(), DType::f32, {2, 2}, {std::int64_t{1} << 62, 1}), Shape,
                     "reaches outside");
   EXPECT_WEFT_ERROR(as_strided(x.storage(), DType::f32, {2}, {1, 1}), Shape, "differ in length");
+  EXPECT_WEFT_ERROR(as_strided({}, DType::f32, {2}, {1}), InvalidArgument,
+                    "[as_strided] there is no storage");
   EXPECT_WEFT_ERROR(as_strided(x.storage(), DType::f32, {2}, {-1}, 5), InvalidArgument,
                     "negative stride");
 }

@@ -165,7 +165,8 @@ void Run::prune() {
   }
 }
 
-// Before anything has been added to a .grad(); what a nested backward frees is found later.
+// Before anything has been added to a .grad(); what a nested backward, or one in another thread,
+// frees is found later.
 void Run::refuse_freed() const {
   for (const Task& task : found.tasks) {
     if (!task.leaf && task.wanted && task.runs && task.node().freed()) {
@@ -256,6 +257,7 @@ void Run::run_task(std::int32_t index) {
     span.set_flow(node.trace_flow());
     const bool any = std::any_of(of_outputs.begin(), of_outputs.end(),
                                  [](const Tensor& g) { return g.defined(); });
+    NodeUse use(node, retain_);
     if (any) {
       if (span.on() && of_outputs[0].defined()) span.set_shape(of_outputs[0].shape());
       Gradients gradients(of_outputs, results.span(),
@@ -263,7 +265,7 @@ void Run::run_task(std::int32_t index) {
                           !capturing_);
       node.apply(gradients);
     }
-    if (!retain_) node.free_saved();
+    use.finish();
   }
   for (Tensor& g : of_outputs) g = Tensor();
   for (std::size_t i = 0; i < results.span().size(); ++i) {

@@ -9,31 +9,31 @@
 namespace weft::autograd {
 
 void Context::save_for_backward(std::span<const Tensor> tensors) {
-  WEFT_CHECK(!node_->finished_ && node_->to_save_.empty(), InvalidArgument, node_->op(),
+  WEFT_CHECK(!node_.finished_ && node_.to_save_.empty(), InvalidArgument, node_.op(),
              "save_for_backward is called once, in forward");
-  node_->to_save_.assign(tensors.begin(), tensors.end());
+  node_.to_save_.assign(tensors.begin(), tensors.end());
 }
 
 Tensor Context::saved(int i) const {
-  if (node_->freed()) node_->throw_freed();
-  WEFT_CHECK(i >= 0 && i < saved_count(), InvalidArgument, node_->op(), "saved(", i,
+  if (node_.freed()) node_.throw_freed();
+  WEFT_CHECK(i >= 0 && i < saved_count(), InvalidArgument, node_.op(), "saved(", i,
              "): ", saved_count(), " tensors were saved");
-  if (!node_->finished_) return node_->to_save_[i];
-  const SavedTensor& saved = node_->saved_[i];
+  if (!node_.finished_) return node_.to_save_[i];
+  const SavedTensor& saved = node_.saved_[i];
   // An undefined tensor may be saved: an optional operand that was not given.
-  return saved.defined() ? saved.get(*node_) : Tensor();
+  return saved.defined() ? saved.get(node_) : Tensor();
 }
 
 int Context::saved_count() const {
-  return static_cast<int>(node_->finished_ ? node_->saved_.size() : node_->to_save_.size());
+  return static_cast<int>(node_.finished_ ? node_.saved_.size() : node_.to_save_.size());
 }
 
 bool Context::needs_input_grad(int input) const {
-  WEFT_CHECK(input >= 0 && input < static_cast<int>(node_->input_places_.size()), InvalidArgument,
-             node_->op(), "needs_input_grad(", input, "): there are ", node_->input_places_.size(),
+  WEFT_CHECK(input >= 0 && input < static_cast<int>(node_.input_places_.size()), InvalidArgument,
+             node_.op(), "needs_input_grad(", input, "): there are ", node_.input_places_.size(),
              " tensor inputs");
-  if (node_->running_) return node_->running_->wants(input);
-  return node_->records_ && node_->needs(input);
+  if (call_) return call_->wants(input);
+  return node_.records_ && node_.needs(input);
 }
 
 FunctionNode::FunctionNode(const char* name, Backward backward, std::span<const Tensor> inputs)
@@ -41,7 +41,6 @@ FunctionNode::FunctionNode(const char* name, Backward backward, std::span<const 
       backward_(backward),
       records_(recording_any(inputs)),
       inputs_(inputs.begin(), inputs.end()) {
-  context_.node_ = this;
   input_places_.reserve(inputs.size());
   for (const Tensor& x : inputs) {
     input_places_.push_back(place_of(x));
@@ -82,15 +81,8 @@ void FunctionNode::apply(Gradients& grads) {
     of_outputs.push_back(grads.y(i).defined() ? grads.y(i)
                                               : zeros(place.shape, {place.dtype, place.device}));
   }
-  struct Running {
-    explicit Running(const Gradients*& slot, const Gradients* now)
-        : slot_(slot), before_(std::exchange(slot, now)) {}
-    ~Running() { slot_ = before_; }
-    const Gradients*& slot_;
-    const Gradients* before_;
-  } const running(running_, &grads);
-
-  std::vector<Tensor> results = backward_(context_, of_outputs);
+  Context context(*this, data_, &grads);
+  std::vector<Tensor> results = backward_(context, of_outputs);
   WEFT_CHECK(results.size() == input_places_.size(), InvalidArgument, op(), "backward returned ",
              results.size(), " gradients for ", input_places_.size(), " tensor inputs");
   for (std::size_t i = 0; i < results.size(); ++i) {

@@ -42,11 +42,17 @@ class Context {
   /// undefined tensor where it will not.
   bool needs_input_grad(int input) const;
 
-  std::any data;  ///< whatever else backward needs
+  /// Whatever else backward needs. One for all calls of backward: where a retained tape serves
+  /// several threads, they may only read it.
+  std::any& data;
 
  private:
   friend class FunctionNode;
-  FunctionNode* node_ = nullptr;
+  Context(FunctionNode& node, std::any& data_of_node, const Gradients* call)
+      : data(data_of_node), node_(node), call_(call) {}
+
+  FunctionNode& node_;
+  const Gradients* call_;  // null in forward
 };
 
 /// The recorded call of a Function.
@@ -56,7 +62,8 @@ class FunctionNode final : public Node {
 
   FunctionNode(const char* name, Backward backward, std::span<const Tensor> inputs);
 
-  Context& context() { return context_; }
+  /// For forward.
+  Context context() { return Context(*this, data_, nullptr); }
   /// Puts the results on the tape, if an input is on it.
   void finish(std::span<Tensor> outputs);
   void apply(Gradients& grads) override;
@@ -77,14 +84,13 @@ class FunctionNode final : public Node {
   void release_saved() override { saved_.clear(); }
 
   Backward backward_;
-  Context context_;
+  std::any data_;
   bool records_;
   bool finished_ = false;
   Pool<Tensor> inputs_;   // until finish(): a result may be one of them
   Pool<Tensor> to_save_;  // until finish()
   Pool<SavedTensor> saved_;
   Pool<Place> input_places_, output_places_;
-  const Gradients* running_ = nullptr;  // while backward is in progress
 };
 
 namespace detail {
@@ -117,7 +123,8 @@ struct Function {
                                                    &Derived::backward, inputs);
     auto result = [&] {
       const Scoped no_grad(&ThreadState::grad_enabled, false);
-      return Derived::forward(node->context(), std::forward<Args>(args)...);
+      Context context = node->context();
+      return Derived::forward(context, std::forward<Args>(args)...);
     }();
     for_each_tensor(result, [&](Tensor& y) { outputs.push_back(std::move(y)); });
     node->finish(outputs);

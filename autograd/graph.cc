@@ -97,6 +97,24 @@ void Node::throw_freed() const {
              "retain_graph=true to that backward, or run the forward again");
 }
 
+void Node::begin_use(bool last) {
+  std::uint32_t uses = uses_.load(std::memory_order_relaxed);
+  do {
+    if (uses & kEnded) throw_freed();
+  } while (!uses_.compare_exchange_weak(uses, (uses + 1) | (last ? kEnded : 0),
+                                        std::memory_order_acq_rel, std::memory_order_relaxed));
+}
+
+void Node::end_use() {
+  // Alone, and nobody can come any more: the usual case costs no second atomic change.
+  if (uses_.load(std::memory_order_acquire) == (kEnded | 1)) {
+    release_saved();
+    uses_.store(kEnded, std::memory_order_release);
+  } else if (uses_.fetch_sub(1, std::memory_order_acq_rel) == (kEnded | 1)) {
+    release_saved();
+  }
+}
+
 namespace {
 
 Meta& ensure_meta(TensorImpl& impl) {

@@ -186,12 +186,7 @@ class Node : public RefCounted, public Pooled {
   /// Grows with every node of a thread: what was recorded last runs first.
   std::uint64_t sequence() const { return sequence_; }
   /// The saved tensors are gone: the rule cannot run again.
-  bool freed() const { return freed_; }
-  void free_saved() {
-    if (!saves_) return;
-    release_saved();
-    freed_ = true;
-  }
+  bool freed() const { return uses_.load(std::memory_order_acquire) == kEnded; }
   [[noreturn]] void throw_freed() const;
   /// Where a trace's arrow to this node's backward starts; 0: nowhere.
   std::uint64_t trace_flow() const { return trace_flow_; }
@@ -217,9 +212,13 @@ class Node : public RefCounted, public Pooled {
   void set_outputs(int outputs) { outputs_ = outputs; }
 
  private:
+  friend class NodeUse;
   friend void attach(const Tensor& y, intrusive_ptr<Node> node, int output);
+  static constexpr std::uint32_t kEnded = 1u << 31;
   static constexpr int kInlineEdges = 4;
   void push(Edge edge);
+  void begin_use(bool last);
+  void end_use();
 
   const char* op_;
   const PathNode* path_;  // interned; null outside any module
@@ -230,11 +229,36 @@ class Node : public RefCounted, public Pooled {
   std::int32_t edge_count_ = 0;
   std::int32_t edge_capacity_ = kInlineEdges;
   bool saves_ = false;
-  bool freed_ = false;
+  std::atomic<std::uint32_t> uses_{0};  // runs of the rule in progress, and kEnded: no more of them
   std::array<Edge, kInlineEdges> inline_edges_;
   Edge* edges_ = inline_edges_.data();
   LazyHooks<OutputHook> hooks_;
   intrusive_ptr<Node> next_released_;  // links nodes whose turn to be deleted comes
+};
+
+/// A run of a node's rule. The first that does not retain the tape is the last one: whoever comes
+/// after its begin gets throw_freed()'s error, and who leaves last frees the saved tensors. Runs in
+/// several threads may overlap.
+class NodeUse {
+ public:
+  NodeUse(Node& node, bool retain) : node_(node), counts_(node.saves_), last_(!retain) {
+    if (counts_) node_.begin_use(last_);
+  }
+  /// A last use that was not finished leaves the node usable, as if it had not been.
+  ~NodeUse() {
+    if (!counts_) return;
+    if (last_ && !finished_) node_.uses_.fetch_sub(Node::kEnded, std::memory_order_acq_rel);
+    node_.end_use();
+  }
+  NodeUse(const NodeUse&) = delete;
+  NodeUse& operator=(const NodeUse&) = delete;
+  /// The rule has run.
+  void finish() { finished_ = true; }
+
+ private:
+  Node& node_;
+  const bool counts_, last_;
+  bool finished_ = false;
 };
 
 using LeafHook = std::function<void(const Tensor& leaf)>;

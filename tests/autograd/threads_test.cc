@@ -2,13 +2,20 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cmath>
+#include <functional>
+#include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/autograd.h"
+#include "weft/autograd/function.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/ops.h"
+#include "weft/core/error.h"
+#include "weft/tests/core/expect_error.h"
 #include "weft/tests/tensor/tensor_util.h"
 
 namespace weft {
@@ -131,6 +138,145 @@ TEST(ThreadsTest, AGradientAskedForWhileItArrives) {
         arriving = false;
       });
   EXPECT_EQ(lost, 0);
+}
+
+// Gives the gradients that are wanted, and only those; what is in `data` may come in between.
+struct Product : autograd::Function<Product> {
+  using Visit = std::function<void()>;
+  static Tensor forward(autograd::Context& ctx, const Tensor& a, const Tensor& b,
+                        const Visit& visit) {
+    ctx.save_for_backward({a, b});
+    ctx.data = visit;
+    return raw::mul(a, b);
+  }
+  static std::vector<Tensor> backward(autograd::Context& ctx, std::span<const Tensor> grads) {
+    std::any_cast<const Visit&>(ctx.data)();
+    std::vector<Tensor> result(2);
+    for (int i : {0, 1}) {
+      if (ctx.needs_input_grad(i)) result[i] = raw::mul(grads[0], ctx.saved(1 - i));
+    }
+    return result;
+  }
+};
+
+TEST(ThreadsTest, OneRetainedTapeWithAFunction) {
+  const Tensor a = leaf(3), b = leaf(5);
+  Meeting meeting;
+  const Tensor y = Product::apply(a, b, [&] { meeting.arrive_and_wait(); });
+  std::atomic<int> wrong{0};
+  in_threads(2, [&](int t) {
+    const Tensor input = t == 0 ? a : b;
+    for (int i = 0; i < 1000; ++i) {
+      const Tensor g = autograd::grad({&y, 1}, {&input, 1}, {}, true, true)[0];
+      wrong += !g.defined() || g.item<double>() != (t == 0 ? 5 : 3);
+    }
+  });
+  EXPECT_EQ(wrong, 0);
+}
+
+bool refused(const Error& error) {
+  return error.code() == ErrorCode::InvalidArgument &&
+         std::string(error.what()).find("an earlier backward freed") != std::string::npos;
+}
+
+// The second backward comes while the first one's rule is running.
+TEST(ThreadsTest, ATapeThatIsInUseForTheLastTime) {
+  std::atomic<bool> running{false}, tried{false};
+  std::atomic<int> visits{0};
+  const Tensor a = leaf(3), b = leaf(5);
+  const Tensor y = Product::apply(a, b, [&] {
+    if (visits++ > 0) return;
+    running = true;
+    while (!tried) std::this_thread::yield();
+  });
+  in_threads(2, [&](int t) {
+    if (t == 0) {
+      y.backward();
+      return;
+    }
+    while (!running) std::this_thread::yield();
+    for (const bool retain : {true, false}) {
+      try {
+        y.backward({}, retain);
+        ADD_FAILURE() << "not refused";
+      } catch (const Error& error) {
+        EXPECT_TRUE(refused(error)) << error.what();
+      }
+    }
+    tried = true;
+  });
+  EXPECT_EQ(visits, 1);
+  EXPECT_EQ(a.grad().item<double>(), 5);
+  EXPECT_EQ(b.grad().item<double>(), 3);
+}
+
+// The last use comes while another one's rule is running: what that needs stays until it is done.
+TEST(ThreadsTest, ATapeEndsWhenItsLastUserLeaves) {
+  std::atomic<bool> running{false}, ended{false};
+  std::atomic<int> visits{0};
+  const Tensor a = leaf(3), b = leaf(5);
+  const Tensor y = Product::apply(a, b, [&] {
+    if (visits++ > 0) return;
+    running = true;
+    while (!ended) std::this_thread::yield();
+  });
+  in_threads(2, [&](int t) {
+    if (t == 0) {
+      EXPECT_EQ(autograd::grad({&y, 1}, {&a, 1}, {}, true)[0].item<double>(), 5);
+      return;
+    }
+    while (!running) std::this_thread::yield();
+    EXPECT_EQ(autograd::grad({&y, 1}, {&b, 1})[0].item<double>(), 3);
+    ended = true;
+  });
+  EXPECT_WEFT_ERROR(y.backward(), InvalidArgument, "an earlier backward freed");
+}
+
+// A rule that failed has not used up its node.
+TEST(ThreadsTest, AFailedBackwardLeavesTheTape) {
+  int visits = 0;
+  const Tensor a = leaf(3), b = leaf(5);
+  const Tensor y = Product::apply(a, b, [&] {
+    if (visits++ == 0) throw std::runtime_error("from the rule");
+  });
+  EXPECT_THROW(y.backward(), std::runtime_error);
+  y.backward();
+  EXPECT_EQ(a.grad().item<double>(), 5);
+  EXPECT_WEFT_ERROR(y.backward(), InvalidArgument, "an earlier backward freed");
+}
+
+// With and without keeping the tape, at any moment: a right result or a refusal.
+TEST(ThreadsTest, OneTapeAtOnce) {
+  for (const bool one_retains : {false, true}) {
+    Tensor x, y;
+    const auto record = [&] {
+      x = leaf(0.5);
+      y = Product::apply(exp(exp(x)), exp(x), [] {});
+    };
+    record();
+    const double inner = std::exp(0.5), expected = std::exp(inner) * inner * (1 + inner);
+    std::atomic<int> done{0};
+    in_two_threads(
+        1000,
+        [&](int t) {
+          try {
+            const Tensor g = autograd::grad({&y, 1}, {&x, 1}, {}, one_retains && t == 0)[0];
+            EXPECT_NEAR(g.item<double>(), expected, 1e-12);
+            ++done;
+          } catch (const Error& error) {
+            EXPECT_TRUE(refused(error)) << error.what();
+          }
+        },
+        [&] {
+          if (one_retains) {
+            EXPECT_GE(done, 1);
+          } else {
+            EXPECT_EQ(done, 1);
+          }
+          done = 0;
+          record();
+        });
+  }
 }
 
 // What autograd hangs on a tensor comes with its first use, which may be in two threads at once.

@@ -1,6 +1,7 @@
 #include "weft/autograd/checkpoint.h"
 
 #include <cstring>
+#include <utility>
 
 #include "weft/autograd/autograd.h"
 #include "weft/core/error.h"
@@ -12,9 +13,6 @@ namespace weft::autograd {
 
 namespace {
 
-// A leaf that requires a gradient: what a checkpoint depends on when only parameters inside do.
-Tensor stand_in() { return empty({0}, Device()).set_requires_grad(); }
-
 static_assert(std::is_trivially_copyable_v<Generator>);
 
 Tensor bytes_of(const Generator& generator) {
@@ -25,18 +23,35 @@ Tensor bytes_of(const Generator& generator) {
 
 }  // namespace
 
+CheckpointNode::Settings::Settings(const ThreadState& state)
+    : deterministic(state.deterministic),
+      autocast(state.autocast),
+      allow_tf32_conv(state.allow_tf32_conv),
+      allow_tf32_matmul(state.allow_tf32_matmul),
+      num_threads(state.num_threads),
+      device(state.device) {}
+
+void CheckpointNode::Settings::put_into(ThreadState& state) const {
+  state.deterministic = deterministic;
+  state.autocast = autocast;
+  state.allow_tf32_conv = allow_tf32_conv;
+  state.allow_tf32_matmul = allow_tf32_matmul;
+  state.num_threads = num_threads;
+  state.device = device;
+}
+
 CheckpointNode::CheckpointNode(std::span<const Tensor> inputs)
-    : Node("checkpoint"), state_(thread_state()), generator_(bytes_of(default_generator())) {
+    : Node("checkpoint"), settings_(thread_state()), generator_(bytes_of(default_generator())) {
   inputs_.reserve(inputs.size());
   for (const Tensor& x : inputs) {
     add_input(x);
     inputs_.push_back(x.defined() ? save(x) : SavedTensor());
   }
-  if (!recording_any(inputs)) add_input(stand_in());
 }
 
 void CheckpointNode::finish(std::span<Tensor> outputs, std::span<const Tensor> inputs) {
   set_outputs(static_cast<int>(outputs.size()));
+  bool on_tape = recording_any(inputs);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     Tensor& y = outputs[i];
     if (!y.defined() || !is_floating(y.dtype())) continue;
@@ -44,6 +59,10 @@ void CheckpointNode::finish(std::span<Tensor> outputs, std::span<const Tensor> i
     if (meta_of(y)) y = raw::alias(y);
     for (const Tensor& x : inputs) {
       if (y.same(x)) y = raw::alias(y);
+    }
+    if (!std::exchange(on_tape, true)) {
+      // What it depends on when only parameters inside require a gradient: a leaf where it runs.
+      add_input(empty({0}, {y.dtype(), y.device()}).set_requires_grad());
     }
     attach(y, intrusive_ptr<Node>(this), static_cast<int>(i));
     for (const Tensor& x : inputs) {
@@ -66,14 +85,11 @@ void CheckpointNode::apply(Gradients& grads) {
   {
     Generator generator;
     std::memcpy(&generator, generator_.raw_data(), sizeof generator);
-    ThreadState state = state_;
+    ThreadState state = thread_state();
+    settings_.put_into(state);
     state.grad_enabled = true;
     state.recomputing = true;
     state.generator = &generator;
-    state.path = thread_state().path;  // that of the recording, kept for good
-    state.log = thread_state().log;
-    state.tracer = thread_state().tracer;
-    state.capture = thread_state().capture;
     const ThreadStateGuard guard(state);
     const Tensors results = recompute(inputs);
     WEFT_CHECK(static_cast<int>(results.size()) == grads.outputs(), InvalidArgument, op(),

@@ -36,7 +36,20 @@ class CheckpointNode : public Node {
  private:
   void release_saved() override { inputs_.clear(); }
 
-  ThreadState state_;
+  // What decides about the values of the function. Whom its work is told to (log, tracer, counters,
+  // capture) is the business of the thread that runs it: that of the forward may be gone.
+  struct Settings {
+    explicit Settings(const ThreadState& state);
+    void put_into(ThreadState& state) const;
+
+    bool deterministic;
+    ThreadState::AutocastTypes autocast;
+    bool allow_tf32_conv, allow_tf32_matmul;
+    int num_threads;
+    Device device;
+  };
+
+  const Settings settings_;
   Tensor generator_;  // the generator's bytes: too many for the pool of small blocks
   std::vector<SavedTensor, PoolAllocator<SavedTensor>> inputs_;
 };

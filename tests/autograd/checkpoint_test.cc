@@ -181,5 +181,29 @@ TEST(CheckpointTest, WatchesItsInputs) {
   EXPECT_WEFT_ERROR(y.backward(), InvalidArgument, "was changed in place");
 }
 
+// What decides about values is that of the forward; whom the work is told to is the business of
+// whoever runs it, and may no longer exist otherwise.
+TEST(CheckpointTest, TheSecondForwardReportsToTheThreadThatRunsIt) {
+  const Tensor x = some({2, 3}).set_requires_grad();
+  const Tensor w = some({3, 4});
+  std::int64_t in_forward = 0, in_backward = 0;
+  const Tensor y = [&] {
+    const Scoped count(&ThreadState::multiply_adds, &in_forward);
+    const Scoped deterministic(&ThreadState::deterministic, true);
+    return checkpoint(
+        [&](const Tensor& in) {
+          EXPECT_TRUE(thread_state().deterministic);
+          return matmul(in, w);
+        },
+        x);
+  }();
+  EXPECT_EQ(in_forward, 2 * 3 * 4);
+  const Scoped count(&ThreadState::multiply_adds, &in_backward);
+  EXPECT_FALSE(thread_state().deterministic);
+  y.sum().backward();
+  EXPECT_EQ(in_forward, 2 * 3 * 4);
+  EXPECT_EQ(in_backward, 2 * 2 * 3 * 4);  // again, and dL/dx
+}
+
 }  // namespace
 }  // namespace weft

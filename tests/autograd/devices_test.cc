@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "weft/autograd/autograd.h"
+#include "weft/autograd/checkpoint.h"
 #include "weft/autograd/function.h"
 #include "weft/autograd/ops.h"
 #include "weft/tests/core/expect_error.h"
@@ -268,6 +269,21 @@ TEST(WorkerTest, SeveralCallersAtOnce) {
     });
   }
   for (std::thread& caller : callers) caller.join();
+}
+
+// A checkpoint whose inputs need no gradient adds nothing on another device to the tape.
+TEST(CheckpointDeviceTest, StaysOnTheDeviceOfItsInputs) {
+  const Tensor w = leaf(3, kDevices[1]);
+  Watch watch;
+  watch.add(w, "w");
+  const Tensor x = value(2, kDevices[1]);
+  const Tensor y = autograd::checkpoint([&](const Tensor& in) { return in * w; }, x);
+  for (const Tensor& reached : autograd::reachable_leaves({&y, 1})) {
+    EXPECT_EQ(reached.device(), kDevices[1]);
+  }
+  y.backward();
+  EXPECT_EQ(watch.of("w"), std::this_thread::get_id());
+  EXPECT_EQ(w.grad().item<double>(), 2);
 }
 
 }  // namespace

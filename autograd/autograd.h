@@ -1,6 +1,7 @@
 // Running the tape: backward, grad, hooks, and who owns gradient memory.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <span>
 #include <utility>
@@ -52,15 +53,37 @@ class HookHandle {
 };
 
 /// hook(leaf) runs once per backward, when the last contribution of that backward is in
-/// leaf.grad(), on the thread that runs the leaf's device.
+/// leaf.grad(), on the thread that runs the leaf's device. A backward inside of another one counts
+/// for itself: a weight that three checkpoints use has three calls. The hooks of one device come in
+/// the order in which its leaves are done, which is the same each time; between devices the order
+/// depends on timing, and hooks of leaves on different devices may run at once.
 HookHandle add_leaf_hook(const Tensor& leaf, std::function<void(const Tensor& leaf)> hook);
+
+/// hook(leaf) runs once per outermost backward that reaches the leaf, when the last contribution is
+/// in leaf.grad() that this backward and those inside of it make: what a reduction over ranks waits
+/// for. It comes after the leaf hooks of that contribution, and as early as it is known to be the
+/// last:
+///  - at once, where no rule is left that may start a backward of its own (a checkpoint, a Function
+///    unless it says otherwise), and no backward around this one still owes the leaf something;
+///  - else when the last such rule begins the backward that ends it (a checkpoint) or returns (a
+///    Function), for all leaves that wait, in the order in which they arrived, on the thread of
+///    that rule, which may be another device's than the leaf's;
+///  - at the latest at the end of the outermost backward, before the callbacks of at_backward_end.
+/// Of a backward that fails the hooks that have not run do not run: at_backward_end tells. A hook
+/// (of any kind) that starts a backward is not foreseen: where that reaches a leaf whose final
+/// hooks have run it throws InvalidArgument; start it in at_backward_end. As with leaf hooks, the
+/// order between devices depends on timing.
+HookHandle add_final_leaf_hook(const Tensor& leaf, std::function<void(const Tensor& leaf)> hook);
 
 /// hook(grad) sees, and may replace (return a defined tensor), dL/dx of any tensor during backward.
 HookHandle add_grad_hook(const Tensor& x, std::function<Tensor(const Tensor& grad)> hook);
 
-/// Runs once when the outermost backward in progress on this thread ends (also when it fails).
+/// Runs once when the outermost backward in progress on this thread ends, with null or the error by
+/// which it fails. All callbacks run, in the order of their addition (between devices that depends
+/// on timing), on the thread that called backward; the first error is thrown there in the end, the
+/// backward's before those of callbacks.
 /// Callable only from inside a backward, else InvalidArgument.
-void at_backward_end(std::function<void()> callback);
+void at_backward_end(std::function<void(const std::exception_ptr& error)> callback);
 
 /// From now on leaf.grad() lives in `memory` (a bucket view, a fixed address; shape and dtype of
 /// leaf): the first contribution after zero_grad overwrites it, later ones add, and zero_grad

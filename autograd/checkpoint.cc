@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "weft/autograd/autograd.h"
+#include "weft/autograd/session.h"
 #include "weft/core/error.h"
 #include "weft/core/rng.h"
 #include "weft/tensor/creation.h"
@@ -42,6 +43,7 @@ void CheckpointNode::Settings::put_into(ThreadState& state) const {
 
 CheckpointNode::CheckpointNode(std::span<const Tensor> inputs)
     : Node("checkpoint"), settings_(thread_state()), generator_(bytes_of(default_generator())) {
+  set_nests();
   inputs_.reserve(inputs.size());
   for (const Tensor& x : inputs) {
     add_input(x);
@@ -105,7 +107,7 @@ void CheckpointNode::apply(Gradients& grads) {
   if (outputs.empty()) return;
 
   if (grads.accumulates()) {
-    backward(outputs, of_outputs);
+    last_backward_of_rule(outputs, of_outputs);
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const int at = static_cast<int>(i);
       if (grads.wants(at)) grads.set(at, inputs[i].grad());

@@ -106,7 +106,8 @@ class CheckpointOf final : public CheckpointNode {
 /// by const reference (a span's or C array's as a std::vector the second time), is copied, and must
 /// give the same results again: what it refers to must live until backward, and not change before
 /// it. Gradients of parameters that f uses are accumulated by the backward inside, so
-///  - their leaf hooks fire when that ends, once per checkpoint that uses them;
+///  - their leaf hooks run in it, once per checkpoint that uses them; their final hooks
+///    (add_final_leaf_hook) when the last of these has added its part;
 ///  - reachable_leaves() of a result has the inputs, not the parameters;
 ///  - autograd::grad() gives the gradients of what lies before the checkpoint alone.
 /// Without gradients enabled this is f(inputs...).

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string>
 
 #include "weft/autograd/autograd.h"
@@ -16,8 +17,6 @@
 namespace weft::autograd {
 
 namespace {
-
-constinit thread_local Session* current_session = nullptr;
 
 // Nobody else can see the tensor's memory, and each element has its own.
 bool may_write(const Tensor& x) {
@@ -180,13 +179,17 @@ void Run::refuse_freed() const {
 // ------------------------------------------------------------------------------------
 
 void Run::execute(const char* op, std::span<const Tensor> outputs, std::span<const Tensor> grads,
-                  const std::span<const Tensor>* inputs, bool allow_unused, bool retain_graph) {
+                  const std::span<const Tensor>* inputs, bool allow_unused, bool retain_graph,
+                  bool last_of_rule) {
   retain_ = retain_graph;
   capturing_ = inputs != nullptr;
   seed(op, outputs, grads);
   found.follow();
   if (capturing_) capture(*inputs, allow_unused);
   refuse_freed();
+  Session& session = *Session::current();
+  session.begin_run(found, !capturing_);
+  if (last_of_rule) session.settle(*NestingRule::current());
   buffers_.resize(found.buffers);
   const NoGrad no_grad;
   const Scoped autocast(&ThreadState::autocast, ThreadState().autocast);
@@ -258,6 +261,8 @@ void Run::run_task(std::int32_t index) {
     const bool any = std::any_of(of_outputs.begin(), of_outputs.end(),
                                  [](const Tensor& g) { return g.defined(); });
     NodeUse use(node, retain_);
+    std::optional<NestingRule> nesting;
+    if (node.nests()) nesting.emplace(*Session::current());
     if (any) {
       if (span.on() && of_outputs[0].defined()) span.set_shape(of_outputs[0].shape());
       Gradients gradients(of_outputs, results.span(),
@@ -266,6 +271,7 @@ void Run::run_task(std::int32_t index) {
       node.apply(gradients);
     }
     use.finish();
+    if (nesting) Session::current()->settle(*nesting);
   }
   for (Tensor& g : of_outputs) g = Tensor();
   for (std::size_t i = 0; i < results.span().size(); ++i) {
@@ -281,6 +287,7 @@ void Run::run_leaf(const Task& task, Tensor& grad) {
   if (HookList<LeafHook>* hooks = state.leaf_hooks.get()) {
     hooks->for_each([&](const LeafHook& hook) { hook(leaf); });
   }
+  if (state.final_hooks.get()) Session::current()->arrived(leaf);
 }
 
 void Run::deliver(std::int32_t index, Tensor grad) {
@@ -342,7 +349,7 @@ void Run::run_on_workers() {
   const std::size_t n = found.tasks.size();
   parallel_ = true;
   state_ = thread_state();
-  session_ = current_session;
+  session_ = Session::current();
   error_ = nullptr;
   contributions_.resize(found.links.size());
 
@@ -405,7 +412,7 @@ void Run::run_on_workers() {
 void Run::work(Part& part) {
   const ThreadStateGuard state(state_);
   const Span span("phase", "backward");
-  Session* const outer = std::exchange(current_session, session_);
+  Session* const outer = Session::set_current(session_);
   // Each device's work stays in the stream that the caller's forward used.
   std::array<Stream, 2 * kMaxDevices> streams;
   std::unique_lock lock(mutex_, std::defer_lock);
@@ -430,7 +437,7 @@ void Run::work(Part& part) {
   for (int i = 0; i < part_count_; ++i) parts_[i]->wake.notify_one();
   lock.unlock();
   for (int i = 0; i < part_count_; ++i) set_current_stream(streams[i]);
-  current_session = outer;
+  Session::set_current(outer);
 }
 
 // The contributions to a task that is ready: all are in.
@@ -490,29 +497,8 @@ thread_local Session own_session;
 // Runs f as the outermost backward of this thread, or inside the one in progress.
 template <class F>
 void in_session(F&& f) {
-  if (current_session) return f();
-  Session& session = own_session;
-  std::exception_ptr error;
-  current_session = &session;
-  try {
-    f();
-  } catch (...) {
-    error = std::current_exception();
-  }
-  current_session = nullptr;
-  // A callback may start a backward of its own, with callbacks of its own.
-  std::vector<std::function<void()>> callbacks;
-  callbacks.swap(session.at_end);
-  for (const auto& callback : callbacks) {
-    try {
-      callback();
-    } catch (...) {
-      if (!error) error = std::current_exception();
-    }
-  }
-  callbacks.clear();
-  if (session.at_end.empty()) callbacks.swap(session.at_end);  // keeps the memory
-  if (error) std::rethrow_exception(error);
+  if (Session::current()) return f();
+  own_session.run(f);
 }
 
 }  // namespace
@@ -523,6 +509,11 @@ void backward(std::span<const Tensor> outputs, std::span<const Tensor> grads, bo
     const RunLease run;
     run->execute("backward", outputs, grads, nullptr, false, retain_graph);
   });
+}
+
+void last_backward_of_rule(std::span<const Tensor> outputs, std::span<const Tensor> grads) {
+  const RunLease run;
+  run->execute("backward", outputs, grads, nullptr, false, false, true);
 }
 
 std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
@@ -537,12 +528,12 @@ std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor
   return results;
 }
 
-void at_backward_end(std::function<void()> callback) {
-  WEFT_CHECK(current_session, InvalidArgument, "at_backward_end",
+void at_backward_end(std::function<void(const std::exception_ptr& error)> callback) {
+  Session* const session = Session::current();
+  WEFT_CHECK(session, InvalidArgument, "at_backward_end",
              "no backward is in progress on this thread; call it from a hook or a rule");
   WEFT_CHECK(callback, InvalidArgument, "at_backward_end", "the callback is empty");
-  std::lock_guard lock(current_session->mutex);
-  current_session->at_end.push_back(std::move(callback));
+  session->at_end(std::move(callback));
 }
 
 std::vector<Tensor> reachable_leaves(std::span<const Tensor> outputs) {

@@ -8,13 +8,13 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <vector>
 
 #include "weft/autograd/graph.h"
+#include "weft/autograd/session.h"
 #include "weft/core/runtime.h"
 #include "weft/core/thread_state.h"
 
@@ -59,18 +59,14 @@ class Discovery {
   std::vector<std::int32_t> table_;  // open addressing; task + 1, 0: free
 };
 
-/// Callbacks of the outermost backward; workers of nested ones add to it too.
-struct Session {
-  std::mutex mutex;
-  std::vector<std::function<void()>> at_end;
-};
-
 /// The reusable state of a backward: a steady step allocates nothing here.
 class Run {
  public:
-  /// backward() with `inputs` null, else grad().
+  /// backward() with `inputs` null, else grad(). `last_of_rule`: the rule in progress starts no
+  /// other.
   void execute(const char* op, std::span<const Tensor> outputs, std::span<const Tensor> grads,
-               const std::span<const Tensor>* inputs, bool allow_unused, bool retain_graph);
+               const std::span<const Tensor>* inputs, bool allow_unused, bool retain_graph,
+               bool last_of_rule = false);
   /// dL/dinputs of a grad().
   std::vector<Tensor> take_results() { return std::move(results_); }
   void clear();

@@ -36,11 +36,13 @@ bool Context::needs_input_grad(int input) const {
   return node_.records_ && node_.needs(input);
 }
 
-FunctionNode::FunctionNode(const char* name, Backward backward, std::span<const Tensor> inputs)
+FunctionNode::FunctionNode(const char* name, Backward backward, std::span<const Tensor> inputs,
+                           bool nests)
     : Node(name),
       backward_(backward),
       records_(recording_any(inputs)),
       inputs_(inputs.begin(), inputs.end()) {
+  if (nests) set_nests();
   input_places_.reserve(inputs.size());
   for (const Tensor& x : inputs) {
     input_places_.push_back(place_of(x));

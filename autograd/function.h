@@ -60,7 +60,8 @@ class FunctionNode final : public Node {
  public:
   using Backward = std::vector<Tensor> (*)(Context&, std::span<const Tensor>);
 
-  FunctionNode(const char* name, Backward backward, std::span<const Tensor> inputs);
+  /// `nests`: backward may start backwards.
+  FunctionNode(const char* name, Backward backward, std::span<const Tensor> inputs, bool nests);
 
   /// For forward.
   Context context() { return Context(*this, data_, nullptr); }
@@ -103,6 +104,15 @@ const char* name_of_function() {
   return name.c_str();
 }
 
+template <class Derived>
+constexpr bool nests() {
+  if constexpr (requires { Derived::nests_backward; }) {
+    return Derived::nests_backward;
+  } else {
+    return true;
+  }
+}
+
 }  // namespace detail
 
 /// Derived defines, as static functions,
@@ -112,15 +122,17 @@ const char* name_of_function() {
 /// every one in Result (a Tensor, or such a structure) a result; backward gets dL/d(result) for
 /// each result (zeros where nothing came) and returns dL/d(input) for each input, both in the
 /// walker's order, undefined for zero. Both run without recording; to record inside backward, as
-/// recomputation does, use EnableGrad. Other arguments are passed on as they are.
+/// recomputation does, use EnableGrad. Where backward starts no autograd::backward(),
+///   static constexpr bool nests_backward = false;
+/// says so, and final leaf hooks need not wait for it. Other arguments are passed on as they are.
 template <class Derived>
 struct Function {
   template <class... Args>
   static auto apply(Args&&... args) {
     detail::TensorList inputs, outputs;
     (for_each_tensor(args, [&](const Tensor& x) { inputs.push_back(x); }), ...);
-    const auto node = make_intrusive<FunctionNode>(detail::name_of_function<Derived>(),
-                                                   &Derived::backward, inputs);
+    const auto node = make_intrusive<FunctionNode>(
+        detail::name_of_function<Derived>(), &Derived::backward, inputs, detail::nests<Derived>());
     auto result = [&] {
       const Scoped no_grad(&ThreadState::grad_enabled, false);
       Context context = node->context();

@@ -179,6 +179,8 @@ class Node : public RefCounted, public Pooled {
   virtual void apply(Gradients& grads) = 0;
 
   const char* op() const { return op_; }
+  /// Whether the rule may start a backward of its own.
+  bool nests() const { return nests_; }
   const PathNode* path() const { return path_; }
   Device device() const { return device_; }
   int outputs() const { return outputs_; }
@@ -208,6 +210,7 @@ class Node : public RefCounted, public Pooled {
     return SavedTensor(x);
   }
   virtual void release_saved() {}
+  void set_nests() { nests_ = true; }
   /// For nodes that learn it after their making.
   void set_outputs(int outputs) { outputs_ = outputs; }
 
@@ -229,6 +232,7 @@ class Node : public RefCounted, public Pooled {
   std::int32_t edge_count_ = 0;
   std::int32_t edge_capacity_ = kInlineEdges;
   bool saves_ = false;
+  bool nests_ = false;
   std::atomic<std::uint32_t> uses_{0};  // runs of the rule in progress, and kEnded: no more of them
   std::array<Edge, kInlineEdges> inline_edges_;
   Edge* edges_ = inline_edges_.data();
@@ -275,6 +279,7 @@ class LeafState : public Pooled {
   void accumulate(const Tensor& leaf, Tensor grad);
 
   LazyHooks<LeafHook> leaf_hooks;
+  LazyHooks<LeafHook> final_hooks;
   LazyHooks<OutputHook> grad_hooks;
 
  private:

@@ -141,6 +141,11 @@ void LeafState::accumulate(const Tensor& leaf, Tensor grad) {
 
 namespace {
 
+void check_leaf(const char* op, const Tensor& leaf) {
+  WEFT_CHECK(leaf.requires_grad() && leaf.is_leaf(), InvalidArgument, op,
+             "needs a leaf that requires a gradient; for any other tensor there is add_grad_hook");
+}
+
 template <class List>
 HookHandle removable(const std::shared_ptr<List>& list, std::uint64_t id) {
   return HookHandle([weak = std::weak_ptr(list), id] {
@@ -151,10 +156,16 @@ HookHandle removable(const std::shared_ptr<List>& list, std::uint64_t id) {
 }  // namespace
 
 HookHandle add_leaf_hook(const Tensor& leaf, std::function<void(const Tensor& leaf)> hook) {
-  WEFT_CHECK(leaf.requires_grad() && leaf.is_leaf(), InvalidArgument, "add_leaf_hook",
-             "needs a leaf that requires a gradient; for any other tensor there is add_grad_hook");
+  check_leaf("add_leaf_hook", leaf);
   WEFT_CHECK(hook, InvalidArgument, "add_leaf_hook", "the hook is empty");
   const auto& list = ensure_leaf_state(leaf).leaf_hooks.ensure();
+  return removable(list, list->add(std::move(hook)));
+}
+
+HookHandle add_final_leaf_hook(const Tensor& leaf, std::function<void(const Tensor& leaf)> hook) {
+  check_leaf("add_final_leaf_hook", leaf);
+  WEFT_CHECK(hook, InvalidArgument, "add_final_leaf_hook", "the hook is empty");
+  const auto& list = ensure_leaf_state(leaf).final_hooks.ensure();
   return removable(list, list->add(std::move(hook)));
 }
 

@@ -212,7 +212,8 @@ TEST(WorkerTest, EndCallbackFromAWorkerRunsInTheCaller) {
   const Tensor a = leaf(2);
   std::vector<ThreadId> ends;
   autograd::add_leaf_hook(a, [&](const Tensor&) {
-    autograd::at_backward_end([&] { ends.push_back(std::this_thread::get_id()); });
+    autograd::at_backward_end(
+        [&](const std::exception_ptr&) { ends.push_back(std::this_thread::get_id()); });
   });
   (a.to(kDevices[1]) * 1.0).backward();
   EXPECT_EQ(ends, std::vector<ThreadId>{std::this_thread::get_id()});
@@ -284,6 +285,36 @@ TEST(CheckpointDeviceTest, StaysOnTheDeviceOfItsInputs) {
   y.backward();
   EXPECT_EQ(watch.of("w"), std::this_thread::get_id());
   EXPECT_EQ(w.grad().item<double>(), 2);
+}
+
+// Each leaf is told once, when all is in, whichever thread finds out.
+TEST(FinalHookDeviceTest, OncePerLeafOverSeveralDevices) {
+  const Tensor a = leaf(1, kDevices[0]), b = leaf(1, kDevices[1]), c = leaf(1, kDevices[2]);
+  std::mutex mutex;
+  std::map<const TensorImpl*, std::vector<double>> seen;
+  for (const Tensor& x : {a, b, c}) {
+    autograd::add_final_leaf_hook(x, [&](const Tensor& t) {
+      const std::lock_guard lock(mutex);
+      seen[t.impl()].push_back(t.grad().item<double>());
+    });
+  }
+  for (int round = 0; round < 100; ++round) {
+    for (const Tensor& x : {a, b, c}) autograd::zero_grad(x);
+    seen.clear();
+    const auto block = [](const Tensor& w) { return [w](const Tensor& in) { return in * w; }; };
+    using autograd::checkpoint;
+    std::vector<Tensor> ends;
+    for (int branch = 0; branch < 2; ++branch) {
+      Tensor h = checkpoint(block(a), value(1, kDevices[0]));
+      h = checkpoint(block(b), h.to(kDevices[1])) * b;
+      h = checkpoint(block(c), h.to(kDevices[2]));
+      ends.push_back(checkpoint(block(a), h.to(kDevices[0])) * a);
+    }
+    (ends[0] + ends[1]).backward();
+    ASSERT_EQ(seen[a.impl()], std::vector<double>{6});
+    ASSERT_EQ(seen[b.impl()], std::vector<double>{4});
+    ASSERT_EQ(seen[c.impl()], std::vector<double>{2});
+  }
 }
 
 }  // namespace

@@ -1,9 +1,12 @@
 #include <gtest/gtest.h>
 
+#include <exception>
 #include <stdexcept>
 #include <string>
 
 #include "weft/autograd/autograd.h"
+#include "weft/autograd/checkpoint.h"
+#include "weft/autograd/function.h"
 #include "weft/autograd/ops.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/tensor/tensor_util.h"
@@ -187,11 +190,11 @@ TEST(EndHookTest, WhenTheOutermostBackwardEnds) {
   std::string order;
   autograd::add_leaf_hook(w, [&](const Tensor&) {
     order += "w";
-    autograd::at_backward_end([&] { order += "1"; });
+    autograd::at_backward_end([&](const std::exception_ptr&) { order += "1"; });
   });
   const Tensor y = x * 2.0;
   autograd::add_grad_hook(y, [&](const Tensor&) {
-    autograd::at_backward_end([&] { order += "2"; });
+    autograd::at_backward_end([&](const std::exception_ptr&) { order += "2"; });
     w.backward();
     order += "y";
     return Tensor();
@@ -205,7 +208,7 @@ TEST(EndHookTest, AlsoWhenItFails) {
   const Tensor x = leaf(3);
   int calls = 0;
   auto hook = autograd::add_leaf_hook(x, [&](const Tensor&) {
-    autograd::at_backward_end([&] { ++calls; });
+    autograd::at_backward_end([&](const std::exception_ptr&) { ++calls; });
     throw std::runtime_error("from the hook");
   });
   EXPECT_THROW(x.backward(), std::runtime_error);
@@ -215,17 +218,44 @@ TEST(EndHookTest, AlsoWhenItFails) {
   EXPECT_EQ(calls, 1);
 }
 
+TEST(EndHookTest, IsToldWhetherTheBackwardFailed) {
+  const Tensor x = leaf(3);
+  std::string told;
+  bool fail = false;
+  autograd::add_leaf_hook(x, [&](const Tensor&) {
+    for (int i = 0; i < 2; ++i) {
+      autograd::at_backward_end([&](const std::exception_ptr& error) {
+        try {
+          if (error) std::rethrow_exception(error);
+          told += "fine ";
+        } catch (const std::runtime_error& e) {
+          told += e.what();
+        }
+        throw std::logic_error("from a callback");  // is none of the backward's
+      });
+    }
+    if (fail) throw std::runtime_error("failed ");
+  });
+  EXPECT_THROW(x.backward(), std::logic_error);
+  EXPECT_EQ(told, "fine fine ");
+  fail = true;
+  EXPECT_THROW(x.backward(), std::runtime_error);
+  EXPECT_EQ(told, "fine fine failed failed ");
+}
+
 TEST(EndHookTest, MayStartABackwardAndMayThrow) {
   const Tensor x = leaf(3), w = leaf(1);
   int calls = 0;
-  autograd::add_leaf_hook(w,
-                          [&](const Tensor&) { autograd::at_backward_end([&] { calls += 10; }); });
+  autograd::add_leaf_hook(w, [&](const Tensor&) {
+    autograd::at_backward_end([&](const std::exception_ptr&) { calls += 10; });
+  });
   autograd::add_leaf_hook(x, [&](const Tensor&) {
-    autograd::at_backward_end([&] {
+    autograd::at_backward_end([&](const std::exception_ptr&) {
       ++calls;
       w.backward();
     });
-    autograd::at_backward_end([] { throw std::runtime_error("at the end"); });
+    autograd::at_backward_end(
+        [](const std::exception_ptr&) { throw std::runtime_error("at the end"); });
   });
   EXPECT_THROW(x.backward(), std::runtime_error);
   EXPECT_EQ(calls, 11);
@@ -233,8 +263,199 @@ TEST(EndHookTest, MayStartABackwardAndMayThrow) {
 }
 
 TEST(EndHookTest, OnlyInsideABackward) {
-  EXPECT_WEFT_ERROR(autograd::at_backward_end([] {}), InvalidArgument,
+  EXPECT_WEFT_ERROR(autograd::at_backward_end([](const std::exception_ptr&) {}), InvalidArgument,
                     "no backward is in progress");
+}
+
+// --- Final hooks ---------------------------------------------------------------------------------
+
+// Appends to `order` what the final hook of a leaf sees.
+void watch_final(const Tensor& x, const std::string& name, std::string& order) {
+  autograd::add_final_leaf_hook(x, [&order, name](const Tensor& t) {
+    order += name + std::to_string(static_cast<int>(t.grad().item<double>())) + " ";
+  });
+}
+
+TEST(FinalHookTest, OnceForAWeightOfThreeCheckpoints) {
+  const Tensor x = leaf(1), w = leaf(2);
+  std::string order;
+  autograd::add_leaf_hook(
+      w, [&](const Tensor& t) { order += std::to_string(t.grad().item<double>())[0]; });
+  watch_final(w, " w", order);
+  const auto block = [&](const Tensor& in) { return in * w; };
+  using autograd::checkpoint;
+  for (int round = 0; round < 2; ++round) {
+    checkpoint(block, checkpoint(block, checkpoint(block, x))).backward();
+    EXPECT_EQ(order, "481 w12 ");  // 4, 8 and 12
+    order.clear();
+    autograd::zero_grad(w);
+  }
+}
+
+// As early as it is known: when the last checkpoint's own backward begins.
+TEST(FinalHookTest, WaitsForTheCheckpointsStillToRun) {
+  const Tensor x = leaf(1), w1 = leaf(1), w2 = leaf(1), w3 = leaf(1), head = leaf(1);
+  std::string order;
+  const auto block = [&](const char* name, const Tensor& w) {
+    return [&order, name, w](const Tensor& in) {
+      if (autograd::recomputing()) order += name;
+      return in * w;
+    };
+  };
+  watch_final(w1, "a", order);
+  watch_final(w2, "b", order);
+  watch_final(w3, "c", order);
+  watch_final(head, "h", order);
+  using autograd::checkpoint;
+  const Tensor y =
+      checkpoint(block("3 ", w3), checkpoint(block("2 ", w2), checkpoint(block("1 ", w1), x)));
+  (y * head).backward();
+  EXPECT_EQ(order, "3 2 1 h1 c1 b1 a1 ");
+}
+
+TEST(FinalHookTest, AtOnceWhereNoRuleStartsABackward) {
+  const Tensor a = leaf(1), b = leaf(1);
+  std::string order;
+  watch_final(a, "a", order);
+  watch_final(b, "b", order);
+  autograd::add_leaf_hook(b, [&](const Tensor&) { order += "leaf "; });
+  const Tensor h = a * 1.0;
+  autograd::add_grad_hook(h, [&](const Tensor&) {
+    order += "h ";
+    return Tensor();
+  });
+  (h * b).backward();
+  EXPECT_EQ(order, "leaf b1 h a1 ");
+}
+
+TEST(FinalHookTest, WaitsForTheBackwardAroundACheckpoint) {
+  const Tensor x = leaf(1), w = leaf(1);
+  std::string order;
+  watch_final(w, "w", order);
+  (autograd::checkpoint([&](const Tensor& in) { return in * w; }, x * w)).backward();
+  EXPECT_EQ(order, "w2 ");
+}
+
+TEST(FinalHookTest, AlsoInCheckpointsWithinCheckpoints) {
+  const Tensor x = leaf(1), w = leaf(1), v = leaf(1);
+  std::string order;
+  watch_final(w, "w", order);
+  watch_final(v, "v", order);
+  using autograd::checkpoint;
+  const auto inner = [&](const Tensor& in) { return in * w; };
+  const auto outer = [&](const Tensor& in) { return checkpoint(inner, checkpoint(inner, in)) * v; };
+  checkpoint(outer, checkpoint(outer, x)).backward();
+  EXPECT_EQ(order, "v2 w4 ");
+}
+
+struct Hidden {
+  Tensor w;  // no input of the function
+};
+
+template <bool nests>
+struct Doubled : autograd::Function<Doubled<nests>> {
+  static constexpr bool nests_backward = nests;
+  static Tensor forward(autograd::Context& ctx, const Tensor& x, const Hidden& hidden) {
+    ctx.data = hidden.w;
+    return raw::mul(x, 2);
+  }
+  static std::vector<Tensor> backward(autograd::Context& ctx, std::span<const Tensor> grads) {
+    if (nests) std::any_cast<const Tensor&>(ctx.data).backward();
+    return {grads[0] * 2.0};
+  }
+};
+
+TEST(FinalHookTest, FunctionsMaySayThatTheyStartNone) {
+  const Tensor x = leaf(1), w = leaf(1);
+  std::string order;
+  watch_final(w, "w", order);
+  const auto run = [&](auto f) {
+    order.clear();
+    autograd::zero_grad(w);
+    const Tensor h = f(x);
+    autograd::add_grad_hook(h, [&](const Tensor&) {
+      order += "h ";
+      return Tensor();
+    });
+    (h * w).backward();
+  };
+  run([&](const Tensor& a) { return Doubled<false>::apply(a, Hidden{w}); });
+  EXPECT_EQ(order, "w2 h ");
+  run([&](const Tensor& a) { return Doubled<true>::apply(a, Hidden{w}); });
+  EXPECT_EQ(order, "h w3 ");
+}
+
+TEST(FinalHookTest, NotWhenTheBackwardFails) {
+  const Tensor x = leaf(1), w = leaf(1);
+  std::string order;
+  watch_final(w, "w", order);
+  bool fail = true;
+  const auto block = [&](const Tensor& in) {
+    if (fail && autograd::recomputing()) throw std::runtime_error("from the block");
+    return in * 1.0;
+  };
+  EXPECT_THROW((autograd::checkpoint(block, x) * w).backward(), std::runtime_error);
+  EXPECT_EQ(order, "");
+  fail = false;
+  autograd::zero_grad(w);
+  (autograd::checkpoint(block, x) * w).backward();  // and nothing of the failed one is left
+  EXPECT_EQ(order, "w1 ");
+}
+
+TEST(FinalHookTest, NotInGradAndNotForUnreached) {
+  const Tensor x = leaf(1), other = leaf(1);
+  std::string order;
+  watch_final(x, "x", order);
+  watch_final(other, "o", order);
+  const Tensor y = x * 2.0;
+  autograd::grad({&y, 1}, {&x, 1}, {}, true);
+  EXPECT_EQ(order, "");
+  y.backward();
+  EXPECT_EQ(order, "x2 ");
+}
+
+TEST(FinalHookTest, AddedMeanwhileComesAtTheEnd) {
+  const Tensor x = leaf(1), w = leaf(1);
+  std::string order;
+  const Tensor h = x * 2.0;
+  autograd::add_grad_hook(h, [&](const Tensor&) {
+    watch_final(x, "x", order);
+    return Tensor();
+  });
+  autograd::add_leaf_hook(x, [&](const Tensor&) {
+    order += "leaf ";
+    autograd::at_backward_end([&](const std::exception_ptr&) { order += "end "; });
+  });
+  (h * w).backward();
+  EXPECT_EQ(order, "leaf x2 end ");
+}
+
+// What was told to be final cannot be taken back.
+TEST(FinalHookTest, RefusesABackwardOfAHookThatComesTooLate) {
+  const Tensor x = leaf(1), w = leaf(1);
+  std::string order;
+  watch_final(w, "w", order);
+  const Tensor h = x * 2.0;
+  bool at_end = false;
+  autograd::add_grad_hook(h, [&](const Tensor&) {
+    if (at_end) {
+      autograd::at_backward_end([&](const std::exception_ptr&) { w.backward(); });
+    } else {
+      w.backward();
+    }
+    return Tensor();
+  });
+  EXPECT_WEFT_ERROR((h * w).backward(), InvalidArgument, "after its final hooks ran");
+  at_end = true;
+  autograd::zero_grad(w);
+  order.clear();
+  (h * w).backward();
+  EXPECT_EQ(order, "w2 w3 ");
+}
+
+TEST(FinalHookTest, OnlyForLeaves) {
+  EXPECT_WEFT_ERROR(autograd::add_final_leaf_hook(leaf(3) * 2.0, [](const Tensor&) {}),
+                    InvalidArgument, "[add_final_leaf_hook] needs a leaf");
 }
 
 TEST(FailureTest, AFailedBackwardLeavesTheThreadAsItWas) {

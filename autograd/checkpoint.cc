@@ -7,6 +7,7 @@
 #include "weft/autograd/session.h"
 #include "weft/core/error.h"
 #include "weft/core/rng.h"
+#include "weft/core/trace.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 
@@ -73,36 +74,65 @@ void CheckpointNode::finish(std::span<Tensor> outputs, std::span<const Tensor> i
   }
 }
 
-void CheckpointNode::apply(Gradients& grads) {
-  if (freed()) throw_freed();
-  Tensors inputs;
-  inputs.reserve(inputs_.size());
+void CheckpointNode::release_saved() {
+  inputs_.clear();
+  take_second();
+}
+
+std::optional<CheckpointNode::Second> CheckpointNode::take_second() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(second_, std::nullopt);
+}
+
+bool CheckpointNode::recomputed() {
+  const std::lock_guard lock(mutex_);
+  return second_.has_value();
+}
+
+void CheckpointNode::recompute_now() {
+  NodeUse use(*this, true);
+  if (recomputed()) return;
+  Second second = run_again();
+  const std::lock_guard lock(mutex_);
+  if (!second_) second_ = std::move(second);
+}
+
+CheckpointNode::Second CheckpointNode::run_again() {
+  const Span span("autograd", "recompute");
+  Second second;
+  second.inputs.reserve(inputs_.size());
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
     // An undefined tensor may be an input: an optional operand that was not given.
-    inputs.push_back(inputs_[i].defined() ? raw::alias(inputs_[i].get(*this)) : Tensor());
-    if (needs(static_cast<int>(i))) inputs.back().set_requires_grad();
+    second.inputs.push_back(inputs_[i].defined() ? raw::alias(inputs_[i].get(*this)) : Tensor());
+    if (needs(static_cast<int>(i))) second.inputs.back().set_requires_grad();
   }
+  Generator generator;
+  std::memcpy(&generator, generator_.raw_data(), sizeof generator);
+  ThreadState state = thread_state();
+  settings_.put_into(state);
+  state.grad_enabled = true;
+  state.recomputing = true;
+  state.generator = &generator;
+  state.path = path();
+  const ThreadStateGuard guard(state);
+  second.outputs = call_again(second.inputs);
+  WEFT_CHECK(static_cast<int>(second.outputs.size()) == outputs(), InvalidArgument, op(),
+             "the function gave ", outputs(), " results in the forward, ", second.outputs.size(),
+             " when called again");
+  return second;
+}
 
+void CheckpointNode::apply(Gradients& grads) {
+  std::optional<Second> kept = take_second();
+  const Second second = kept ? *std::move(kept) : run_again();
+  const Tensors& inputs = second.inputs;
   Tensors outputs, of_outputs;
-  {
-    Generator generator;
-    std::memcpy(&generator, generator_.raw_data(), sizeof generator);
-    ThreadState state = thread_state();
-    settings_.put_into(state);
-    state.grad_enabled = true;
-    state.recomputing = true;
-    state.generator = &generator;
-    const ThreadStateGuard guard(state);
-    const Tensors results = recompute(inputs);
-    WEFT_CHECK(static_cast<int>(results.size()) == grads.outputs(), InvalidArgument, op(),
-               "the function gave ", grads.outputs(), " results in the forward, ", results.size(),
-               " when called again");
-    for (std::size_t i = 0; i < results.size(); ++i) {
-      const Tensor& grad = grads.y(static_cast<int>(i));
-      if (!grad.defined() || !results[i].defined() || !requires_grad(results[i])) continue;
-      outputs.push_back(results[i]);
-      of_outputs.push_back(grad);
-    }
+  for (std::size_t i = 0; i < second.outputs.size(); ++i) {
+    const Tensor& grad = grads.y(static_cast<int>(i));
+    const Tensor& y = second.outputs[i];
+    if (!grad.defined() || !y.defined() || !requires_grad(y)) continue;
+    outputs.push_back(y);
+    of_outputs.push_back(grad);
   }
   if (outputs.empty()) return;
 
@@ -123,6 +153,16 @@ void CheckpointNode::apply(Gradients& grads) {
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (grads.wants(static_cast<int>(i))) grads.set(static_cast<int>(i), *next++);
   }
+}
+
+Recomputation::Recomputation(const Tensor& y) {
+  y.shape();  // throws when undefined
+  const Meta* const meta = meta_of(y);
+  node_ = intrusive_ptr<CheckpointNode>(meta ? dynamic_cast<CheckpointNode*>(meta->producer.get())
+                                             : nullptr);
+  WEFT_CHECK(node_, InvalidArgument, "Recomputation", "this tensor (", y.shape(), ") is ",
+             meta && meta->producer ? meta->producer->op() : "not on the tape",
+             meta && meta->producer ? "'s result" : "", ", expected a checkpoint's");
 }
 
 }  // namespace weft::autograd

@@ -4,6 +4,8 @@
 //   Tensor y = autograd::checkpoint([&](const Tensor& x) { return block(x); }, x);
 #pragma once
 
+#include <mutex>
+#include <optional>
 #include <span>
 #include <tuple>
 #include <type_traits>
@@ -23,6 +25,9 @@ inline bool recomputing() { return thread_state().recomputing; }
 class CheckpointNode : public Node {
  public:
   void apply(Gradients& grads) override;
+  /// The first half of apply(), which finds this forward then and runs its backward alone.
+  void recompute_now();
+  bool recomputed();
 
  protected:
   /// Right before the function runs for the first time: notes what surrounds it.
@@ -31,10 +36,18 @@ class CheckpointNode : public Node {
   void finish(std::span<Tensor> outputs, std::span<const Tensor> inputs);
 
   using Tensors = std::vector<Tensor, PoolAllocator<Tensor>>;
-  virtual Tensors recompute(std::span<const Tensor> inputs) = 0;
+  virtual Tensors call_again(std::span<const Tensor> inputs) = 0;
 
  private:
-  void release_saved() override { inputs_.clear(); }
+  // The second forward: leaves in place of the inputs, and the tape behind the results.
+  struct Second {
+    Tensors inputs, outputs;
+  };
+
+  void release_saved() override;
+  Second run_again();
+  // What recompute_now() left, or nothing.
+  std::optional<Second> take_second();
 
   // What decides about the values of the function. Whom its work is told to (log, tracer, counters,
   // capture) is the business of the thread that runs it: that of the forward may be gone.
@@ -52,6 +65,8 @@ class CheckpointNode : public Node {
   const Settings settings_;
   Tensor generator_;  // the generator's bytes: too many for the pool of small blocks
   std::vector<SavedTensor, PoolAllocator<SavedTensor>> inputs_;
+  std::mutex mutex_;
+  std::optional<Second> second_;
 };
 
 namespace detail {
@@ -85,7 +100,7 @@ class CheckpointOf final : public CheckpointNode {
     return list;
   }
 
-  Tensors recompute(std::span<const Tensor> list) override {
+  Tensors call_again(std::span<const Tensor> list) override {
     auto inputs = inputs_;
     for_each_tensor(inputs, [at = list.begin()](Tensor& x) mutable { x = *at++; });
     auto result = std::apply([&](const auto&... args) { return f_(args...); }, inputs);
@@ -125,5 +140,34 @@ auto checkpoint(F f, const Inputs&... inputs) {
   return make_intrusive<detail::CheckpointOf<F, Inputs...>>(std::move(f), list, inputs...)
       ->forward(list, inputs...);
 }
+
+/// A checkpoint's second forward, to be run before the backward that needs it: a pipeline schedules
+/// the two apart, and hides this one behind a wait.
+///
+///   Tensor y = autograd::checkpoint(stage, x);
+///   const autograd::Recomputation again(y);
+///   ...
+///   again.recompute();     // as long as the gradient of y is on its way
+///   y.backward(gradient);  // finds the tape that recompute() made
+///
+/// The gradients are, to the bit, those of a backward that recomputes by itself. Checkpoints inside
+/// of this one recompute within the backward, as ever.
+class Recomputation {
+ public:
+  /// Of the checkpoint that gave y. Throws InvalidArgument where none did, or it was not recorded.
+  explicit Recomputation(const Tensor& y);
+
+  /// Runs the function again, now and on this thread, and keeps what its backward needs, until a
+  /// backward has used it or freed the tape. With a retained tape each backward needs another one,
+  /// and recomputes by itself where it is missing. Does nothing when it is there. Throws
+  /// InvalidArgument once the tape was freed, and what the function throws; a backward tries again
+  /// then.
+  void recompute() const { node_->recompute_now(); }
+  /// Whether the next backward will find it.
+  bool recomputed() const { return node_->recomputed(); }
+
+ private:
+  intrusive_ptr<CheckpointNode> node_;
+};
 
 }  // namespace weft::autograd

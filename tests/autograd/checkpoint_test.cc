@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <stdexcept>
+#include <thread>
+
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/ops.h"
 #include "weft/core/allocator.h"
@@ -203,6 +207,98 @@ TEST(CheckpointTest, TheSecondForwardReportsToTheThreadThatRunsIt) {
   y.sum().backward();
   EXPECT_EQ(in_forward, 2 * 3 * 4);
   EXPECT_EQ(in_backward, 2 * 2 * 3 * 4);  // again, and dL/dx
+}
+
+// --- In two actions ------------------------------------------------------------------------------
+
+TEST(RecomputationTest, ForwardAndBackwardApartGiveTheSameBits) {
+  std::vector<Layer> plain{Layer(1), Layer(2)}, apart{Layer(1), Layer(2)};
+  const auto expected = gradients(true, plain);
+
+  manual_seed(3);
+  const Tensor x = some({8, 16}, DType::f32, -1, 1, 99).set_requires_grad();
+  const Tensor h = checkpoint([&](const Tensor& in) { return apart[0](in); }, x);
+  const Tensor y = checkpoint([&](const Tensor& in) { return apart[1](in); }, h);
+  const Tensor loss = square(y).sum();
+  const std::uint32_t next = default_generator().random32();
+  // In any order, on any thread, whatever surrounds it.
+  for (const Tensor& of : {h, y}) {
+    const autograd::Recomputation again(of);
+    std::thread([&] {
+      const NoGrad no_grad;
+      EXPECT_FALSE(again.recomputed());
+      again.recompute();
+      again.recompute();
+      EXPECT_TRUE(again.recomputed());
+    }).join();
+  }
+  EXPECT_EQ(apart[0].runs, 2);
+  EXPECT_EQ(apart[1].runs, 2);
+  loss.backward();
+  EXPECT_EQ(apart[0].runs, 2);
+  EXPECT_EQ(apart[1].runs, 2);
+  const std::vector<std::vector<double>> got = {values_of(y), values_of(x.grad()),
+                                                values_of(apart[0].weight.grad()),
+                                                values_of(apart[1].weight.grad())};
+  EXPECT_EQ(got, expected);
+  manual_seed(3);
+  gradients(true, plain);
+  EXPECT_EQ(default_generator().random32(), next);
+}
+
+TEST(RecomputationTest, EachBackwardOfARetainedTapeNeedsOne) {
+  const Tensor x = testing::make({0.5}, {1}, DType::f64).set_requires_grad();
+  int runs = 0;
+  const Tensor y = checkpoint([&](const Tensor& in) { return ++runs, exp(in); }, x);
+  const autograd::Recomputation again(y);
+  again.recompute();
+  EXPECT_EQ(runs, 2);
+  y.backward({}, true);
+  EXPECT_EQ(runs, 2);
+  EXPECT_FALSE(again.recomputed());
+  y.backward({}, true);  // by itself
+  EXPECT_EQ(runs, 3);
+  again.recompute();
+  EXPECT_EQ(autograd::grad({&y, 1}, {&x, 1})[0].item<double>(), std::exp(0.5));
+  EXPECT_EQ(runs, 4);
+  EXPECT_WEFT_ERROR(again.recompute(), InvalidArgument, "[checkpoint] an earlier backward freed");
+  EXPECT_EQ(x.grad().item<double>(), 2 * std::exp(0.5));
+}
+
+TEST(RecomputationTest, HoldsTheTapeUntilItIsUsed) {
+  const Tensor x = some({256, 256}).set_requires_grad();
+  const auto f = [](const Tensor& in) { return tanh(exp(sigmoid(exp(in * 0.1)))); };
+  const auto in_use = [] { return memory_stats(Device()).in_use_bytes; };
+  const std::int64_t matrix = 256 * 256 * sizeof(float);
+  const Tensor y = checkpoint(f, x);
+  const std::int64_t before = in_use();
+  autograd::Recomputation(y).recompute();
+  EXPECT_EQ(in_use() - before, 4 * matrix);
+  y.sum().backward();
+  EXPECT_EQ(in_use() - before, matrix);  // x.grad()
+}
+
+TEST(RecomputationTest, WhatFailsCanBeTriedAgain) {
+  const Tensor x = testing::make({0.5}, {1}, DType::f64).set_requires_grad();
+  int runs = 0;
+  const Tensor y = checkpoint(
+      [&](const Tensor& in) {
+        if (++runs == 2) throw std::runtime_error("from the function");
+        return exp(in);
+      },
+      x);
+  const autograd::Recomputation again(y);
+  EXPECT_THROW(again.recompute(), std::runtime_error);
+  EXPECT_FALSE(again.recomputed());
+  y.backward();
+  EXPECT_EQ(x.grad().item<double>(), std::exp(0.5));
+}
+
+TEST(RecomputationTest, OnlyOfACheckpoint) {
+  const Tensor x = testing::make({2}, {1}).set_requires_grad();
+  EXPECT_WEFT_ERROR(autograd::Recomputation(x * 2.0), InvalidArgument, "is mul's result");
+  EXPECT_WEFT_ERROR(autograd::Recomputation{x}, InvalidArgument, "is not on the tape");
+  EXPECT_WEFT_ERROR(autograd::Recomputation{Tensor()}, InvalidArgument, "undefined");
 }
 
 }  // namespace

@@ -1,30 +1,20 @@
 #include "weft/core/parallel.h"
 
 #include <omp.h>
-#include <sched.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <exception>
 #include <mutex>
 #include <optional>
-#include <vector>
 
+#include "weft/core/cores.h"
 #include "weft/core/device.h"
 #include "weft/core/error.h"
 #include "weft/core/thread_state.h"
 
 namespace weft {
 namespace {
-
-int count_cores() {
-  // A mask too small for the machine's processors is refused with EINVAL.
-  for (int bits = 1024; bits <= 1 << 20; bits *= 2) {
-    std::vector<cpu_set_t> mask(bits / 8 / sizeof(cpu_set_t));
-    const std::size_t bytes = mask.size() * sizeof(cpu_set_t);
-    if (sched_getaffinity(0, bytes, mask.data()) == 0) return CPU_COUNT_S(bytes, mask.data());
-  }
-  return 1;
-}
 
 // Launchers share out a machine by OMP_NUM_THREADS, so it stands in for the cores.
 int threads_of_process() {
@@ -37,16 +27,12 @@ int threads_of_process() {
 
 }  // namespace
 
-int core_count() {
-  static const int count = count_cores();
-  return count;
-}
-
 int num_threads() {
-  if (omp_in_parallel()) return 1;
-  if (const int n = thread_state().num_threads) return n;
+  if (omp_in_parallel() || detail::team_lost_in_fork()) return 1;
   static const int all = threads_of_process();
-  return std::max(1, all / host_device_count());
+  const int n = thread_state().num_threads;
+  const int wanted = n > 0 ? n : std::max(1, all / host_device_count());
+  return wanted > 1 ? detail::grant_team(wanted) : 1;
 }
 
 void set_num_threads(int n) {
@@ -61,6 +47,9 @@ void parallel_run(int team, std::int64_t n, ParallelBody body, void* f) {
   std::mutex mutex;
   std::exception_ptr error;
   int failed_part = team;
+  // OpenMP binds the teams of all threads to the same cores.
+  static const bool binds = omp_get_num_places() > 0;
+  const bool unbind = binds && gettid() != getpid();
 
   const auto run_part = [&](int part) {
     // The first n % team parts are one element longer.
@@ -84,6 +73,7 @@ void parallel_run(int team, std::int64_t n, ParallelBody body, void* f) {
     // The runtime may grant fewer threads than asked; the partition stays the same.
     const int threads = omp_get_num_threads();
     const int me = omp_get_thread_num();
+    if (unbind) leave_thread_unbound();
     std::optional<ThreadStateGuard> inherited;
     if (me != 0) inherited.emplace(state);
     for (int part = me; part < team; part += threads) run_part(part);

@@ -9,11 +9,15 @@ namespace weft {
 
 /// Team size for the calling thread: thread_state().num_threads, else its share of the process (the
 /// number OMP_NUM_THREADS gives, else the cores, divided by the virtual CPU devices). 1 inside a
-/// team.
+/// team, and in a child of fork() in the thread that called it, if that had a team. Fewer where the
+/// process or its user is at the limit of threads: that is settled when the thread first asks, and
+/// told to the log.
 int num_threads();
 /// Sets it for the calling thread. Throws InvalidArgument for n < 1.
 void set_num_threads(int n);
-/// Cores this process may run on.
+/// Cores this process may run on: those of its first thread's affinity, before OpenMP bound that to
+/// one (OMP_PROC_BIND, GOMP_CPU_AFFINITY), and no more than its cgroups' CPU quotas amount to,
+/// rounded up. Asked once.
 int core_count();
 
 namespace detail {

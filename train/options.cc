@@ -186,7 +186,8 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
   app.add_flag("--data-on-device", options.data_on_device,
                "copy the training images to the device once, and gather the batches there")
       ->disable_flag_override();
-  app.add_option("--threads", options.threads, "cores for computing; 0: all")
+  app.add_option("--threads", options.threads,
+                 "cores for computing, shared by the host devices; 0: all")
       ->check(whole_number(0, 4096))
       ->capture_default_str();
   app.add_option("--limit-steps", options.limit_steps,

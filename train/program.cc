@@ -1,11 +1,13 @@
 #include "weft/train/program.h"
 
+#include <algorithm>
 #include <exception>
 #include <iostream>
 #include <memory>
 #include <new>
 
 #include "weft/autograd/autocast.h"
+#include "weft/core/device.h"
 #include "weft/core/error.h"
 #include "weft/core/file.h"
 #include "weft/core/float32_precision.h"
@@ -22,7 +24,8 @@ namespace {
 
 int run_body(const Options& options, const std::function<void(const Options&)>& body) {
   if (options.host_devices > 0) set_host_devices(options.host_devices);
-  if (options.threads > 0) set_num_threads(options.threads);
+  // Of the process: each device has its share.
+  if (options.threads > 0) set_num_threads(std::max(1, options.threads / host_device_count()));
   runtime(options.device);  // throws where there is no such device
   Scoped deterministic(&ThreadState::deterministic, options.deterministic);
   set_float32_matmul_precision(options.float32_matmul_precision);

@@ -1,6 +1,5 @@
 #include "weft/autograd/checkpoint.h"
 
-#include <cstring>
 #include <utility>
 
 #include "weft/autograd/autograd.h"
@@ -12,18 +11,6 @@
 #include "weft/tensor/ops.h"
 
 namespace weft::autograd {
-
-namespace {
-
-static_assert(std::is_trivially_copyable_v<Generator>);
-
-Tensor bytes_of(const Generator& generator) {
-  Tensor bytes = empty({sizeof generator}, {DType::u8, Device()});
-  std::memcpy(bytes.raw_data(), &generator, sizeof generator);
-  return bytes;
-}
-
-}  // namespace
 
 CheckpointNode::Settings::Settings(const ThreadState& state)
     : deterministic(state.deterministic),
@@ -43,7 +30,7 @@ void CheckpointNode::Settings::put_into(ThreadState& state) const {
 }
 
 CheckpointNode::CheckpointNode(std::span<const Tensor> inputs)
-    : Node("checkpoint"), settings_(thread_state()), generator_(bytes_of(default_generator())) {
+    : Node("checkpoint"), settings_(thread_state()) {
   set_nests();
   inputs_.reserve(inputs.size());
   for (const Tensor& x : inputs) {
@@ -106,13 +93,12 @@ CheckpointNode::Second CheckpointNode::run_again() {
     second.inputs.push_back(inputs_[i].defined() ? raw::alias(inputs_[i].get(*this)) : Tensor());
     if (needs(static_cast<int>(i))) second.inputs.back().set_requires_grad();
   }
-  Generator generator;
-  std::memcpy(&generator, generator_.raw_data(), sizeof generator);
+  GeneratorSet generators(generators_);
   ThreadState state = thread_state();
   settings_.put_into(state);
   state.grad_enabled = true;
   state.recomputing = true;
-  state.generator = &generator;
+  state.generators = &generators;
   state.path = path();
   const ThreadStateGuard guard(state);
   second.outputs = call_again(second.inputs);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "weft/autograd/graph.h"
+#include "weft/core/rng.h"
 #include "weft/tensor/tree.h"
 
 namespace weft::autograd {
@@ -37,6 +38,8 @@ class CheckpointNode : public Node {
 
   using Tensors = std::vector<Tensor, PoolAllocator<Tensor>>;
   virtual Tensors call_again(std::span<const Tensor> inputs) = 0;
+
+  GeneratorSnapshot generators_;  // of those the forward drew on
 
  private:
   // The second forward: leaves in place of the inputs, and the tape behind the results.
@@ -63,7 +66,6 @@ class CheckpointNode : public Node {
   };
 
   const Settings settings_;
-  Tensor generator_;  // the generator's bytes: too many for the pool of small blocks
   std::vector<SavedTensor, PoolAllocator<SavedTensor>> inputs_;
   std::mutex mutex_;
   std::optional<Second> second_;
@@ -80,6 +82,7 @@ class CheckpointOf final : public CheckpointNode {
   auto forward(std::span<const Tensor> list, const Inputs&... inputs) {
     auto result = [&] {
       const Scoped no_grad(&ThreadState::grad_enabled, false);
+      const RecordGenerators drawing(generators_);
       return f_(inputs...);
     }();
     Tensors outputs = take_tensors(result);

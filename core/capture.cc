@@ -160,8 +160,9 @@ std::uint64_t* Capture::place_of(std::size_t number) const {
 
 const std::uint64_t* Capture::random64(Generator& generator) {
   const std::uint64_t value = generator.random64();
-  if (!thread_state().generator && &generator == &default_generator()) {
-    return number<std::uint64_t>(value, [] { return default_generator().random64(); });
+  for (const Device of : {Device(), device()}) {
+    if (thread_state().generators || &generator != &default_generator(of)) continue;
+    return number<std::uint64_t>(value, [of] { return default_generator(of).random64(); });
   }
   return number<std::uint64_t>(value, [&generator] { return generator.random64(); });
 }

@@ -3,7 +3,10 @@
 #include <bit>
 #include <charconv>
 #include <cmath>
+#include <cstring>
+#include <memory>
 #include <numbers>
+#include <type_traits>
 #include <utility>
 
 #include "weft/core/error.h"
@@ -222,12 +225,144 @@ void Generator::set_state(const std::string& state) {
   *this = read;
 }
 
-Generator& default_generator() {
-  if (Generator* set = thread_state().generator) return *set;
-  static thread_local Generator own;
+// --- One generator per device --------------------------------------------------------------------
+
+std::uint64_t device_seed(std::uint64_t seed, Device device) {
+  if (device == Device()) return seed;
+  // SplitMix64's finaliser: the engine takes the low 32 bits alone, so all have to differ.
+  const auto number =
+      static_cast<std::uint64_t>(static_cast<int>(device.type) * kMaxDevices + device.index);
+  std::uint64_t z = seed + number * 0x9e3779b97f4a7c15ull;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+  return z ^ (z >> 31);
+}
+
+static_assert(std::is_trivially_copyable_v<Generator>);
+
+const Generator* GeneratorSnapshot::find(Device device) const {
+  for (const Entry* e = first_.get(); e; e = e->next.get()) {
+    if (e->device == device) return static_cast<const Generator*>(e->bytes->data());
+  }
+  return nullptr;
+}
+
+void GeneratorSnapshot::add(Device device, const Generator& generator) {
+  auto entry = make_intrusive<Entry>();
+  entry->device = device;
+  entry->bytes = Storage::allocate(Device(), sizeof generator);
+  std::memcpy(entry->bytes->data(), &generator, sizeof generator);
+  entry->next = std::move(first_);
+  first_ = std::move(entry);
+}
+
+GeneratorSet::GeneratorSet(const GeneratorSnapshot& snapshot) : host_(snapshot.seed_) {
+  for (const auto* e = snapshot.first_.get(); e; e = e->next.get()) {
+    std::memcpy(&of(e->device), e->bytes->data(), sizeof(Generator));
+  }
+}
+
+GeneratorSet::~GeneratorSet() {
+  for (auto& of_type : others_) {
+    // Static objects may draw after the first thread's own set is gone.
+    for (std::atomic<Generator*>& other : of_type) delete other.exchange(nullptr);
+  }
+}
+
+std::atomic<Generator*>& GeneratorSet::slot_of(Device device) {
+  return others_[static_cast<int>(device.type)][device.index];
+}
+
+Generator& GeneratorSet::of(Device device) {
+  if (recorded_) {
+    Generator& found = recorded_->of(device);
+    const std::lock_guard lock(mutex_);
+    if (!into_->find(device)) into_->add(device, found);
+    return found;
+  }
+  if (device == Device()) return host_;
+  std::atomic<Generator*>& slot = slot_of(device);
+  Generator* found = slot.load(std::memory_order_acquire);
+  if (!found) {
+    auto fresh = std::make_unique<Generator>(device_seed(host_.initial_seed(), device));
+    if (slot.compare_exchange_strong(found, fresh.get(), std::memory_order_acq_rel)) {
+      found = fresh.release();
+    }
+  }
+  return *found;
+}
+
+void GeneratorSet::manual_seed(std::uint64_t seed) {
+  host().manual_seed(seed);
+  for (int type = 0; type < 2; ++type) {
+    for (int i = 0; i < kMaxDevices; ++i) {
+      const Device device(static_cast<DeviceType>(type), i);
+      if (recorded_) {
+        if (recorded_->slot_of(device).load()) of(device).manual_seed(device_seed(seed, device));
+      } else if (Generator* const other = slot_of(device).load(std::memory_order_acquire)) {
+        other->manual_seed(device_seed(seed, device));
+      }
+    }
+  }
+}
+
+std::string GeneratorSet::state() {
+  if (recorded_) return recorded_->state();
+  std::string text = host_.state();
+  for (int type = 0; type < 2; ++type) {
+    for (int i = 0; i < kMaxDevices; ++i) {
+      const Device device(static_cast<DeviceType>(type), i);
+      const Generator* const other = slot_of(device).load(std::memory_order_acquire);
+      if (other) text += detail::concat('\n', device, ' ', other->state());
+    }
+  }
+  return text;
+}
+
+void GeneratorSet::set_state(const std::string& state) {
+  if (recorded_) return recorded_->set_state(state);
+  const auto line_end = [&](std::size_t begin) {
+    return std::min(state.find('\n', begin), state.size());
+  };
+  std::size_t at = line_end(0);
+  Generator host;
+  host.set_state(state.substr(0, at));
+  std::vector<std::pair<Device, Generator>> others;
+  while (at < state.size()) {
+    const std::size_t end = line_end(at + 1);
+    const std::string line = state.substr(at + 1, end - at - 1);
+    const std::size_t blank = std::min(line.find(' '), line.size());
+    const Device device(line.substr(0, blank));
+    WEFT_CHECK(device.index < kMaxDevices && !(device == Device()), InvalidArgument, "generator",
+               "bad state: a line of ", device);
+    others.emplace_back(device, Generator());
+    others.back().second.set_state(line.substr(std::min(blank + 1, line.size())));
+    at = end;
+  }
+  manual_seed(host.initial_seed());
+  host_ = host;
+  for (const auto& [device, other] : others) of(device) = other;
+}
+
+RecordGenerators::RecordGenerators(GeneratorSnapshot& snapshot)
+    : before_(thread_state().generators), set_(default_generators(), snapshot) {
+  const GeneratorSet* root = &set_;
+  while (root->recorded_) root = root->recorded_;
+  snapshot.seed_ = root->host_.initial_seed();
+  thread_state().generators = &set_;
+}
+
+RecordGenerators::~RecordGenerators() { thread_state().generators = before_; }
+
+GeneratorSet& default_generators() {
+  if (GeneratorSet* set = thread_state().generators) return *set;
+  static thread_local GeneratorSet own;
   return own;
 }
 
-void manual_seed(std::uint64_t seed) { default_generator().manual_seed(seed); }
+Generator& default_generator() { return default_generators().host(); }
+Generator& default_generator(Device device) { return default_generators().of(device); }
+
+void manual_seed(std::uint64_t seed) { default_generators().manual_seed(seed); }
 
 }  // namespace weft

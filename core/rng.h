@@ -2,10 +2,15 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
+
+#include "weft/core/allocator.h"
+#include "weft/core/device.h"
 
 namespace weft {
 
@@ -78,10 +83,92 @@ class Generator {
   double next_normal_ = 0;
 };
 
-/// The calling thread's generator: thread_state().generator, else one of its own, which starts at
+/// The seed of a device's generator: the host's for cpu:0, else one that follows from that and the
+/// device.
+std::uint64_t device_seed(std::uint64_t seed, Device device);
+
+/// States of generators, each from before its first use: what it takes to draw the same numbers
+/// again. Copies of a few kilobytes, none for a device that nobody drew on.
+class GeneratorSnapshot {
+ public:
+  bool empty() const { return !first_; }
+
+ private:
+  friend class GeneratorSet;
+  friend class RecordGenerators;
+  struct Entry : public RefCounted, public Pooled {
+    Device device;
+    intrusive_ptr<Storage> bytes;  // of a Generator: too many for the pool of small blocks
+    intrusive_ptr<Entry> next;
+  };
+  const Generator* find(Device device) const;
+  void add(Device device, const Generator& generator);
+
+  std::uint64_t seed_ = Generator::kDefaultSeed;
+  intrusive_ptr<Entry> first_;
+};
+
+/// The generators that operations draw from when they are given none: one for each device, so that
+/// threads which work on different devices share nothing, and the numbers of each device do not
+/// depend on when the others draw. That of cpu:0 is the host's, which also orders samples; the
+/// others are seeded from the host's seed and their device (device_seed), when first used.
+class GeneratorSet {
+ public:
+  explicit GeneratorSet(std::uint64_t seed = Generator::kDefaultSeed) : host_(seed) {}
+  /// Draws what was drawn where the snapshot was taken.
+  explicit GeneratorSet(const GeneratorSnapshot& snapshot);
+  ~GeneratorSet();
+  GeneratorSet(const GeneratorSet&) = delete;
+  GeneratorSet& operator=(const GeneratorSet&) = delete;
+
+  Generator& host() { return of(Device()); }
+  /// Any number of threads may ask at once, each for a device of its own. Stays where it is.
+  Generator& of(Device device);
+  /// Seeds all.
+  void manual_seed(std::uint64_t seed);
+
+  /// Text: the host's state and, in further lines, those of the devices that were drawn on.
+  std::string state();
+  /// A text without a device's line seeds its generator anew. Throws InvalidArgument for text that
+  /// state() did not write (Generator::state() is accepted); nothing has changed then.
+  void set_state(const std::string& state);
+
+ private:
+  friend class RecordGenerators;
+  explicit GeneratorSet(GeneratorSet& recorded, GeneratorSnapshot& into)
+      : host_(0), recorded_(&recorded), into_(&into) {}
+  std::atomic<Generator*>& slot_of(Device device);
+
+  Generator host_;
+  std::atomic<Generator*> others_[2][kMaxDevices] = {};
+  // While RecordGenerators lives: whose generators these really are, and where they are noted.
+  GeneratorSet* recorded_ = nullptr;
+  GeneratorSnapshot* into_ = nullptr;
+  std::mutex mutex_;
+};
+
+/// The calling thread's set: thread_state().generators, else one of its own, which starts at
 /// kDefaultSeed in every thread.
+GeneratorSet& default_generators();
+/// The host's generator in it.
 Generator& default_generator();
-/// Seeds the calling thread's generator.
+/// What operations on `device` draw from.
+Generator& default_generator(Device device);
+/// Seeds all generators of the calling thread.
 void manual_seed(std::uint64_t seed);
+
+/// For its length, notes in `snapshot` the state of each generator of the calling thread's set, and
+/// of workers that run its jobs, before it is first used.
+class RecordGenerators {
+ public:
+  explicit RecordGenerators(GeneratorSnapshot& snapshot);
+  ~RecordGenerators();
+  RecordGenerators(const RecordGenerators&) = delete;
+  RecordGenerators& operator=(const RecordGenerators&) = delete;
+
+ private:
+  GeneratorSet* const before_;
+  GeneratorSet set_;
+};
 
 }  // namespace weft

@@ -14,7 +14,7 @@
 namespace weft {
 
 class ChoiceCache;
-class Generator;
+class GeneratorSet;
 class Tracer;
 class WeightCache;
 namespace graph {
@@ -71,8 +71,8 @@ struct ThreadState {
   /// Team size of parallel_for and oneDNN; 0: all cores of the process, divided by the number of
   /// virtual CPU devices.
   int num_threads = 0;
-  Device device;                   ///< where creation functions put tensors by default
-  Generator* generator = nullptr;  ///< null: the thread's own
+  Device device;                       ///< where creation functions put tensors by default
+  GeneratorSet* generators = nullptr;  ///< null: the thread's own
   const PathNode* path = nullptr;
   LogSink* log = nullptr;
   Tracer* tracer = nullptr;

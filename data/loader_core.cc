@@ -77,7 +77,7 @@ struct LoaderCore::Workers {
 
   void run(int number) {
     set_thread_name("loader " + std::to_string(number));
-    Generator generator;
+    GeneratorSet generators;
     std::unique_lock lock(mutex);
     for (;;) {
       space.wait(lock, [&] { return quit || can_claim(); });
@@ -86,12 +86,12 @@ struct LoaderCore::Workers {
       const auto slot = static_cast<std::size_t>(batch % core.slot_count_);
       ++in_work;
       ThreadState here = state;
-      here.generator = &generator;
+      here.generators = &generators;
       lock.unlock();
       std::exception_ptr error;
       try {
         const ThreadStateGuard guard(here);
-        core.fetch(batch, generator);
+        core.fetch(batch, generators);
       } catch (...) {
         error = std::current_exception();
       }
@@ -170,12 +170,12 @@ std::span<const std::int64_t> LoaderCore::indices_of(std::int64_t batch) const {
                                    static_cast<std::size_t>(end - begin));
 }
 
-void LoaderCore::fetch(std::int64_t batch, Generator& generator) {
+void LoaderCore::fetch(std::int64_t batch, GeneratorSet& generators) {
   Span span("loader", "fetch");
   span.set_arg("batch", batch);
   const auto slot = static_cast<int>(batch % slot_count_);
   if (staged()) copied_[static_cast<std::size_t>(slot)]->synchronize();
-  generator.manual_seed(base_seed_ + static_cast<std::uint64_t>(batch));
+  generators.manual_seed(base_seed_ + static_cast<std::uint64_t>(batch));
   fetch_(context_, slot, indices_of(batch));
 }
 
@@ -211,9 +211,9 @@ int LoaderCore::next() {
   }
   const auto slot = static_cast<int>(position_ % slot_count_);
   if (!workers_) {
-    Scoped generator(&ThreadState::generator, &own_generator_);
+    Scoped generators(&ThreadState::generators, &own_generators_);
     Scoped no_grad(&ThreadState::grad_enabled, false);
-    fetch(position_, own_generator_);
+    fetch(position_, own_generators_);
   } else {
     Span span("loader", "wait");
     span.set_arg("batch", position_);

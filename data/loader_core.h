@@ -75,7 +75,7 @@ class LoaderCore {
   struct Workers;
   int worker_count() const { return options_.device_resident ? 0 : options_.workers; }
   std::span<const std::int64_t> indices_of(std::int64_t batch) const;
-  void fetch(std::int64_t batch, Generator& generator);
+  void fetch(std::int64_t batch, GeneratorSet& generators);
 
   const std::int64_t dataset_size_;
   const DataLoaderOptions options_;
@@ -94,7 +94,7 @@ class LoaderCore {
   std::int64_t position_ = 0;  // batches handed out
   std::vector<std::int64_t> order_;
 
-  Generator own_generator_;                     // for fetching without workers
+  GeneratorSet own_generators_;                 // for fetching without workers
   std::vector<std::unique_ptr<Event>> copied_;  // per slot: its host memory has been read
   std::vector<Tensor> stage_targets_;
   std::unique_ptr<Workers> workers_;

@@ -40,9 +40,9 @@ void ResidentSet::fill(const Read& read) {
     std::vector<Tensor> parts[2];
     for (int pass = 0; pass < 2; ++pass) {
       // Sets without a seed parameter draw from the thread's generator.
-      Generator generator(static_cast<std::uint64_t>(pass) + 1);
-      const Scoped own(&ThreadState::generator, &generator);
-      parts[pass] = read(indices, generator.random64(), pass);
+      GeneratorSet generators(static_cast<std::uint64_t>(pass) + 1);
+      const Scoped own(&ThreadState::generators, &generators);
+      parts[pass] = read(indices, generators.host().random64(), pass);
     }
     for (const Tensor& part : parts[0]) {
       WEFT_CHECK(part.dim() > 0 && part.shape(0) == count, InvalidArgument, kOp,

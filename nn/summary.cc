@@ -93,9 +93,9 @@ struct SummaryScope::Impl {
   ModuleBase model;
   std::vector<std::pair<ModuleBase, bool>> modes;
   Recording recording;
-  Generator generator;
+  GeneratorSet generators;
   NoGrad no_grad;
-  Scoped<Generator*> drawing{&ThreadState::generator, &generator};
+  Scoped<GeneratorSet*> drawing{&ThreadState::generators, &generators};
   Scoped<const PathNode*> path{&ThreadState::path, nullptr};
   Scoped<CallObserver*> calls{&ThreadState::calls, &recording};
   Scoped<std::int64_t*> multiply_adds{&ThreadState::multiply_adds, &recording.macs};

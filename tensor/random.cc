@@ -20,6 +20,10 @@ void check_not_recomputed_in_capture(const char* op) {
   }
 }
 
+Generator& generator_for(Device device, Generator* given) {
+  return given ? *given : default_generator(device);
+}
+
 // Calls draw(tensor) with y itself or, where the kernel cannot write y, with a row-major tensor of
 // `dtype` that is then copied into y. Memory comes first: when there is none, nothing was drawn.
 template <class Draw>
@@ -34,7 +38,7 @@ void draw_into(const Tensor& y, DType dtype, Draw draw) {
   }
 }
 
-void uniform_fill(const char* op, const Tensor& y, double from, double to, Generator& generator) {
+void uniform_fill(const char* op, const Tensor& y, double from, double to, Generator* given) {
   check_floating(op, "the tensor", y);
   WEFT_CHECK(from <= to && std::isfinite(to - from), InvalidArgument, op,
              "needs from <= to, both finite, got ", from, " and ", to);
@@ -44,13 +48,14 @@ void uniform_fill(const char* op, const Tensor& y, double from, double to, Gener
   const Span span("op", op);
   const DType dtype = y.dtype() == DType::bf16 ? DType::f32 : y.dtype();
   const Device device = y.device();
+  Generator& generator = generator_for(device, given);
   const auto run = kernel(device, &KernelTable::random, &RandomKernels::uniform, op, dtype);
   draw_into(y, dtype, [&](const Tensor& target) {
     run(current_stream(device), generator, from, to, target.view_of());
   });
 }
 
-void normal_fill(const char* op, const Tensor& y, double mean, double std, Generator& generator) {
+void normal_fill(const char* op, const Tensor& y, double mean, double std, Generator* given) {
   check_floating(op, "the tensor", y);
   WEFT_CHECK(std >= 0, InvalidArgument, op, "needs std >= 0, got ", std);
   check_writable(op, y);
@@ -59,19 +64,21 @@ void normal_fill(const char* op, const Tensor& y, double mean, double std, Gener
   const Span span("op", op);
   const DType dtype = y.dtype() == DType::bf16 ? DType::f32 : y.dtype();
   const Device device = y.device();
+  Generator& generator = generator_for(device, given);
   const auto run = kernel(device, &KernelTable::random, &RandomKernels::normal, op, dtype);
   draw_into(y, dtype, [&](const Tensor& target) {
     run(current_stream(device), generator, mean, std, target.view_of());
   });
 }
 
-void bernoulli_fill(const char* op, const Tensor& y, double p, Generator& generator) {
+void bernoulli_fill(const char* op, const Tensor& y, double p, Generator* given) {
   WEFT_CHECK(p >= 0 && p <= 1, InvalidArgument, op, "needs a probability in [0, 1], got ", p);
   check_writable(op, y);
   if (y.numel() == 0) return;
   check_not_recomputed_in_capture(op);
   const Span span("op", op);
   const Device device = y.device();
+  Generator& generator = generator_for(device, given);
   const auto run = kernel(device, &KernelTable::random, &RandomKernels::bernoulli, op, y.dtype());
   draw_into(y, y.dtype(), [&](const Tensor& target) {
     run(current_stream(device), generator, p, target.view_of());
@@ -81,57 +88,52 @@ void bernoulli_fill(const char* op, const Tensor& y, double p, Generator& genera
 }  // namespace
 
 const Tensor& uniform_(const Tensor& y, double from, double to) {
-  uniform_fill("uniform_", y, from, to, default_generator());
+  uniform_fill("uniform_", y, from, to, nullptr);
   return y;
 }
 
 const Tensor& normal_(const Tensor& y, double mean, double std) {
-  normal_fill("normal_", y, mean, std, default_generator());
+  normal_fill("normal_", y, mean, std, nullptr);
   return y;
 }
 
 const Tensor& bernoulli_(const Tensor& y, double p) {
-  bernoulli_fill("bernoulli_", y, p, default_generator());
+  bernoulli_fill("bernoulli_", y, p, nullptr);
   return y;
 }
 
 }  // namespace raw
 
-namespace {
-
-Generator& or_default(Generator* generator) { return generator ? *generator : default_generator(); }
-
-}  // namespace
-
 Tensor rand(const Shape& shape, const TensorOptions& options, Generator* generator) {
   Tensor y = empty(shape, options);
-  raw::uniform_fill("rand", y, 0, 1, or_default(generator));
+  raw::uniform_fill("rand", y, 0, 1, generator);
   return y;
 }
 
 Tensor randn(const Shape& shape, const TensorOptions& options, Generator* generator) {
   Tensor y = empty(shape, options);
-  raw::normal_fill("randn", y, 0, 1, or_default(generator));
+  raw::normal_fill("randn", y, 0, 1, generator);
   return y;
 }
 
 Tensor uniform(const Shape& shape, double from, double to, const TensorOptions& options,
                Generator* generator) {
   Tensor y = empty(shape, options);
-  raw::uniform_fill("uniform", y, from, to, or_default(generator));
+  raw::uniform_fill("uniform", y, from, to, generator);
   return y;
 }
 
 Tensor bernoulli(const Shape& shape, double p, const TensorOptions& options, Generator* generator) {
   Tensor y = empty(shape, options);
-  raw::bernoulli_fill("bernoulli", y, p, or_default(generator));
+  raw::bernoulli_fill("bernoulli", y, p, generator);
   return y;
 }
 
 Tensor randperm(std::int64_t n, const TensorOptions& options, Generator* generator) {
   WEFT_CHECK(n >= 0, InvalidArgument, "randperm", "negative length ", n);
   Tensor y = empty({n}, options);
-  raw::copy_(y, from_vector(or_default(generator).randperm(n), {n}, Device()));
+  raw::copy_(
+      y, from_vector((generator ? *generator : default_generator()).randperm(n), {n}, Device()));
   return y;
 }
 

@@ -61,7 +61,7 @@ class Recorder {
     std::size_t i = 0;
     (parts.load_state_dict(checkpoint.parts[i++]), ...);
     loader.set_state(checkpoint.loader);
-    default_generator().set_state(checkpoint.generator);
+    default_generators().set_state(checkpoint.generator);
     take_up(checkpoint);
   }
 
@@ -94,7 +94,7 @@ class Recorder {
     checkpoint.model = model.state_dict();
     (checkpoint.parts.push_back(parts.state_dict()), ...);
     checkpoint.loader = loader.state();
-    checkpoint.generator = default_generator().state();
+    checkpoint.generator = default_generators().state();
     write(checkpoint);
   }
 

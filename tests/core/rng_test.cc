@@ -7,6 +7,7 @@
 #include <fstream>
 #include <map>
 #include <random>
+#include <set>
 #include <span>
 #include <sstream>
 #include <thread>
@@ -16,6 +17,7 @@
 #include "weft/core/simd_level.h"
 #include "weft/core/thread_state.h"
 #include "weft/tests/core/expect_error.h"
+#include "weft/tests/core/fake_runtime.h"
 
 namespace weft {
 namespace {
@@ -221,10 +223,128 @@ TEST(DefaultGenerator, IsTheThreadsOwnUnlessOneIsSet) {
     manual_seed(22);
   }).join();
   EXPECT_EQ(default_generator().initial_seed(), 21u);
-  Generator mine(5);
-  const Scoped scope(&ThreadState::generator, &mine);
+  GeneratorSet mine(5);
+  const Scoped scope(&ThreadState::generators, &mine);
   manual_seed(6);
-  EXPECT_EQ(mine.initial_seed(), 6u);
+  EXPECT_EQ(mine.host().initial_seed(), 6u);
+}
+
+const Device kCpu1(DeviceType::cpu, 1), kCpu2(DeviceType::cpu, 2), kCuda0(DeviceType::cuda, 0);
+
+TEST(GeneratorSet, EachDeviceHasNumbersOfItsOwn) {
+  GeneratorSet set(5);
+  EXPECT_EQ(&set.of(Device()), &set.host());
+  EXPECT_EQ(set.host().random64(), Generator(5).random64()) << "the host's are PyTorch's";
+  std::set<std::uint64_t> first;
+  for (const Device device : {kCpu1, kCpu2, kCuda0}) {
+    EXPECT_EQ(set.of(device).initial_seed(), device_seed(5, device));
+    first.insert(set.of(device).random32());
+  }
+  first.insert(Generator(5).random32());
+  EXPECT_EQ(first.size(), 4u);
+  // Neighbouring seeds do not meet on neighbouring devices: 32 bits of seed each.
+  std::set<std::uint32_t> seeds;
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    for (int i = 1; i < kMaxDevices; ++i) {
+      seeds.insert(static_cast<std::uint32_t>(device_seed(seed, Device(DeviceType::cpu, i))));
+    }
+  }
+  EXPECT_EQ(seeds.size(), 6300u);
+}
+
+TEST(GeneratorSet, WhenADeviceIsFirstUsedDoesNotMatter) {
+  GeneratorSet early(5), late(5);
+  const std::uint64_t number = early.of(kCpu1).random64();
+  for (int i = 0; i < 1000; ++i) late.host().random64();
+  EXPECT_EQ(late.of(kCpu1).random64(), number);
+  early.manual_seed(5);
+  EXPECT_EQ(early.of(kCpu1).random64(), number);
+  early.manual_seed(6);
+  EXPECT_NE(early.of(kCpu1).random64(), number);
+}
+
+TEST(GeneratorSet, DevicesAreDrawnOnByThreadsOfTheirOwn) {
+  GeneratorSet expected(3), set(3);
+  std::vector<std::uint64_t> drawn(8), wanted(8);
+  for (int i = 0; i < 8; ++i) {
+    for (int k = 0; k < 1000; ++k) wanted[i] += expected.of({DeviceType::cpu, i}).random64();
+  }
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&, i] {
+      const Scoped own(&ThreadState::generators, &set);
+      for (int k = 0; k < 1000; ++k) drawn[i] += default_generator({DeviceType::cpu, i}).random64();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(drawn, wanted);
+}
+
+TEST(GeneratorSet, StateRoundTrip) {
+  GeneratorSet set(8);
+  set.host().random64();
+  set.of(kCpu2).random64();
+  set.of(kCuda0).random64();
+  const std::string text = set.state();
+  GeneratorSet other(1);
+  other.of(kCpu1).random64();  // not in the text: begins anew
+  other.set_state(text);
+  EXPECT_EQ(other.of(kCpu1).random64(), Generator(device_seed(8, kCpu1)).random64());
+  for (const Device device : {Device(), kCpu2, kCuda0}) {
+    EXPECT_EQ(other.of(device).random64(), set.of(device).random64());
+  }
+  // What one generator wrote is the host's.
+  Generator host(9);
+  host.random64();
+  other.set_state(host.state());
+  EXPECT_EQ(other.host().random64(), host.random64());
+  EXPECT_EQ(other.of(kCpu2).random64(), Generator(device_seed(9, kCpu2)).random64());
+
+  const std::string before = other.state();
+  for (const std::string& bad : {text + "x", text + "\n", text + "\ncpu:0 " + host.state(),
+                                 text + "\ncpu:64 " + host.state(),
+                                 text + "\ntpu:1 " + host.state(), std::string("nonsense")}) {
+    EXPECT_THROW(other.set_state(bad), Error) << bad.substr(bad.size() - 20);
+    EXPECT_EQ(other.state(), before);
+  }
+}
+
+TEST(GeneratorSet, ASnapshotDrawsTheSameNumbersAgain) {
+  static testing::FakeRuntime host(DeviceType::cpu);  // the copies are storages
+  register_runtime(DeviceType::cpu, &host);
+  manual_seed(4);
+  default_generator(kCpu1).random64();
+  GeneratorSnapshot outer, inner, none;
+  std::vector<std::uint64_t> drawn;
+  const auto draw = [] {
+    return std::vector<std::uint64_t>{default_generator().random64(),
+                                      default_generator(kCpu1).random64(),
+                                      default_generator(kCpu1).random64()};
+  };
+  {
+    const RecordGenerators recording(outer);
+    default_generator(kCpu1).random64();
+    const RecordGenerators nested(inner);
+    drawn = draw();
+  }
+  {
+    const RecordGenerators recording(none);
+  }
+  EXPECT_TRUE(none.empty());
+  const std::uint64_t next = default_generator(kCpu1).random64();
+  {
+    GeneratorSet again(inner);
+    const Scoped own(&ThreadState::generators, &again);
+    EXPECT_EQ(draw(), drawn);
+  }
+  {
+    GeneratorSet again(outer);
+    const Scoped own(&ThreadState::generators, &again);
+    default_generator(kCpu1).random64();
+    EXPECT_EQ(draw(), drawn);
+    EXPECT_EQ(default_generator(kCpu1).random64(), next);
+    EXPECT_EQ(default_generator(kCpu2).initial_seed(), device_seed(4, kCpu2));
+  }
 }
 
 }  // namespace

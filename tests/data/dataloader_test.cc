@@ -315,7 +315,7 @@ TEST(DataLoader, WorkersTakeOverTheCallersState) {
     EXPECT_FALSE(state.grad_enabled);
     EXPECT_EQ(state.tracer, &tracer);
     EXPECT_EQ(state.path, nullptr);
-    EXPECT_NE(state.generator, thread_state().generator);
+    EXPECT_NE(state.generators, thread_state().generators);
   }
   EXPECT_EQ(seen.threads, std::vector<int>(8, 1));
   EXPECT_TRUE(thread_state().grad_enabled);

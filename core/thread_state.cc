@@ -1,6 +1,7 @@
 #include "weft/core/thread_state.h"
 
 #include "weft/core/capture.h"
+#include "weft/core/streams.h"
 
 namespace weft {
 namespace detail {
@@ -11,15 +12,23 @@ constinit thread_local ThreadState current_thread_state;
 
 namespace {
 
-// The calling thread's stream on each CUDA device; a bit in `known` says that the entry is set.
-struct CurrentStreams {
-  std::uint64_t known = 0;
-  void* handles[kMaxDevices] = {};
-};
-static_assert(kMaxDevices == 64, "one bit of `known` per device");
 constinit thread_local CurrentStreams current_streams;
 
 }  // namespace
+
+const CurrentStreams& CurrentStreams::of_this_thread() { return current_streams; }
+
+StreamsGuard::StreamsGuard(const CurrentStreams& streams)
+    : swapped_((current_streams.known | streams.known) != 0) {
+  if (!swapped_) return;
+  saved_ = current_streams;
+  current_streams = streams;
+}
+
+StreamsGuard::~StreamsGuard() {
+  // The work may have looked a stream up for the first time.
+  if (swapped_ || current_streams.known != 0) current_streams = saved_;
+}
 
 Stream current_stream(Device device) {
   if (device.is_cpu()) return {device, nullptr};

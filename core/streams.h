@@ -1,0 +1,32 @@
+// The streams that a thread works on, taken over by another one that works in its place.
+#pragma once
+
+#include <cstdint>
+
+#include "weft/core/device.h"
+
+namespace weft {
+
+/// The calling thread's current stream of each CUDA device (core/thread_state.h: current_stream).
+struct CurrentStreams {
+  std::uint64_t known = 0;  ///< bit i: handles[i] is set; elsewhere the runtime's default holds
+  void* handles[kMaxDevices] = {};
+
+  static const CurrentStreams& of_this_thread();
+};
+static_assert(kMaxDevices == 64, "one bit of `known` per device");
+
+/// Swaps in another thread's streams and puts the old ones back.
+class StreamsGuard {
+ public:
+  explicit StreamsGuard(const CurrentStreams& streams);
+  ~StreamsGuard();
+  StreamsGuard(const StreamsGuard&) = delete;
+  StreamsGuard& operator=(const StreamsGuard&) = delete;
+
+ private:
+  bool swapped_;
+  CurrentStreams saved_;  // left empty where neither side knows a stream
+};
+
+}  // namespace weft

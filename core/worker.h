@@ -1,0 +1,122 @@
+// Workers: one persistent thread per device, which serves the jobs it is given in the order of
+// their submission. Forward and backward share it, and so do all callers of the process.
+//
+//   JobGroup group;
+//   for (Device device : devices) group.submit(device, [&, device] { ... });
+//   group.wait();  // the first error, if there was one
+//
+// A job that waits for other jobs holds nobody up: while it waits, a stand-in thread serves its
+// device's queue. So jobs may give out jobs, to any device, and wait for them.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <type_traits>
+#include <utility>
+
+#include "weft/core/device.h"
+#include "weft/core/pool.h"
+#include "weft/core/streams.h"
+#include "weft/core/thread_state.h"
+
+namespace weft {
+
+class JobGroup;
+class JobQueue;
+
+/// Work for a device's worker. The queue links jobs through themselves, so submitting one that the
+/// caller owns allocates nothing.
+class Job {
+ public:
+  Job() = default;
+  virtual ~Job() = default;
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  /// What it throws reaches whoever waits for its group. May submit this job again, elsewhere or to
+  /// the same device, as its last act.
+  virtual void run() = 0;
+
+ private:
+  friend class JobGroup;
+  friend class JobQueue;
+  Job* next_ = nullptr;
+  JobGroup* group_ = nullptr;
+  bool owned_by_queue_ = false;
+};
+
+/// Jobs that one caller waits for. They run with the ThreadState and the streams that the thread
+/// which made the group had then, but that ThreadState::device is the worker's, and that what
+/// counts for one thread (multiply_adds, calls) counts nothing in them. Any thread may submit.
+class JobGroup {
+ public:
+  JobGroup();
+  /// Waits; an error that wait() has not thrown is lost.
+  ~JobGroup();
+  JobGroup(const JobGroup&) = delete;
+  JobGroup& operator=(const JobGroup&) = delete;
+
+  /// `job` must live until it has run. Throws Device when there is no such device, Library when its
+  /// thread cannot be started, Unsupported inside graph::capture.
+  void submit(Device device, Job& job);
+  /// f(), copied or moved into a job from the pool of small blocks (core/pool.h).
+  template <class F>
+    requires(!std::is_base_of_v<Job, std::remove_cvref_t<F>>)
+  void submit(Device device, F&& f) {
+    submit_owned(device, new JobOf<std::decay_t<F>>(std::forward<F>(f)));
+  }
+  /// Until all jobs have run. Rethrows the error that came first, if any; the others are lost. The
+  /// group can be used again. Throws Internal in a child of fork() for jobs of the parent.
+  void wait();
+
+ private:
+  friend class JobQueue;
+  template <class F>
+  class JobOf final : public Job, public Pooled {
+   public:
+    explicit JobOf(F f) : f_(std::move(f)) {}
+    void run() override { f_(); }
+
+   private:
+    F f_;
+  };
+
+  void submit_owned(Device device, Job* job);
+  void enqueue(Device device, Job& job);
+  void finish(std::exception_ptr error) noexcept;
+  void wait_until_done() noexcept;
+
+  ThreadState state_;
+  CurrentStreams streams_;
+  const int process_;  // which of the processes that fork() made
+  std::atomic<int> pending_{0};
+  std::mutex mutex_;
+  std::condition_variable done_;
+  std::exception_ptr error_;
+};
+
+/// For its length the calling thread only waits: for jobs, or for anything that may depend on them.
+/// If it is a worker, a stand-in serves its queue meanwhile, a thread kept for the next time; there
+/// are as many as jobs of one device ever waited at the same time. Elsewhere it does nothing.
+class WaitScope {
+ public:
+  WaitScope();
+  ~WaitScope();
+  WaitScope(const WaitScope&) = delete;
+  WaitScope& operator=(const WaitScope&) = delete;
+};
+
+/// The device whose worker, or its stand-in, the calling thread is; null in other threads.
+const Device* worker_device();
+
+/// Spins for a moment until `ready()`, so that a wait that ends soon costs no system call. Whether
+/// it ended so. On one core not at all: whoever would end it could not run.
+bool spin_until(bool (*ready)(const void*), const void* context);
+template <class F>
+bool spin_until(const F& ready) {
+  return spin_until([](const void* f) { return bool((*static_cast<const F*>(f))()); }, &ready);
+}
+
+}  // namespace weft

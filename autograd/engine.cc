@@ -6,7 +6,6 @@
 #include <string>
 
 #include "weft/autograd/autograd.h"
-#include "weft/autograd/worker.h"
 #include "weft/core/capture.h"
 #include "weft/core/error.h"
 #include "weft/core/pool.h"
@@ -70,6 +69,55 @@ class RuleResults {
 
 }  // namespace
 
+// --- Streams
+// -----------------------------------------------------------------------------------------
+
+namespace {
+
+// The current stream of a scope. Inside graph::capture there is one stream for all.
+class TaskStream {
+ public:
+  explicit TaskStream(const Stream& stream) {
+    if (stream.device.is_cpu() || thread_state().capture) return;
+    if (current_stream(stream.device) == stream) return;
+    before_ = set_current_stream(stream);
+  }
+  ~TaskStream() {
+    if (before_) set_current_stream(*before_);
+  }
+  TaskStream(const TaskStream&) = delete;
+  TaskStream& operator=(const TaskStream&) = delete;
+
+ private:
+  std::optional<Stream> before_;
+};
+
+}  // namespace
+
+Stream Run::caller_stream(Device device) const {
+  if (device.is_cpu()) return {device};
+  if (caller_streams_.known >> device.index & 1) {
+    return {device, caller_streams_.handles[device.index]};
+  }
+  return runtime(device).default_stream(device.index);
+}
+
+Stream Run::stream_of(const Task& task, Device device) const {
+  if (device.is_cpu()) return {device};
+  if (!task.leaf && task.node().device() == device) return task.node().stream();
+  return caller_stream(device);
+}
+
+void Run::hand_over(const Tensor& x, const Stream& to) {
+  if (!x.defined() || to.device.is_cpu() || thread_state().capture) return;
+  const Stream from = current_stream(to.device);
+  if (from == to) return;
+  const auto event = runtime(to.device).new_event(to.device.index);
+  event->record(from);
+  event->block(to);
+  x.storage()->record_stream(to);
+}
+
 // --- What to compute -----------------------------------------------------------------------------
 
 void Run::seed(const char* op, std::span<const Tensor> outputs, std::span<const Tensor> grads) {
@@ -106,6 +154,9 @@ void Run::seed(const char* op, std::span<const Tensor> outputs, std::span<const 
     }
     const Edge edge(y);
     const Task& task = found.tasks[found.task_of(edge)];
+    const Stream stream = stream_of(task, grad.device());
+    hand_over(grad, stream);
+    const TaskStream scope(stream);
     add_to(buffers_[task.first_buffer + edge.output()], std::move(grad));
   }
 }
@@ -183,6 +234,7 @@ void Run::execute(const char* op, std::span<const Tensor> outputs, std::span<con
                   bool last_of_rule) {
   retain_ = retain_graph;
   capturing_ = inputs != nullptr;
+  caller_streams_ = CurrentStreams::of_this_thread();
   seed(op, outputs, grads);
   found.follow();
   if (capturing_) capture(*inputs, allow_unused);
@@ -197,6 +249,12 @@ void Run::execute(const char* op, std::span<const Tensor> outputs, std::span<con
     run_on_workers();
   } else {
     run_here();
+  }
+  for (const Capture& c : captures_) {
+    const Tensor& result = results_[c.result];
+    if (!result.defined() || result.device().is_cpu()) continue;
+    const TaskStream made(stream_of(found.tasks[c.task], result.device()));
+    hand_over(result, caller_stream(result.device()));
   }
 }
 
@@ -225,6 +283,8 @@ std::int32_t Run::pop_ready(std::vector<std::int32_t>& ready) const {
 
 void Run::run_task(std::int32_t index) {
   const Task& task = found.tasks[index];
+  const TaskStream stream(
+      stream_of(task, task.leaf ? task.impl()->storage->device() : task.node().device()));
   if (parallel_) gather(task, index);
   Tensor* const first = buffers_.data() + task.first_buffer;
   if (task.leaf) {
@@ -294,16 +354,21 @@ void Run::deliver(std::int32_t index, Tensor grad) {
   const Link link = found.links[index];
   if (link.task < 0) return;
   Task& to = found.tasks[link.task];
+  const Stream stream = stream_of(to, grad.defined() ? grad.device() : Device());
+  hand_over(grad, stream);
   if (parallel_) {
     contributions_[index] = std::move(grad);
     std::lock_guard lock(mutex_);
     if (--to.pending > 0) return;
     Part& part = *parts_[to.part];
     push_ready(part.ready, link.task);
-    part.wake.notify_one();
+    if (!part.active) activate(part);
     return;
   }
-  if (grad.defined()) add_to(buffers_[to.first_buffer + link.output], std::move(grad));
+  if (grad.defined()) {
+    const TaskStream scope(stream);
+    add_to(buffers_[to.first_buffer + link.output], std::move(grad));
+  }
   if (--to.pending == 0) push_ready(ready_, link.task);
 }
 
@@ -320,7 +385,7 @@ bool Run::split_by_device() {
     while (part < part_count_ && !(parts_[part]->device == device)) ++part;
     if (part == part_count_) {
       if (part_count_ == static_cast<int>(parts_.size()))
-        parts_.push_back(std::make_unique<Part>());
+        parts_.push_back(std::make_unique<Part>(*this));
       parts_[part_count_++]->device = device;
     }
     task.part = static_cast<std::int16_t>(part);
@@ -328,27 +393,10 @@ bool Run::split_by_device() {
   return part_count_ > 1;
 }
 
-/// One device's part of a run.
-class PartJob final : public Job {
- public:
-  PartJob(Run& run, Run::Part& part) : run_(run), part_(part) {}
-  void run() override { run_.work(part_); }
-  void done() override {
-    // Under the lock: the waiting thread must not destroy the run before the notification is out.
-    std::lock_guard lock(run_.mutex_);
-    if (--run_.running_ == 0) run_.finished_.notify_one();
-  }
-
- private:
-  Run& run_;
-  Run::Part& part_;
-};
-
 void Run::run_on_workers() {
   graph::check_not_capturing("backward", "the tape has nodes on several devices");
   const std::size_t n = found.tasks.size();
   parallel_ = true;
-  state_ = thread_state();
   session_ = Session::current();
   error_ = nullptr;
   contributions_.resize(found.links.size());
@@ -382,61 +430,110 @@ void Run::run_on_workers() {
                              [](const Task& task) { return task.wanted; });
   for (int i = 0; i < part_count_; ++i) {
     parts_[i]->ready.clear();
-    parts_[i]->stream = current_stream(parts_[i]->device);
+    parts_[i]->active = false;
   }
+  caller_ = std::this_thread::get_id();
+  caller_waits_ = false;
+  caller_wanted_ = false;
+  for_caller_.clear();
+  for_caller_.reserve(parts_.size());
+  JobGroup jobs;
+  jobs_ = &jobs;
+  std::unique_lock lock(mutex_);
   for (std::int32_t i = 0; i < root_tasks_; ++i) {
     const Task& task = found.tasks[i];
-    if (task.wanted && task.pending == 0) push_ready(parts_[task.part]->ready, i);
+    if (!task.wanted || task.pending > 0) continue;
+    Part& part = *parts_[task.part];
+    push_ready(part.ready, i);
+    if (!part.active) activate(part);
   }
-
-  std::vector<PartJob, PoolAllocator<PartJob>> jobs;
-  jobs.reserve(part_count_);
-  running_ = part_count_;
-  for (int i = 0; i < part_count_; ++i) {
-    jobs.emplace_back(*this, *parts_[i]);
-    try {
-      run_on_worker(parts_[i]->device, &jobs.back());
-    } catch (...) {  // no thread to be had: those already started are told to stop
-      std::lock_guard lock(mutex_);
-      if (!error_) error_ = std::current_exception();
-      running_ -= part_count_ - i;
-      for (int k = 0; k < part_count_; ++k) parts_[k]->wake.notify_one();
-      break;
+  // As long as only one device has something to do, it is done here: waking a thread takes longer
+  // than a small operation. What can run beside it goes to its device's worker.
+  while (remaining_ > 0 && !error_) {
+    if (for_caller_.empty()) {
+      caller_waits_ = true;
+      caller_wanted_ = false;
+      lock.unlock();
+      {
+        const WaitScope waiting;
+        spin_until([this] { return caller_wanted_.load(std::memory_order_acquire); });
+        lock.lock();
+        wake_caller_.wait(lock, [this] { return caller_wanted_.load(); });
+      }
+      caller_waits_ = false;
+      continue;
     }
+    Part& part = *for_caller_.front();
+    for_caller_.erase(for_caller_.begin());
+    share_out();
+    run_ready(part, lock);
   }
-  std::unique_lock lock(mutex_);
-  finished_.wait(lock, [this] { return running_ == 0; });
+  lock.unlock();
+  jobs.wait();
+  jobs_ = nullptr;
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
-void Run::work(Part& part) {
-  const ThreadStateGuard state(state_);
-  const Span span("phase", "backward");
-  Session* const outer = Session::set_current(session_);
-  // Each device's work stays in the stream that the caller's forward used.
-  std::array<Stream, 2 * kMaxDevices> streams;
-  std::unique_lock lock(mutex_, std::defer_lock);
+// The rest with the lock held.
+
+// A part has got its first ready task. The thread that called backward takes it, where that has
+// nothing else to do or may have nothing soon, else the device's worker.
+void Run::activate(Part& part) {
+  part.active = true;
+  const bool here = std::this_thread::get_id() == caller_;
+  if (!here && !caller_waits_) {
+    try {
+      return jobs_->submit(part.device, part);
+    } catch (...) {  // no thread to be had: it has to wait for the caller
+    }
+  }
+  for_caller_.push_back(&part);
+  caller_waits_ = false;
+  caller_wanted_.store(true, std::memory_order_release);
+  if (!here) wake_caller_.notify_one();
+}
+
+// Gives the workers what waits for the caller.
+void Run::share_out() {
+  while (!for_caller_.empty()) {
+    try {
+      jobs_->submit(for_caller_.back()->device, *for_caller_.back());
+    } catch (...) {
+      return;  // no thread to be had: they run one after the other
+    }
+    for_caller_.pop_back();
+  }
+}
+
+void Run::run_ready(Part& part, std::unique_lock<std::mutex>& lock) {
+  const bool here = std::this_thread::get_id() == caller_;
+  const Scoped device(&ThreadState::device, part.device);
   try {
-    for (int i = 0; i < part_count_; ++i) streams[i] = set_current_stream(parts_[i]->stream);
-    lock.lock();
-    while (remaining_ > 0 && !error_) {
-      if (part.ready.empty()) {
-        part.wake.wait(lock);
-        continue;
-      }
+    while (!part.ready.empty() && !error_) {
       const std::int32_t task = pop_ready(part.ready);
       lock.unlock();
       run_task(task);
       lock.lock();
       --remaining_;
+      if (here && !part.ready.empty()) share_out();
     }
   } catch (...) {
     if (!lock.owns_lock()) lock.lock();
     if (!error_) error_ = std::current_exception();
   }
-  for (int i = 0; i < part_count_; ++i) parts_[i]->wake.notify_one();
+  part.active = false;
+}
+
+void Run::work(Part& part) {
+  const Span span("phase", "backward");
+  Session* const outer = Session::set_current(session_);
+  std::unique_lock lock(mutex_);
+  run_ready(part, lock);
+  if (remaining_ == 0 || error_) {
+    caller_wanted_.store(true, std::memory_order_release);
+    wake_caller_.notify_one();
+  }
   lock.unlock();
-  for (int i = 0; i < part_count_; ++i) set_current_stream(streams[i]);
   Session::set_current(outer);
 }
 
@@ -470,21 +567,39 @@ void Run::clear() {
 }
 
 namespace {
-thread_local std::vector<std::unique_ptr<Run>> idle_runs;
+
+// Linked through themselves: giving one back takes no memory, which there may be none of.
+constinit thread_local Run* idle_runs = nullptr;
+constinit thread_local bool thread_ends = false;
+
+struct IdleRuns {
+  ~IdleRuns() {
+    // Static objects may still start a backward.
+    thread_ends = true;
+    while (Run* const run = idle_runs) {
+      idle_runs = run->next_idle;
+      delete run;
+    }
+  }
+};
+
 }  // namespace
 
 RunLease::RunLease() {
-  if (idle_runs.empty()) {
-    run_ = std::make_unique<Run>();
-  } else {
-    run_ = std::move(idle_runs.back());
-    idle_runs.pop_back();
+  if (idle_runs) {
+    run_.reset(idle_runs);
+    idle_runs = run_->next_idle;
+    return;
   }
+  static thread_local IdleRuns owner;
+  run_ = std::make_unique<Run>();
 }
 
 RunLease::~RunLease() {
   run_->clear();
-  idle_runs.push_back(std::move(run_));
+  if (thread_ends) return;
+  run_->next_idle = idle_runs;
+  idle_runs = run_.release();
 }
 
 // --- The public functions

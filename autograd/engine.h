@@ -5,18 +5,20 @@
 // links. Nothing is written into the graph itself, so that backwards may nest and overlap.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "weft/autograd/graph.h"
 #include "weft/autograd/session.h"
 #include "weft/core/runtime.h"
-#include "weft/core/thread_state.h"
+#include "weft/core/worker.h"
 
 namespace weft::autograd {
 
@@ -72,20 +74,24 @@ class Run {
   void clear();
 
   Discovery found;
+  Run* next_idle = nullptr;
 
  private:
-  friend class PartJob;
   struct Capture {
     std::int32_t task;
     std::int32_t output;
     std::int32_t result;
   };
-  // The tasks of one device, when there are several.
-  struct Part {
+  // The tasks of one device, when there are several. While it is active one thread takes its ready
+  // tasks, and goes when there are none: no thread waits for a task of another device.
+  struct Part final : Job {
+    explicit Part(Run& r) : whole(r) {}
+    void run() override { whole.work(*this); }
+
+    Run& whole;
     Device device;
-    Stream stream;
     std::vector<std::int32_t> ready;
-    std::condition_variable wake;
+    bool active = false;
   };
 
   void seed(const char* op, std::span<const Tensor> outputs, std::span<const Tensor> grads);
@@ -96,7 +102,15 @@ class Run {
   void run_here();
   void run_on_workers();
   void work(Part& part);
+  void activate(Part& part);
+  void share_out();
+  void run_ready(Part& part, std::unique_lock<std::mutex>& lock);
 
+  // The caller's stream on a CUDA device: where leaves add up and results are read.
+  Stream caller_stream(Device device) const;
+  Stream stream_of(const Task& task, Device device) const;
+  // What is queued on `to` from now on comes after what made x, in the thread's current stream.
+  static void hand_over(const Tensor& x, const Stream& to);
   void run_task(std::int32_t index);
   void run_leaf(const Task& task, Tensor& grad);
   void deliver(std::int32_t link, Tensor grad);
@@ -104,6 +118,7 @@ class Run {
   void push_ready(std::vector<std::int32_t>& ready, std::int32_t task) const;
   std::int32_t pop_ready(std::vector<std::int32_t>& ready) const;
 
+  CurrentStreams caller_streams_;
   bool retain_ = false;
   bool capturing_ = false;
   bool parallel_ = false;
@@ -123,11 +138,14 @@ class Run {
   std::vector<std::int32_t> incoming_;        // links, grouped by target task
   std::vector<std::int32_t> first_incoming_;  // by task
   std::mutex mutex_;
-  std::condition_variable finished_;
+  std::condition_variable wake_caller_;
+  std::atomic<bool> caller_wanted_{false};  // there is something for it to do
+  std::vector<Part*> for_caller_;           // active parts that no worker has been given
+  std::thread::id caller_;
+  bool caller_waits_ = false;
   std::int64_t remaining_ = 0;
-  int running_ = 0;
   std::exception_ptr error_;
-  ThreadState state_;
+  JobGroup* jobs_ = nullptr;
   Session* session_ = nullptr;
 };
 

@@ -49,6 +49,14 @@ void SavedTensor::refuse(const Node& node) const {
 Node::Node(const char* op, int outputs)
     : op_(op), path_(interned_path()), sequence_(++last_sequence), outputs_(outputs) {}
 
+std::uint64_t reserve_sequence(std::uint64_t count) {
+  return std::exchange(last_sequence, last_sequence + count) + 1;
+}
+
+SequenceScope::SequenceScope(std::uint64_t first)
+    : before_(std::exchange(last_sequence, first - 1)) {}
+SequenceScope::~SequenceScope() { last_sequence = before_; }
+
 Node::~Node() {
   intrusive_ptr<Node> local;
   const bool outermost = !release_list;
@@ -142,6 +150,7 @@ bool recording_any(std::span<const Tensor> operands) {
 
 void attach(const Tensor& y, intrusive_ptr<Node> node, int output) {
   node->device_ = y.device();
+  if (node->device_.is_cuda()) node->stream_ = current_stream(node->device_).handle;
   if (Tracer* tracer = thread_state().tracer) [[unlikely]] {
     if (!node->trace_flow_)
       node->trace_flow_ = tracer->add_result(node->op_, y.device(), y.shape());

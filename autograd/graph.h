@@ -183,9 +183,12 @@ class Node : public RefCounted, public Pooled {
   bool nests() const { return nests_; }
   const PathNode* path() const { return path_; }
   Device device() const { return device_; }
+  /// Where the recorded operation ran; its rule runs there too.
+  Stream stream() const { return {device_, stream_}; }
   int outputs() const { return outputs_; }
   std::span<const Edge> edges() const { return {edges_, static_cast<std::size_t>(edge_count_)}; }
-  /// Grows with every node of a thread: what was recorded last runs first.
+  /// Grows with every node of a thread: what was recorded last runs first, and the order of
+  /// sums follows from it.
   std::uint64_t sequence() const { return sequence_; }
   /// The saved tensors are gone: the rule cannot run again.
   bool freed() const { return uses_.load(std::memory_order_acquire) == kEnded; }
@@ -228,6 +231,7 @@ class Node : public RefCounted, public Pooled {
   std::uint64_t sequence_;
   std::uint64_t trace_flow_ = 0;
   Device device_;
+  void* stream_ = nullptr;
   std::int32_t outputs_;
   std::int32_t edge_count_ = 0;
   std::int32_t edge_capacity_ = kInlineEdges;
@@ -263,6 +267,24 @@ class NodeUse {
   Node& node_;
   const bool counts_, last_;
   bool finished_ = false;
+};
+
+/// The first of `count` numbers that the calling thread's nodes leave out: those recorded before
+/// have smaller ones, those recorded later larger ones.
+std::uint64_t reserve_sequence(std::uint64_t count);
+
+/// For its length the calling thread's nodes are numbered from `first` on. What several threads
+/// record for one graph sums in an order that does not depend on the threads when each of them has
+/// its share of the numbers that their caller reserved.
+class SequenceScope {
+ public:
+  explicit SequenceScope(std::uint64_t first);
+  ~SequenceScope();
+  SequenceScope(const SequenceScope&) = delete;
+  SequenceScope& operator=(const SequenceScope&) = delete;
+
+ private:
+  std::uint64_t before_;
 };
 
 using LeafHook = std::function<void(const Tensor& leaf)>;

@@ -1,6 +1,9 @@
 // What a steady training step costs besides arithmetic: nothing from the heap.
 #include <gtest/gtest.h>
 
+#include <new>
+#include <thread>
+
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/ops.h"
@@ -88,6 +91,42 @@ TEST(CostTest, NorWithHooksAndOwnedGradients) {
     });
   }
   expect_no_allocation(mlp, 4, calls);
+}
+
+// Each allocation in turn fails, in the calling thread or in a worker.
+TEST(CostTest, NoMemoryIsAnErrorOfTheBackwardOverDevices) {
+  set_host_devices(2);
+  const Device devices[] = {Device("cpu:0"), Device("cpu:1")};
+  for (std::int64_t k = 1;; ++k) {
+    const Tensor x = testing::make({1}, {}, DType::f64).set_requires_grad();
+    Tensor outputs[2];
+    for (int i = 0; i < 2; ++i) {
+      outputs[i] = x.to(devices[i]) * 2.0;
+      for (int n = 0; n < 40; ++n) {
+        outputs[i] = outputs[i] + (outputs[i].to(devices[1 - i]) * 0.5).to(devices[i]);
+      }
+    }
+    const testing::FailHeap fault(k);
+    bool failed = false;
+    try {
+      std::thread([&] {  // whose memory for a backward is not there yet
+        try {
+          autograd::backward(outputs, {}, true);
+        } catch (const std::bad_alloc&) {
+          failed = true;
+        }
+      })
+          .join();
+    } catch (const std::bad_alloc&) {
+      failed = true;
+    }
+    if (fault.fired()) {
+      EXPECT_TRUE(failed || x.grad().defined());
+      continue;
+    }
+    EXPECT_FALSE(failed);
+    break;
+  }
 }
 
 TEST(CostTest, NothingStaysAfterAStep) {

@@ -4,13 +4,17 @@
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <thread>
 
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/checkpoint.h"
 #include "weft/autograd/function.h"
+#include "weft/autograd/graph.h"
 #include "weft/autograd/ops.h"
+#include "weft/core/rng.h"
+#include "weft/core/worker.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/tensor/tensor_util.h"
 
@@ -86,13 +90,11 @@ TEST(WorkerTest, OneDeviceStaysInTheCallingThread) {
   }
 }
 
-TEST(WorkerTest, SeveralDevicesRunOnThreadsOfTheirOwn) {
+// Nothing could run beside it: handing it from thread to thread would only take time.
+TEST(WorkerTest, AChainOverDevicesStaysInTheCallingThread) {
   Watch watch;
   const Tensor a = leaf(2, kDevices[0]), b = leaf(3, kDevices[1]), c = leaf(5, kDevices[2]);
   watch.add(a, "a");
-  watch.add(b, "b");
-  watch.add(c, "c");
-  std::map<std::string, ThreadId> first;
   for (int round = 0; round < 3; ++round) {
     for (const Tensor& x : {a, b, c}) autograd::zero_grad(x);
     const Tensor h = (a * a).to(kDevices[1]) * b;
@@ -100,14 +102,48 @@ TEST(WorkerTest, SeveralDevicesRunOnThreadsOfTheirOwn) {
     EXPECT_EQ(a.grad().item<double>(), 4 * 3 * 5);
     EXPECT_EQ(b.grad().item<double>(), 4 * 5);
     EXPECT_EQ(c.grad().item<double>(), 4 * 3);
-    for (const char* name : {"a", "b", "c"}) {
-      EXPECT_NE(watch.of(name), std::this_thread::get_id());
-      if (round == 0) first[name] = watch.of(name);
-      EXPECT_EQ(watch.of(name), first[name]) << name << ": the worker is not persistent";
-    }
-    EXPECT_NE(watch.of("a"), watch.of("b"));
-    EXPECT_NE(watch.of("b"), watch.of("c"));
+    EXPECT_EQ(watch.of("a"), std::this_thread::get_id());
   }
+}
+
+ThreadId worker_of(Device device) {
+  ThreadId id;
+  JobGroup group;
+  group.submit(device, [&] { id = std::this_thread::get_id(); });
+  group.wait();
+  return id;
+}
+
+TEST(WorkerTest, WhatCanRunAtOnceRunsOnTheWorkersOfItsDevices) {
+  for (int round = 0; round < 3; ++round) {
+    Watch watch;
+    const Tensor a = leaf(2, kDevices[0]), b = leaf(3, kDevices[1]), c = leaf(5, kDevices[2]);
+    watch.add(a, "a");
+    watch.add(b, "b");
+    watch.add(c, "c");
+    const Tensor outputs[] = {a * a, b * b, c * c};
+    autograd::backward(outputs);
+    EXPECT_EQ(watch.of("a"), std::this_thread::get_id());
+    EXPECT_EQ(watch.of("b"), worker_of(kDevices[1]));
+    EXPECT_EQ(watch.of("c"), worker_of(kDevices[2]));
+    EXPECT_EQ(a.grad().item<double>(), 4);
+    EXPECT_EQ(b.grad().item<double>(), 6);
+    EXPECT_EQ(c.grad().item<double>(), 10);
+  }
+}
+
+// The default device of what a rule or a hook makes.
+TEST(WorkerTest, TheCurrentDeviceIsThatOfTheTask) {
+  std::vector<Device> seen(3);
+  Tensor leaves[3], outputs[3];
+  for (int i = 0; i < 3; ++i) {
+    leaves[i] = leaf(i, kDevices[i]);
+    outputs[i] = leaves[i] * 2.0;
+    autograd::add_leaf_hook(leaves[i],
+                            [&seen, i](const Tensor&) { seen[i] = zeros({1}).device(); });
+  }
+  autograd::backward(outputs);
+  EXPECT_EQ(seen, (std::vector<Device>{kDevices[0], kDevices[1], kDevices[2]}));
 }
 
 TEST(WorkerTest, DevicesWorkAtTheSameTime) {
@@ -254,6 +290,115 @@ TEST(WorkerTest, FunctionsMayCrossDevices) {
   const Tensor y = MoveAndScale::apply(a, kDevices[2]);
   y.backward();
   EXPECT_EQ(a.grad().item<double>(), 2);
+}
+
+// --- What engines build on -----------------------------------------------------------------------
+
+// Replicas of one model on workers of their own, drawing dropout masks.
+std::vector<std::vector<double>> masks_of_replicas() {
+  std::vector<std::vector<double>> masks(3);
+  JobGroup group;
+  for (int i = 0; i < 3; ++i) {
+    group.submit(kDevices[i], [&masks, i] {
+      for (int k = 0; k < 3; ++k) {
+        const auto more = testing::values_of(bernoulli({16}, 0.5, {DType::f32, kDevices[i]}));
+        masks[i].insert(masks[i].end(), more.begin(), more.end());
+      }
+    });
+  }
+  group.wait();
+  return masks;
+}
+
+TEST(ReplicasTest, DrawDifferentMasksAndTheSameAgain) {
+  manual_seed(5);
+  const auto masks = masks_of_replicas();
+  EXPECT_NE(masks[0], masks[1]);
+  EXPECT_NE(masks[1], masks[2]);
+  EXPECT_NE(masks[0], masks[2]);
+  manual_seed(5);
+  std::vector<double> of_one;  // what one device draws is what it would draw alone
+  for (int k = 0; k < 3; ++k) {
+    const auto more = testing::values_of(bernoulli({16}, 0.5));
+    of_one.insert(of_one.end(), more.begin(), more.end());
+  }
+  EXPECT_EQ(masks[0], of_one);
+  for (int round = 0; round < 20; ++round) {
+    manual_seed(5);
+    EXPECT_EQ(masks_of_replicas(), masks);
+  }
+  manual_seed(6);
+  EXPECT_NE(masks_of_replicas(), masks);
+}
+
+TEST(ReplicasTest, RecomputationDrawsTheSameMasksOnEveryDevice) {
+  std::vector<std::vector<double>> first(3), second(3);
+  const auto dropout = [&](const Tensor& x) {
+    // On the input's device, and from there to another.
+    const int at = x.device().index;
+    const Tensor mask = bernoulli({16}, 0.5, {DType::f64, x.device()});
+    const Device other = kDevices[(at + 1) % 3];
+    const Tensor there = bernoulli({16}, 0.5, {DType::f64, other}).to(x.device());
+    auto& seen = autograd::recomputing() ? second[at] : first[at];
+    seen = testing::values_of(mask + there * 2.0);
+    return x * mask * there;
+  };
+  manual_seed(5);
+  for (int i = 0; i < 3; ++i) {
+    const Tensor x = ones({16}, {DType::f64, kDevices[i]}).set_requires_grad();
+    const Tensor y = autograd::checkpoint(dropout, x).sum();
+    bernoulli({3}, 0.5, {DType::f64, kDevices[i]});  // goes on from there
+    y.backward();
+    EXPECT_EQ(first[i], second[i]);
+    EXPECT_NE(first[i], first[(i + 1) % 3]);
+  }
+}
+
+// Whether 1 is added before or after the others have cancelled tells the order.
+double summed(bool reserve) {
+  const Tensor w = leaf(1);
+  const double factors[] = {1, 1e16, -1e16};
+  Tensor parts[3];
+  const std::uint64_t base = reserve ? autograd::reserve_sequence(3 * 100) : 0;
+  JobGroup group;
+  for (int i = 0; i < 3; ++i) {
+    group.submit(kDevices[i], [&, i] {
+      std::optional<autograd::SequenceScope> numbers;
+      if (reserve) numbers.emplace(base + static_cast<std::uint64_t>(i) * 100);
+      for (int k = 0; k < 7 * (3 - i); ++k) (w * 2.0).numel();  // what else this thread records
+      parts[i] = w * factors[i];
+    });
+  }
+  group.wait();
+  const Tensor y = (parts[0] + parts[1]) + parts[2];
+  y.backward();
+  return w.grad().item<double>();
+}
+
+TEST(ReplicasTest, AGraphSumsInOneOrderWhoeverRecordedIt) {
+  const Tensor w = leaf(1);
+  const Tensor a = w * 1.0, b = w * 1e16, c = w * -1e16;
+  (a + b + c).backward();
+  const double alone = w.grad().item<double>();
+  EXPECT_EQ(alone, 1);
+  for (int round = 0; round < 5; ++round) EXPECT_EQ(summed(true), alone);
+}
+
+TEST(ReplicasTest, ReservedNumbersLieBetweenThoseBeforeAndAfter) {
+  const Tensor x = leaf(1);
+  const auto number = [&] { return autograd::Edge(x * 2.0); };
+  const auto sequence = [](const autograd::Edge& edge) {
+    return static_cast<autograd::Node*>(edge.target())->sequence();
+  };
+  const std::uint64_t before = sequence(number());
+  const std::uint64_t first = autograd::reserve_sequence(10);
+  EXPECT_EQ(first, before + 1);
+  {
+    const autograd::SequenceScope scope(first);
+    EXPECT_EQ(sequence(number()), first);
+    EXPECT_EQ(sequence(number()), first + 1);
+  }
+  EXPECT_EQ(sequence(number()), first + 10);
 }
 
 TEST(WorkerTest, SeveralCallersAtOnce) {

@@ -1,0 +1,52 @@
+// Work that begins when a program ends: in the destructor of a static object.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "weft/autograd/autograd.h"
+#include "weft/autograd/checkpoint.h"
+#include "weft/autograd/ops.h"
+#include "weft/core/rng.h"
+#include "weft/tests/tensor/tensor_util.h"
+
+namespace weft {
+namespace {
+
+// A step of everything that keeps something per thread: generators, oneDNN, the tape, the workers.
+bool step() {
+  const Tensor w = testing::some({16, 16}, DType::f32).set_requires_grad();
+  const Tensor x = testing::some({8, 16}, DType::f32);
+  int ended = 0;
+  autograd::add_leaf_hook(w, [&](const Tensor&) { autograd::at_backward_end([&] { ++ended; }); });
+  const Tensor h = autograd::checkpoint(
+      [](const Tensor& in, const Tensor& weight) {
+        return matmul(in, weight) * bernoulli({8, 16}, 0.5) *
+               bernoulli({8, 16}, 0.5, Device("cpu:1")).to(Device());
+      },
+      x, w);
+  const Tensor there = h.to(Device("cpu:1"));
+  (square(h).sum() + square(there).sum().to(Device())).backward();
+  return ended == 1 && w.grad().defined();
+}
+
+struct AtExit {
+  ~AtExit() {
+    if (armed && !step()) _exit(7);
+  }
+  bool armed = false;
+};
+AtExit at_exit;  // made before what the library makes at its first use, so it goes after that
+
+TEST(ExitDeathTest, AStaticDestructorMayCompute) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto run = [] {
+    set_host_devices(2);
+    at_exit.armed = true;
+    std::exit(step() ? 0 : 1);
+  };
+  EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
+}
+
+}  // namespace
+}  // namespace weft

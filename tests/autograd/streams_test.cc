@@ -1,0 +1,113 @@
+// In which streams a backward runs, on a device that is none: rules here compute nothing.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "weft/autograd/autograd.h"
+#include "weft/autograd/function.h"
+#include "weft/tensor/creation.h"
+#include "weft/tests/core/fake_runtime.h"
+
+namespace weft {
+namespace {
+
+const Device kCuda("cuda:0");
+
+// Notes which stream waits for which.
+class Watched final : public testing::FakeRuntime {
+ public:
+  Watched() : FakeRuntime(DeviceType::cuda) {}
+  std::unique_ptr<Event> new_event(int) override { return std::make_unique<Noted>(*this); }
+
+  using Wait = std::pair<void*, void*>;  // for, and who
+  std::vector<Wait> waits;
+
+ private:
+  class Noted final : public Event {
+   public:
+    explicit Noted(Watched& runtime) : runtime_(runtime) {}
+    void record(const Stream& stream) override { recorded_ = stream.handle; }
+    void block(const Stream& stream) override {
+      runtime_.waits.emplace_back(recorded_, stream.handle);
+    }
+    bool done() const override { return true; }
+    void synchronize() override {}
+
+   private:
+    Watched& runtime_;
+    void* recorded_ = nullptr;
+  };
+};
+
+std::vector<void*> rules;  // the streams they ran in
+
+Tensor something() { return empty({1}, {DType::f32, kCuda}); }
+
+struct Step : autograd::Function<Step> {
+  static Tensor forward(autograd::Context&, const Tensor&) { return something(); }
+  static std::vector<Tensor> backward(autograd::Context&, std::span<const Tensor>) {
+    rules.push_back(current_stream(kCuda).handle);
+    return {something()};
+  }
+};
+
+class StreamsTest : public ::testing::Test {
+ protected:
+  StreamsTest() {
+    register_runtime(DeviceType::cuda, &device);
+    for (Stream& stream : streams) stream = device.new_stream(0);
+    rules.clear();
+    x = something().set_requires_grad();
+    h = in(0, x);
+    y = in(1, h);
+    set_current_stream(streams[2]);
+    device.waits.clear();
+  }
+  ~StreamsTest() override { set_current_stream(device.default_stream(0)); }
+
+  Tensor in(int stream, const Tensor& input) {
+    set_current_stream(streams[stream]);
+    return Step::apply(input);
+  }
+  void* handle(int stream) const { return streams[stream].handle; }
+
+  // Storages give their blocks back to it at the end of the process.
+  Watched& device = *new Watched;
+  Stream streams[3];
+  Tensor x, h, y;
+};
+
+TEST_F(StreamsTest, RulesRunWhereTheirOperationsWereRecorded) {
+  void* of_leaf = nullptr;
+  autograd::add_leaf_hook(x, [&](const Tensor&) { of_leaf = current_stream(kCuda).handle; });
+  y.backward(something());
+  EXPECT_EQ(rules, (std::vector<void*>{handle(1), handle(0)}));
+  EXPECT_EQ(of_leaf, handle(2)) << "gradients are the caller's";
+  EXPECT_EQ(device.waits,
+            (std::vector<Watched::Wait>{
+                {handle(2), handle(1)}, {handle(1), handle(0)}, {handle(0), handle(2)}}));
+  EXPECT_EQ(current_stream(kCuda), streams[2]);
+}
+
+TEST_F(StreamsTest, ResultsOfGradAreTheCallers) {
+  const Tensor g = something();
+  const auto result = autograd::grad({&y, 1}, {&h, 1}, {&g, 1});
+  EXPECT_TRUE(result[0].defined());
+  EXPECT_EQ(rules, (std::vector<void*>{handle(1)}));
+  EXPECT_EQ(device.waits,
+            (std::vector<Watched::Wait>{
+                {handle(2), handle(1)}, {handle(1), handle(0)}, {handle(0), handle(2)}}));
+}
+
+TEST_F(StreamsTest, OneStreamNeedsNoEvent) {
+  const Tensor z = in(2, in(2, x));
+  device.waits.clear();
+  z.backward(something());
+  EXPECT_EQ(rules, (std::vector<void*>{handle(2), handle(2)}));
+  EXPECT_TRUE(device.waits.empty());
+}
+
+}  // namespace
+}  // namespace weft

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "weft/core/capture.h"
+#include "weft/core/cores.h"
 #include "weft/core/thread_state.h"
 #include "weft/core/trace.h"
 #include "weft/tensor/creation.h"
@@ -43,6 +44,9 @@ struct LoaderCore::Workers {
       join();
       WEFT_THROW(Library, kOp, "cannot start ", core.options_.workers,
                  " worker threads: ", error.what());
+    } catch (...) {  // no memory
+      join();
+      throw;
     }
   }
   ~Workers() { join(); }
@@ -76,6 +80,7 @@ struct LoaderCore::Workers {
   }
 
   void run(int number) {
+    leave_thread_unbound();
     set_thread_name("loader " + std::to_string(number));
     GeneratorSet generators;
     std::unique_lock lock(mutex);
@@ -109,6 +114,7 @@ struct LoaderCore::Workers {
   bool can_claim() const { return claimed < count && claimed < taken + core.slot_count_; }
 
   LoaderCore& core;
+  const int process = fork_count();
   std::mutex mutex;
   std::condition_variable space;    // a slot is free, or it is time to go
   std::condition_variable arrived;  // a batch is ready, or a worker is done
@@ -155,7 +161,12 @@ LoaderCore::LoaderCore(std::int64_t dataset_size, DataLoaderOptions options, Fet
   }
 }
 
-LoaderCore::~LoaderCore() = default;
+LoaderCore::~LoaderCore() { forget_parents_workers(); }
+
+// In a child of fork() there are no such threads, and what they share is as they left it.
+void LoaderCore::forget_parents_workers() {
+  if (workers_ && workers_->process != fork_count()) static_cast<void>(workers_.release());
+}
 
 std::int64_t LoaderCore::batch_count() const {
   const std::int64_t n = sampler_->size(), b = options_.batch_size;
@@ -197,6 +208,7 @@ void LoaderCore::start_epoch() {
   WEFT_CHECK(outside == order_.end(), InvalidArgument, kOp, "the sampler gave index ", *outside,
              ", the data set has ", dataset_size_);
   if (worker_count() > 0) {
+    forget_parents_workers();
     if (!workers_) workers_ = std::make_unique<Workers>(*this);
     workers_->start(position_, batch_count());
   }
@@ -218,6 +230,10 @@ int LoaderCore::next() {
     Span span("loader", "wait");
     span.set_arg("batch", position_);
     Workers& w = *workers_;
+    WEFT_CHECK(
+        w.process == fork_count(), Internal, kOp,
+        "the worker threads are those of the parent process; fork() does not copy them. Start "
+        "the epoch in the child");
     std::exception_ptr error;
     {
       std::unique_lock lock(w.mutex);
@@ -240,6 +256,7 @@ int LoaderCore::next() {
 
 void LoaderCore::stop_epoch() noexcept {
   active_ = false;
+  forget_parents_workers();
   if (!workers_) return;
   Workers& w = *workers_;
   std::unique_lock lock(w.mutex);

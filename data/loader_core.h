@@ -73,6 +73,7 @@ class LoaderCore {
 
  private:
   struct Workers;
+  void forget_parents_workers();
   int worker_count() const { return options_.device_resident ? 0 : options_.workers; }
   std::span<const std::int64_t> indices_of(std::int64_t batch) const;
   void fetch(std::int64_t batch, GeneratorSet& generators);

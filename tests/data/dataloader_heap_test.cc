@@ -1,7 +1,13 @@
 // A loader in its stride leaves the heap alone.
 #include "weft/data/dataloader.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <new>
+
 #include "weft/core/allocator.h"
+#include "weft/core/error.h"
 #include "weft/data/fake.h"
 #include "weft/data/mnist.h"
 #include "weft/tests/core/heap_count.h"
@@ -45,6 +51,51 @@ TEST(DataLoaderHeap, SteadyTransformsAllocateNothing) {
   if (testing::kSanitized) GTEST_SKIP() << "the pool is off under sanitizers";
   const Compose transform({RandomCrop(32, 4), RandomHorizontalFlip(), Resize(24), CenterCrop(20)});
   expect_quiet(FakeData(500, {3, 32, 32}, 10, {.format = {.transform = transform}}));
+}
+
+// Each allocation in turn fails, in the caller or in a worker.
+TEST(DataLoaderHeap, NoMemoryReachesTheCaller) {
+  const FakeData set(40, {1, 8, 8}, 10);
+  for (std::int64_t k = 1;; ++k) {
+    std::int64_t images = 0;
+    const testing::FailHeap fault(k);
+    try {
+      DataLoader loader(set, {.batch_size = 8, .shuffle = true, .workers = 3});
+      for (auto& [x, label] : loader) images += x.shape(0);
+    } catch (const std::bad_alloc&) {
+      continue;
+    } catch (const Error&) {
+      continue;
+    }
+    if (fault.fired()) continue;
+    EXPECT_EQ(images, 40);
+    break;
+  }
+}
+
+TEST(DataLoaderHeap, AChildOfForkStartsWorkersOfItsOwn) {
+  if (testing::kSanitized) GTEST_SKIP() << "ThreadSanitizer allows no threads in a child of fork()";
+  DataLoader loader(FakeData(40, {1, 8, 8}, 10), {.batch_size = 8, .workers = 2});
+  auto batch = loader.begin();
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);  // instead of hanging
+    int status = 1;
+    try {
+      ++batch;
+      ++batch;
+      ++batch;
+    } catch (const Error& e) {
+      status = e.code() == ErrorCode::Internal ? 0 : 2;
+    }
+    batch.~Iterator();
+    std::int64_t images = 0;
+    for (auto& [x, label] : loader) images += x.shape(0);
+    _exit(images == 40 ? status : 3);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
 }  // namespace

@@ -50,6 +50,7 @@ int run_body(const Options& options, const std::function<void(const Options&)>& 
 
 int run(int argc, const char* const* argv, Options defaults,
         const std::function<void(const Options&)>& body, const std::vector<Flag>& flags) {
+  bound_spinning(argc, argv);
   // Line by line also into a pipe, in order with the progress and the warnings on stderr.
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   const EnvironmentScope environment;

@@ -11,11 +11,12 @@
 
 namespace weft::train {
 
-/// The body of main(): parses the options, prepares the process as they say (seed, threads, virtual
-/// devices, deterministic kernels, trace, a flag for SIGINT) and as the environment does (see
-/// environment.h: a log on stderr, remembered kernel choices), calls `body` and returns the status:
-/// 0; 2 for wrong usage; 1 after printing the error that ended the body; 130 after SIGINT. `flags`
-/// are options of this program beside the common ones.
+/// The body of main(), before which nothing is done: starts the program anew where its threads
+/// would wait wastefully (environment.h: bound_spinning), parses the options, prepares the process
+/// as they say (seed, threads, virtual devices, deterministic kernels, trace, a flag for SIGINT)
+/// and as the environment does (see environment.h: a log on stderr, remembered kernel choices),
+/// calls `body` and returns the status: 0; 2 for wrong usage; 1 after printing the error that ended
+/// the body; 130 after SIGINT. `flags` are options of this program beside the common ones.
 ///   int main(int argc, char** argv) {
 ///     return train::run(argc, argv, {.example = "mlp", .batch_size = 64}, [](const auto& options)
 ///     {

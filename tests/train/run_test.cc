@@ -6,12 +6,16 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <random>
 #include <thread>
 
 #include "weft/autograd/autocast.h"
+#include "weft/core/device.h"
 #include "weft/core/float32_precision.h"
+#include "weft/core/parallel.h"
 #include "weft/core/thread_state.h"
+#include "weft/core/worker.h"
 #include "weft/tests/io/files.h"
 #include "weft/train/checkpoint.h"
 #include "weft/train/program.h"
@@ -262,6 +266,42 @@ TEST(Program, TheBodyRunsUnderItsOptions) {
             0);
   EXPECT_EQ(runs, 2);
   EXPECT_FALSE(autograd::is_autocast_enabled(DeviceType::cpu));
+}
+
+TEST(Program, ThreadsAreSharedByTheDevices) {
+  const Scoped threads(&ThreadState::num_threads, 0);
+  const std::vector<const char*> arguments = {"test", "--device",       "cpu", "--threads",
+                                              "6",    "--host-devices", "3"};
+  int team = 0, on_worker = 0;
+  EXPECT_EQ(train::run(static_cast<int>(arguments.size()), arguments.data(), {.example = "test"},
+                       [&](const Options&) {
+                         team = num_threads();
+                         JobGroup group;
+                         group.submit("cpu:2", [&] { on_worker = num_threads(); });
+                         group.wait();
+                       }),
+            0);
+  EXPECT_EQ(team, 2);
+  EXPECT_EQ(on_worker, 2);
+  set_host_devices(1);
+}
+
+// libgomp reads the variable when it is loaded: the program has to start with it.
+TEST_F(RunTest, WaitsForAWhileAlone) {
+  const char* const given = std::getenv("OMP_WAIT_POLICY");
+  const std::string policy = given ? given : "";
+  unsetenv("OMP_WAIT_POLICY");
+  EXPECT_EQ(run("plain", {"--limit-steps", "1"}), 0);
+  EXPECT_NE(log().find("spins: 10000"), std::string::npos) << log();
+  setenv("GOMP_SPINCOUNT", "123", 1);
+  EXPECT_EQ(run("given", {"--limit-steps", "1"}), 0);
+  EXPECT_NE(log().find("spins: 123\n"), std::string::npos) << log();
+  unsetenv("GOMP_SPINCOUNT");
+  setenv("OMP_WAIT_POLICY", "passive", 1);
+  EXPECT_EQ(run("policy", {"--limit-steps", "1"}), 0);
+  EXPECT_EQ(log().find("spins"), std::string::npos) << log();
+  if (!given) unsetenv("OMP_WAIT_POLICY");
+  if (given) setenv("OMP_WAIT_POLICY", policy.c_str(), 1);
 }
 
 }  // namespace

@@ -1,5 +1,9 @@
 // small_run OPTIONS: a small network on whatever --data holds, the way the examples are written;
 // for tests of whole runs.
+#include <cstdlib>
+#include <string>
+
+#include "weft/core/thread_state.h"
 #include "weft/data/dataloader.h"
 #include "weft/nn/activation.h"
 #include "weft/nn/flatten.h"
@@ -15,6 +19,8 @@ using namespace weft;
 int main(int argc, char** argv) {
   return train::run(
       argc, argv, {.example = "small_run", .epochs = 2}, [](const train::Options& options) {
+        if (const char* spins = std::getenv("GOMP_SPINCOUNT"))
+          log_info(std::string("spins: ") + spins);
         nn::Sequential model{nn::Flatten(), nn::Linear(64, 16), nn::ReLU(), nn::Linear(16, 10)};
         model.to(options.device, options.dtype);
         optim::Adam adam(model.parameters(), {.lr = options.lr});

@@ -134,6 +134,9 @@ TEST(Tracer, ResultsBelongToTheSpanBeforeThemAndStartArrows) {
     const Span span("op", "relu");
   }
   const std::uint64_t relu = tracer.add_result("relu", Device("cpu"), {2, 3});
+  {
+    const Span span("op", "exp");
+  }
   const std::uint64_t view = tracer.add_result("view", Device("cpu"), {6});
   const std::uint64_t unused = tracer.add_result("view", Device("cpu"), {6});
   EXPECT_EQ(std::set({relu, view, unused}).size(), 3u);
@@ -143,11 +146,13 @@ TEST(Tracer, ResultsBelongToTheSpanBeforeThemAndStartArrows) {
   }
   const json trace = written(tracer);
   const auto spans = events(trace, "X");
-  ASSERT_EQ(spans.size(), 6u) << trace;
+  ASSERT_EQ(spans.size(), 7u) << trace;
   EXPECT_EQ(spans[0]["args"], json({{"device", "cpu:0"}, {"shape", "[2,3]"}}));
-  EXPECT_EQ(spans[1]["name"], "view");
-  EXPECT_EQ(spans[1]["args"]["shape"], "[6]");
-  EXPECT_EQ(spans[1]["dur"], 0.001);
+  EXPECT_EQ(spans[1]["name"], "exp");
+  EXPECT_EQ(spans[1]["args"], json::object()) << "of another name than the result behind it";
+  EXPECT_EQ(spans[2]["name"], "view");
+  EXPECT_EQ(spans[2]["args"]["shape"], "[6]");
+  EXPECT_EQ(spans[2]["dur"], 0.001);
 
   const auto from = events(trace, "s"), to = events(trace, "f");
   ASSERT_EQ(from.size(), 2u) << "an arrow has two ends";
@@ -160,8 +165,8 @@ TEST(Tracer, ResultsBelongToTheSpanBeforeThemAndStartArrows) {
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(from[i]["id"], to[i]["id"]);
     EXPECT_EQ(to[i]["bp"], "e");
-    EXPECT_TRUE(inside(from[i], spans[i == 0 ? 1 : 0])) << trace;
-    EXPECT_TRUE(inside(to[i], spans[3 + i])) << trace;
+    EXPECT_TRUE(inside(from[i], spans[i == 0 ? 2 : 0])) << trace;
+    EXPECT_TRUE(inside(to[i], spans[4 + i])) << trace;
   }
   EXPECT_NE(from[0]["id"], from[1]["id"]);
 }

@@ -103,13 +103,13 @@ Trace read(const Tracer& tracer) {
 struct Net : nn::Module<Net> {
   nn::Sequential body =
       child("body", nn::Sequential{nn::Linear(6, 5), nn::ReLU(), nn::Linear(5, 2)});
-  Tensor forward(const Tensor& x) { return body(x.reshape({-1, 6})); }
+  Tensor forward(const Tensor& x) { return body(x).reshape({8}); }
 };
 
 TEST(TracedStep, NestsAndConnects) {
   Net net;
   optim::SGD sgd(net.parameters());
-  const Tensor x = rand({4, 2, 3}), target = rand({4, 2});
+  const Tensor x = rand({4, 6}), target = rand({8});
   Tracer tracer;
   {
     const Scoped traced(&ThreadState::tracer, &tracer);
@@ -161,8 +161,8 @@ TEST(TracedStep, NestsAndConnects) {
     EXPECT_EQ(from.shape, to.shape) << "a result and its gradient, " << from.name;
     shapes.insert(from.name + from.shape);
   }
-  EXPECT_TRUE(shapes.contains("reshape[8,6]")) << json(shapes) << "a view, which runs nothing";
-  EXPECT_TRUE(shapes.contains("linear[8,5]")) << json(shapes);
+  EXPECT_TRUE(shapes.contains("reshape[8]")) << json(shapes) << "a view, which runs nothing";
+  EXPECT_TRUE(shapes.contains("linear[4,5]")) << json(shapes);
 
   const std::vector<Event> optimiser = trace.of("optim");
   ASSERT_EQ(optimiser.size(), 1u);

@@ -177,7 +177,7 @@ Tensor adaptive_avg_pool2d(const Tensor& x, const std::array<std::int64_t, 2>& s
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyParams& params) {
   if (autocasts(CastPolicy::f32, logits)) [[unlikely]]
     return cross_entropy(autocast(CastPolicy::f32, logits), target, params);
-  if (logits.dim() > 2) {
+  if (logits.defined() && target.defined() && logits.dim() > 2) {
     // [N,C,d1,..] -> [N d1 .., C]
     Shape expected = logits.shape();
     expected.erase(1);

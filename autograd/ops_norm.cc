@@ -110,7 +110,7 @@ class LayerNormNode final : public NormNode {
 // PyTorch takes bf16 images with f32 weights and statistics, as autocast makes them: computed in
 // f32, the result is bf16. The kernels take one dtype, so x is converted.
 bool is_mixed(const Tensor& x, std::initializer_list<const Tensor*> others) {
-  if (x.dtype() != DType::bf16) return false;
+  if (!x.defined() || x.dtype() != DType::bf16) return false;
   return std::any_of(others.begin(), others.end(), [](const Tensor* other) {
     return other->defined() && other->dtype() == DType::f32;
   });

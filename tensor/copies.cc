@@ -42,6 +42,7 @@ void copy_block(const Tensor& y, const Tensor& x) {
 }  // namespace internal
 
 Tensor contiguous(const Tensor& x) {
+  check_defined("contiguous", "x", x);
   if (x.is_contiguous()) return x;
   Tensor y = allocate(x.shape(), x.dtype(), x.device());
   copy_(y, x);
@@ -49,6 +50,7 @@ Tensor contiguous(const Tensor& x) {
 }
 
 Tensor contiguous(const Tensor& x, MemoryFormat format) {
+  check_defined("contiguous", "x", x);
   WEFT_CHECK(x.dim() == 4, Shape, "contiguous", "a memory format needs [N,C,H,W], got ", x.shape());
   if (format == MemoryFormat::nhwc ? is_nhwc(x) : is_nchw(x)) return x;
   Tensor y = allocate(x.shape(), format, x.dtype(), x.device());
@@ -57,12 +59,14 @@ Tensor contiguous(const Tensor& x, MemoryFormat format) {
 }
 
 Tensor clone(const Tensor& x) {
+  check_defined("clone", "x", x);
   Tensor y = allocate_like(x, x.dtype(), x.device());
   copy_(y, x);
   return y;
 }
 
 Tensor to(const Tensor& x, Device device) {
+  check_defined("to", "x", x);
   if (x.device() == device) return x;
   if (!(x.device().is_cpu() && device.is_cpu()) && !x.is_dense()) return to(contiguous(x), device);
   Tensor y = allocate_like(x, x.dtype(), device);
@@ -71,6 +75,7 @@ Tensor to(const Tensor& x, Device device) {
 }
 
 Tensor to(const Tensor& x, DType dtype) {
+  check_defined("to", "x", x);
   if (x.dtype() == dtype) return x;
   Tensor y = allocate_like(x, dtype, x.device());
   copy_(y, x);
@@ -82,6 +87,9 @@ namespace {
 // The dtype all parts are converted to on their way into the result.
 DType check_parts(const char* op, std::span<const Tensor> parts) {
   WEFT_CHECK(!parts.empty(), InvalidArgument, op, "needs at least one tensor");
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (!parts[i].defined()) throw_undefined(op, detail::concat("tensor ", i).c_str());
+  }
   DType dtype = parts[0].dtype();
   for (std::size_t i = 1; i < parts.size(); ++i) {
     if (!(parts[i].device() == parts[0].device())) {

@@ -35,7 +35,10 @@ Tensor empty(const Shape& shape, const TensorOptions& options) {
   return allocate_for("empty", shape, options);
 }
 
-Tensor empty_like(const Tensor& x) { return allocate_like(x, x.dtype(), x.device()); }
+Tensor empty_like(const Tensor& x) {
+  check_defined("empty_like", "x", x);
+  return allocate_like(x, x.dtype(), x.device());
+}
 
 Tensor zeros(const Shape& shape, const TensorOptions& options) {
   Tensor y = allocate_for("zeros", shape, options);
@@ -44,6 +47,7 @@ Tensor zeros(const Shape& shape, const TensorOptions& options) {
 }
 
 Tensor zeros_like(const Tensor& x) {
+  check_defined("zeros_like", "x", x);
   Tensor y = empty_like(x);
   raw::zero_(y);
   return y;
@@ -54,6 +58,7 @@ Tensor ones(const Shape& shape, const TensorOptions& options) {
 }
 
 Tensor ones_like(const Tensor& x) {
+  check_defined("ones_like", "x", x);
   Tensor y = empty_like(x);
   raw::fill_(y, 1);
   return y;

@@ -38,6 +38,7 @@ Entry elementwise(const char* op, Device device, DType dtype, Entry ElementwiseK
 
 Tensor unary(UnaryOp op, const Tensor& x, UnaryParams params) {
   const OpInfo& about = info(op);
+  check_defined(about.name, "x", x);
   const DType dtype = compute_dtype(about, x.dtype());
   check_not_boolean(op, dtype);
   if (x.dtype() != dtype) [[unlikely]]
@@ -62,6 +63,7 @@ Tensor unary_backward(UnaryOp op, const Tensor& grad_y, const Tensor& saved, Una
   const char* name = info(op).name;
   const Span span("op", name);
   check_floating(name, "the gradient", grad_y);
+  if (info(op).saves != Saves::nothing) check_defined(name, "the saved tensor", saved);
   const Device device = grad_y.device();
   const auto run = elementwise(name, device, grad_y.dtype(), &ElementwiseKernels::unary_backward);
   const Stream stream = current_stream(device);
@@ -91,6 +93,8 @@ Tensor unary_backward(UnaryOp op, const Tensor& grad_y, const Tensor& saved, Una
 }
 
 Tensor unary_backward(UnaryOp op, Tensor&& grad_y, const Tensor& saved, UnaryParams params) {
+  check_defined(info(op).name, "the gradient", grad_y);
+  if (info(op).saves != Saves::nothing) check_defined(info(op).name, "the saved tensor", saved);
   const bool alone = grad_y.impl()->use_count() == 1 && grad_y.storage()->use_count() == 1 &&
                      grad_y.storage()->owned();
   const Tensor& like = saved.defined() ? saved : grad_y;
@@ -205,6 +209,7 @@ Tensor compare(CompareOp op, const Tensor& a, const Tensor& b) {
 }
 
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
+  check_defined("where", "condition", condition);
   WEFT_CHECK(condition.dtype() == DType::boolean, Dtype, "where", "condition: got ",
              condition.dtype(), ", expected bool");
   check_same_device("where", "condition", condition, "a", a);
@@ -255,11 +260,14 @@ DType with_scalar(DType dtype, double value) {
   return dtype == DType::boolean ? DType::i64 : dtype;
 }
 
-Tensor scalar_op(UnaryOp op, const Tensor& a, double value) {
+// `name` is the user's: add, not add_scalar.
+Tensor scalar_op(const char* name, UnaryOp op, const char* operand, const Tensor& a, double value) {
+  check_defined(name, operand, a);
   return unary(op, cast(a, with_scalar(a.dtype(), value)), {.a = value});
 }
 
 Tensor binary_with_scalar(BinaryOp op, const Tensor& a, double value) {
+  check_defined(info(op).name, "a", a);
   const DType dtype = compute_dtype(info(op), with_scalar(a.dtype(), value));
   return binary(op, cast(a, dtype), scalar(value, {dtype, a.device()}));
 }
@@ -280,6 +288,7 @@ DType compare_dtype(DType dtype, double value) {
 }
 
 Tensor compare_with_scalar(CompareOp op, const Tensor& a, double value) {
+  check_defined(name_of(op), "a", a);
   const DType dtype = compare_dtype(a.dtype(), value);
   return compare(op, cast(a, dtype), scalar(value, {dtype, a.device()}));
 }
@@ -292,22 +301,25 @@ bool is_power_of_two(double value) {
 
 }  // namespace
 
-Tensor add(const Tensor& a, double b) { return scalar_op(UnaryOp::add_scalar, a, b); }
-Tensor sub(const Tensor& a, double b) { return scalar_op(UnaryOp::add_scalar, a, -b); }
-Tensor sub(double a, const Tensor& b) { return scalar_op(UnaryOp::rsub_scalar, b, a); }
-Tensor mul(const Tensor& a, double b) { return scalar_op(UnaryOp::mul_scalar, a, b); }
+Tensor add(const Tensor& a, double b) { return scalar_op("add", UnaryOp::add_scalar, "a", a, b); }
+Tensor sub(const Tensor& a, double b) { return scalar_op("sub", UnaryOp::add_scalar, "a", a, -b); }
+Tensor sub(double a, const Tensor& b) { return scalar_op("sub", UnaryOp::rsub_scalar, "b", b, a); }
+Tensor mul(const Tensor& a, double b) { return scalar_op("mul", UnaryOp::mul_scalar, "a", a, b); }
 Tensor div(const Tensor& a, double b) {
+  check_defined("div", "a", a);
   if (is_power_of_two(b)) {
-    return scalar_op(UnaryOp::mul_scalar, is_floating(a.dtype()) ? a : cast(a, DType::f32), 1 / b);
+    const Tensor floating = is_floating(a.dtype()) ? a : cast(a, DType::f32);
+    return scalar_op("div", UnaryOp::mul_scalar, "a", floating, 1 / b);
   }
   return binary_with_scalar(BinaryOp::div, a, b);
 }
-Tensor div(double a, const Tensor& b) { return scalar_op(UnaryOp::rdiv_scalar, b, a); }
+Tensor div(double a, const Tensor& b) { return scalar_op("div", UnaryOp::rdiv_scalar, "b", b, a); }
 Tensor pow(const Tensor& a, double b) {
+  check_defined("pow", "a", a);
   const DType dtype = with_scalar(a.dtype(), b);
   WEFT_CHECK(is_floating(dtype) || b >= 0, InvalidArgument, "pow", "a tensor of ", a.dtype(),
              " to the power ", b, " is no tensor of ", dtype, "; convert it with to(dtype)");
-  return scalar_op(UnaryOp::pow_scalar, a, b);
+  return scalar_op("pow", UnaryOp::pow_scalar, "a", a, b);
 }
 Tensor maximum(const Tensor& a, double b) { return binary_with_scalar(BinaryOp::maximum, a, b); }
 Tensor minimum(const Tensor& a, double b) { return binary_with_scalar(BinaryOp::minimum, a, b); }
@@ -317,7 +329,10 @@ Tensor minimum(const Tensor& a, double b) { return binary_with_scalar(BinaryOp::
 WEFT_COMPARE_OPS(X)
 #undef X
 
-Tensor logical_not(const Tensor& x) { return eq(x, 0); }
+Tensor logical_not(const Tensor& x) {
+  check_defined("logical_not", "x", x);
+  return eq(x, 0);
+}
 
 Tensor leaky_relu(const Tensor& x, double negative_slope) {
   WEFT_CHECK(negative_slope >= 0, InvalidArgument, "leaky_relu", "negative_slope: got ",
@@ -331,6 +346,7 @@ Tensor smooth_l1(const Tensor& x, double beta) {
 }
 
 Tensor clamp(const Tensor& x, double low, double high) {
+  check_defined("clamp", "x", x);
   if (std::isnan(low) || std::isnan(high)) {
     const Tensor y = empty_like(cast(x, is_floating(x.dtype()) ? x.dtype() : DType::f32));
     return fill_(y, std::numeric_limits<double>::quiet_NaN());

@@ -20,6 +20,12 @@ void check_index(const char* op, const Tensor& x, const Tensor& index) {
              ", expected i64; convert it with to(dtype)");
 }
 
+void check_operands(const char* op, const Tensor& y, const Tensor& index, const Tensor& x) {
+  check_defined(op, "the written tensor", y);
+  check_defined(op, "index", index);
+  check_defined(op, "x", x);
+}
+
 void check_bounds(const char* op, const Tensor& index, std::int64_t bound) {
   if (index.numel() == 0) return;
   graph::check_not_capturing(op, "the host waits to see whether the index is in range");
@@ -50,6 +56,8 @@ void check_walk(const char* op, const Tensor& x, int dim, const Tensor& index) {
 
 Tensor index_select(const Tensor& x, int dim, const Tensor& index, bool checked) {
   const char* op = "index_select";
+  check_defined(op, "x", x);
+  check_defined(op, "index", index);
   if (x.dim() == 0) {
     WEFT_CHECK(index.numel() == 1, Shape, op, "index: got ", index.shape(),
                ", expected one entry for a tensor without dimensions");
@@ -71,6 +79,7 @@ Tensor index_select(const Tensor& x, int dim, const Tensor& index, bool checked)
 
 const Tensor& index_add_(const Tensor& y, int dim, const Tensor& index, const Tensor& x) {
   const char* op = "index_add_";
+  check_operands(op, y, index, x);
   if (y.dim() == 0 && x.dim() == 0) {
     index_add_(at_least_1d(y), dim, index, at_least_1d(x));
     return y;
@@ -96,6 +105,8 @@ const Tensor& index_add_(const Tensor& y, int dim, const Tensor& index, const Te
 
 Tensor gather(const Tensor& x, int dim, const Tensor& index) {
   const char* op = "gather";
+  check_defined(op, "x", x);
+  check_defined(op, "index", index);
   if (x.dim() == 0 || index.dim() == 0) {
     return reshape(gather(at_least_1d(x), dim, at_least_1d(index)), index.shape());
   }
@@ -113,6 +124,7 @@ Tensor gather(const Tensor& x, int dim, const Tensor& index) {
 
 const Tensor& scatter_add_(const Tensor& y, int dim, const Tensor& index, const Tensor& x) {
   const char* op = "scatter_add_";
+  check_operands(op, y, index, x);
   if (y.dim() == 0 || index.dim() == 0) {
     scatter_add_(at_least_1d(y), dim, at_least_1d(index), at_least_1d(x));
     return y;
@@ -137,6 +149,7 @@ const Tensor& scatter_add_(const Tensor& y, int dim, const Tensor& index, const 
 
 Tensor one_hot(const Tensor& index, std::int64_t classes) {
   const char* op = "one_hot";
+  check_defined(op, "index", index);
   WEFT_CHECK(index.dtype() == DType::i64, Dtype, op, "index: got ", index.dtype(),
              ", expected i64; convert it with to(dtype)");
   WEFT_CHECK(classes >= -1, InvalidArgument, op, "classes: got ", classes,

@@ -35,6 +35,7 @@ void check_keeps_kind(const char* op, DType result, DType target) {
 const Tensor& unary_(UnaryOp op, const Tensor& y, UnaryParams params) {
   const char* name = info(op).in_place;
   const Span span("op", name);
+  check_defined(name, "the written tensor", y);
   check_keeps_kind(name, compute_dtype(info(op), y.dtype()), y.dtype());
   check_writable(name, y);
   const Device device = y.device();
@@ -77,8 +78,8 @@ const Tensor& binary_(BinaryOp op, const Tensor& y, const Tensor& b) {
 }
 
 const Tensor& add_scaled_(const Tensor& y, double alpha, const Tensor& x) {
-  if (!is_floating(y.dtype())) return binary_(BinaryOp::add, y, alpha == 1 ? x : mul(x, alpha));
   check_same_device("add_", "the written tensor", y, "the operand", x);
+  if (!is_floating(y.dtype())) return binary_(BinaryOp::add, y, alpha == 1 ? x : mul(x, alpha));
   check_broadcasts_to("add_", x, y);
   check_writable("add_", y);
   const Tensor other = disjoint(cast(x, y.dtype()), y);
@@ -100,6 +101,7 @@ const Tensor& add_scaled_(const Tensor& y, double alpha, const Tensor& x) {
 namespace {
 
 const Tensor& scalar_(const char* op, UnaryOp kind, const Tensor& y, double value) {
+  check_defined(op, "the written tensor", y);
   const bool fits =
       is_floating(y.dtype()) || (std::trunc(value) == value && std::abs(value) < 0x1p63);
   WEFT_CHECK(fits, Dtype, op, "a tensor of ", y.dtype(), " cannot take the number ", value);
@@ -117,6 +119,7 @@ const Tensor& add_(const Tensor& y, double value) {
 }
 
 const Tensor& fill_(const Tensor& y, double value) {
+  check_defined("fill_", "the written tensor", y);
   WEFT_CHECK(is_floating(y.dtype()) || y.dtype() == DType::boolean || std::abs(value) < 0x1p63,
              InvalidArgument, "fill_", "a tensor of ", y.dtype(), " cannot hold ", value);
   const Span span("op", "fill_");
@@ -131,6 +134,7 @@ const Tensor& fill_(const Tensor& y, double value) {
 }
 
 const Tensor& zero_(const Tensor& y) {
+  check_defined("zero_", "the written tensor", y);
   if (!y.is_dense()) return fill_(y, 0);
   const std::int64_t n = y.numel();
   if (n == 0) return y;
@@ -142,6 +146,8 @@ const Tensor& zero_(const Tensor& y) {
 }
 
 const Tensor& copy_(const Tensor& y, const Tensor& x) {
+  check_defined("copy_", "the written tensor", y);
+  check_defined("copy_", "the operand", x);
   check_broadcasts_to("copy_", x, y);
   check_writable("copy_", y);
   const bool one_memory = y.device() == x.device() || (y.device().is_cpu() && x.device().is_cpu());

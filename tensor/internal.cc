@@ -121,6 +121,12 @@ Tensor disjoint(const Tensor& x, const Tensor& y) {
   return same_elements || !overlap(x, y) ? x : clone(x);
 }
 
+void throw_undefined(const char* op, const char* name) {
+  WEFT_THROW(InvalidArgument, op, name,
+             " is an undefined tensor: default-constructed, moved from, or a gradient that is not "
+             "there");
+}
+
 void throw_device_mismatch(const char* op, const char* name_a, Device a, const char* name_b,
                            Device b) {
   WEFT_THROW(Device, op, "operands on different devices: ", name_a, " on ", a, ", ", name_b, " on ",
@@ -135,11 +141,13 @@ void check_same_kind(const char* op, const char* name_a, const Tensor& a, const 
 }
 
 void check_floating(const char* op, const char* name, const Tensor& x) {
+  check_defined(op, name, x);
   WEFT_CHECK(is_floating(x.dtype()), Dtype, op, "needs a floating dtype: ", name, " is ", x.dtype(),
              "; convert it with to(dtype)");
 }
 
 void check_writable(const char* op, const Tensor& y) {
+  check_defined(op, "the written tensor", y);
   if (y.numel() == 0) return;
   for (int i = 0; i < y.dim(); ++i) {
     WEFT_CHECK(y.strides()[i] != 0 || y.shape()[i] <= 1, InvalidArgument, op,
@@ -161,10 +169,6 @@ void check_shape(const char* op, const Shape& shape) {
 void check_rank(const char* op, const Shape& shape, int rank) {
   WEFT_CHECK(rank <= kMaxDims, Shape, op, "cannot add a dimension to ", shape, ", at most ",
              kMaxDims, " are possible");
-}
-
-void check_defined(const char* op, const char* name, const Tensor& x) {
-  WEFT_CHECK(x.defined(), InvalidArgument, op, name, " is an undefined tensor");
 }
 
 DType result_type(const Tensor& a, const Tensor& b) {

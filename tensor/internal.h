@@ -70,10 +70,20 @@ bool overlap(const Tensor& a, const Tensor& b);
 /// element.
 Tensor disjoint(const Tensor& x, const Tensor& y);
 
+[[noreturn]] void throw_undefined(const char* op, const char* name);
 [[noreturn]] void throw_device_mismatch(const char* op, const char* name_a, Device a,
                                         const char* name_b, Device b);
+/// Every operation asks this of each operand before anything else, by itself or by one of the
+/// checks below.
+inline void check_defined(const char* op, const char* name, const Tensor& x) {
+  if (!x.defined()) [[unlikely]]
+    throw_undefined(op, name);
+}
+/// Also that both are defined.
 inline void check_same_device(const char* op, const char* name_a, const Tensor& a,
                               const char* name_b, const Tensor& b) {
+  check_defined(op, name_a, a);
+  check_defined(op, name_b, b);
   if (!(a.device() == b.device())) [[unlikely]]
     throw_device_mismatch(op, name_a, a.device(), name_b, b.device());
 }
@@ -87,7 +97,6 @@ void check_writable(const char* op, const Tensor& y);
 void check_shape(const char* op, const Shape& shape);
 /// That a result of `rank` dimensions, made from `shape`, is possible.
 void check_rank(const char* op, const Shape& shape, int rank);
-void check_defined(const char* op, const char* name, const Tensor& x);
 
 /// Between different memories, one of them CUDA's: x to y, alike in dtype and dense layout.
 void copy_block(const Tensor& y, const Tensor& x);

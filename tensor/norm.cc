@@ -77,6 +77,7 @@ NormGradients of_nothing(NormGradients grads) {
 }
 
 Shape channels_of(const Tensor& x) {
+  check_defined("batch_norm", "x", x);
   WEFT_CHECK(x.dim() == 4, Shape, "batch_norm", "input: got ", x.shape(), ", expected [N,C,H,W]");
   return {x.shape()[1]};
 }
@@ -205,6 +206,7 @@ namespace {
 // x's shape as [rows, n]: the leading dimensions, and the last ones, which are normalized_shape.
 struct Rows {
   Rows(const Tensor& x, const Shape& normalized) {
+    check_defined("layer_norm", "x", x);
     const int first = x.dim() - normalized.size();
     bool fits = !normalized.empty() && first >= 0;
     for (int i = 0; fits && i < normalized.size(); ++i) {

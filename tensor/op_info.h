@@ -9,15 +9,16 @@ namespace weft::raw::internal {
 struct OpInfo {
   const char* name;
   const char* in_place;
-  bool integers;  // closed over the integers
+  bool integers;                 // closed over the integers
+  Saves saves = Saves::nothing;  // what backward of a unary one needs
 };
 
 inline const OpInfo& info(UnaryOp op) {
   static constexpr OpInfo table[] = {
-#define X(value, name, functor, integers, ...) {#name, #name "_", integers},
+#define X(value, name, F, integers, ...) {#name, #name "_", integers, functor::F::saves},
       WEFT_UNARY_OPS(X)
 #undef X
-#define X(value, functor, integers) {#value, #value "_", integers},
+#define X(value, F, integers) {#value, #value "_", integers, functor::F::saves},
           WEFT_SCALAR_OPS(X)
 #undef X
   };

@@ -97,6 +97,7 @@ void run_reduce(const char* name, ReduceOp op, const Tensor& x, unsigned reduced
 
 Tensor reduce(ReduceOp op, const Tensor& x, const Dims& dims, bool keepdim) {
   const char* name = name_of(op);
+  check_defined(name, "x", x);
   const Span span("op", name);
   if (op == ReduceOp::mean) check_floating(name, "x", x);
   const unsigned reduced = reduced_dims(name, x, dims);
@@ -166,6 +167,7 @@ Tensor norm(const Tensor& x, const Dims& dims, bool keepdim) {
 namespace {
 
 Tensor arg_reduce(const char* name, ArgReduceOp op, const Tensor& x, int dim, bool keepdim) {
+  check_defined(name, "x", x);
   if (x.dim() == 0) {
     return reshape(arg_reduce(name, op, reshape(x, {1}), dim, false), {});
   }
@@ -190,6 +192,7 @@ Tensor argmin(const Tensor& x, int dim, bool keepdim) {
 }
 
 Tensor sum_to(const Tensor& x, const Shape& shape) {
+  check_defined("sum_to", "x", x);
   if (x.shape() == shape) return x;
   const int added = x.dim() - shape.size();
   unsigned reduced = 0;

@@ -78,8 +78,10 @@ View Tensor::view_of() const {
   return {raw_data(), x.dtype, x.shape, x.strides};
 }
 
-void Tensor::throw_undefined() {
-  WEFT_THROW(InvalidArgument, "tensor", "this tensor is undefined");
+void Tensor::throw_undefined(const char* method) {
+  WEFT_THROW(InvalidArgument, method,
+             "this tensor is undefined: default-constructed, moved from, or a gradient that is not "
+             "there");
 }
 
 void* Tensor::checked_data(DType expected) const {
@@ -107,6 +109,7 @@ To convert(From value) {
 
 template <class T>
 T Tensor::item() const {
+  get("item");
   graph::check_not_capturing("item", "it waits for the value; call it after the step");
   WEFT_CHECK(numel() == 1, Shape, "item", "needs exactly one element, got shape ", shape());
   return dispatch_all(dtype(), [&]<class From>() {
@@ -125,6 +128,7 @@ T Tensor::item() const {
 
 template <class T>
 std::vector<T> Tensor::to_vector() const {
+  get("to_vector");
   graph::check_not_capturing("to_vector", "it waits for the values; call it after the step");
   const Tensor host = raw::contiguous(device().is_cpu() ? *this : raw::to(*this, Device()));
   const auto n = static_cast<std::size_t>(host.numel());

@@ -141,12 +141,13 @@ class Tensor {
   TensorImpl* impl() const { return impl_.get(); }
 
  private:
-  const TensorImpl& get() const {
+  /// `method`: the caller's name, for the message.
+  const TensorImpl& get(const char* method = __builtin_FUNCTION()) const {
     if (!impl_) [[unlikely]]
-      throw_undefined();
+      throw_undefined(method);
     return *impl_;
   }
-  [[noreturn]] static void throw_undefined();
+  [[noreturn]] static void throw_undefined(const char* method);
   void* checked_data(DType expected) const;
 
   intrusive_ptr<TensorImpl> impl_;

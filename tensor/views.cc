@@ -75,6 +75,7 @@ Tensor narrow_unchecked(const Tensor& x, int dim, std::int64_t start, std::int64
 }  // namespace
 
 Tensor reshape(const Tensor& x, const Shape& shape) {
+  check_defined("reshape", "x", x);
   const Shape target = infer_size("reshape", shape, x.numel(), x.shape());
   if (x.is_contiguous()) return make_view(x, x.offset(), target, contiguous_strides(target));
   if (const auto strides = view_strides(x, target)) {
@@ -85,6 +86,7 @@ Tensor reshape(const Tensor& x, const Shape& shape) {
 }
 
 Tensor flatten(const Tensor& x, int start_dim, int end_dim) {
+  check_defined("flatten", "x", x);
   const int start = normalize_dim(start_dim, std::max(x.dim(), 1), "flatten");
   const int end = normalize_dim(end_dim, std::max(x.dim(), 1), "flatten");
   if (x.dim() == 0) return reshape(x, {1});
@@ -103,6 +105,7 @@ Tensor flatten(const Tensor& x, int start_dim, int end_dim) {
 }
 
 Tensor unflatten(const Tensor& x, int dim, const Shape& sizes) {
+  check_defined("unflatten", "x", x);
   dim = normalize_dim(dim, x.dim(), "unflatten");
   WEFT_CHECK(!sizes.empty(), Shape, "unflatten", "needs at least one size");
   check_rank("unflatten", x.shape(), x.dim() + sizes.size() - 1);
@@ -121,6 +124,7 @@ Tensor unflatten(const Tensor& x, int dim, const Shape& sizes) {
 }
 
 Tensor transpose(const Tensor& x, int dim0, int dim1) {
+  check_defined("transpose", "x", x);
   dim0 = normalize_dim(dim0, std::max(x.dim(), 1), "transpose");
   dim1 = normalize_dim(dim1, std::max(x.dim(), 1), "transpose");
   if (x.dim() == 0) return alias(x);
@@ -132,6 +136,7 @@ Tensor transpose(const Tensor& x, int dim0, int dim1) {
 }
 
 Tensor permute(const Tensor& x, const Dims& dims) {
+  check_defined("permute", "x", x);
   WEFT_CHECK(dims.size() == x.dim(), Shape, "permute", "got ", dims.size(), " dimensions ", dims,
              " for ", x.shape());
   Shape shape = x.shape();
@@ -149,6 +154,7 @@ Tensor permute(const Tensor& x, const Dims& dims) {
 }
 
 Tensor slice(const Tensor& x, int dim, std::int64_t start, std::int64_t end, std::int64_t step) {
+  check_defined("slice", "x", x);
   dim = normalize_dim(dim, x.dim(), "slice");
   WEFT_CHECK(step > 0, InvalidArgument, "slice", "needs a step above 0, got ", step);
   const std::int64_t size = x.shape()[dim];
@@ -162,6 +168,7 @@ Tensor slice(const Tensor& x, int dim, std::int64_t start, std::int64_t end, std
 }
 
 Tensor select(const Tensor& x, int dim, std::int64_t index) {
+  check_defined("select", "x", x);
   dim = normalize_dim(dim, x.dim(), "select");
   const std::int64_t size = x.shape()[dim];
   WEFT_CHECK(index >= -size && index < size, Shape, "select", "index: got ", index, ", dimension ",
@@ -175,6 +182,7 @@ Tensor select(const Tensor& x, int dim, std::int64_t index) {
 }
 
 Tensor narrow(const Tensor& x, int dim, std::int64_t start, std::int64_t length) {
+  check_defined("narrow", "x", x);
   dim = normalize_dim(dim, x.dim(), "narrow");
   const std::int64_t size = x.shape()[dim];
   const std::int64_t first = start < 0 ? start + size : start;
@@ -185,6 +193,7 @@ Tensor narrow(const Tensor& x, int dim, std::int64_t start, std::int64_t length)
 }
 
 Tensor squeeze(const Tensor& x) {
+  check_defined("squeeze", "x", x);
   Shape shape;
   Strides strides;
   for (int i = 0; i < x.dim(); ++i) {
@@ -196,6 +205,7 @@ Tensor squeeze(const Tensor& x) {
 }
 
 Tensor squeeze(const Tensor& x, int dim) {
+  check_defined("squeeze", "x", x);
   dim = normalize_dim(dim, std::max(x.dim(), 1), "squeeze");
   if (x.dim() == 0 || x.shape()[dim] != 1) return alias(x);
   Shape shape = x.shape();
@@ -206,6 +216,7 @@ Tensor squeeze(const Tensor& x, int dim) {
 }
 
 Tensor unsqueeze(const Tensor& x, int dim) {
+  check_defined("unsqueeze", "x", x);
   check_rank("unsqueeze", x.shape(), x.dim() + 1);
   dim = normalize_dim(dim, x.dim() + 1, "unsqueeze");
   Shape shape = x.shape();
@@ -217,6 +228,7 @@ Tensor unsqueeze(const Tensor& x, int dim) {
 }
 
 Tensor expand(const Tensor& x, const Shape& shape) {
+  check_defined("expand", "x", x);
   const int added = shape.size() - x.dim();
   WEFT_CHECK(added >= 0, Shape, "expand", "got ", shape, ", which has fewer dimensions than ",
              x.shape());
@@ -234,6 +246,7 @@ Tensor expand(const Tensor& x, const Shape& shape) {
 }
 
 std::vector<Tensor> chunk(const Tensor& x, int count, int dim) {
+  check_defined("chunk", "x", x);
   WEFT_CHECK(count > 0, InvalidArgument, "chunk", "needs a count above 0, got ", count);
   dim = normalize_dim(dim, x.dim(), "chunk");
   const std::int64_t size = x.shape()[dim];
@@ -243,6 +256,7 @@ std::vector<Tensor> chunk(const Tensor& x, int count, int dim) {
 }
 
 std::vector<Tensor> split(const Tensor& x, std::int64_t size, int dim) {
+  check_defined("split", "x", x);
   dim = normalize_dim(dim, x.dim(), "split");
   WEFT_CHECK(size > 0, InvalidArgument, "split", "needs a size above 0, got ", size);
   const std::int64_t total = x.shape()[dim];
@@ -257,6 +271,7 @@ std::vector<Tensor> split(const Tensor& x, std::int64_t size, int dim) {
 }
 
 std::vector<Tensor> split(const Tensor& x, const Dims& sizes, int dim) {
+  check_defined("split", "x", x);
   dim = normalize_dim(dim, x.dim(), "split");
   std::int64_t total = 0;
   for (std::int64_t size : sizes) {
@@ -275,6 +290,9 @@ std::vector<Tensor> split(const Tensor& x, const Dims& sizes, int dim) {
   return pieces;
 }
 
-Tensor alias(const Tensor& x) { return make_view(x, x.offset(), x.shape(), x.strides()); }
+Tensor alias(const Tensor& x) {
+  check_defined("alias", "x", x);
+  return make_view(x, x.offset(), x.shape(), x.strides());
+}
 
 }  // namespace weft::raw

@@ -30,7 +30,7 @@ TEST_P(TensorTest, TellsItsShape) {
 TEST_P(TensorTest, UndefinedSaysSo) {
   const Tensor x;
   EXPECT_FALSE(x.defined());
-  EXPECT_WEFT_ERROR(x.shape(), InvalidArgument, "[tensor] this tensor is undefined");
+  EXPECT_WEFT_ERROR(x.shape(), InvalidArgument, "[shape] this tensor is undefined");
   EXPECT_WEFT_ERROR(x.item<float>(), InvalidArgument, "undefined");
   EXPECT_WEFT_ERROR(raw::add(x, x), InvalidArgument, "undefined");
   EXPECT_WEFT_ERROR(raw::sum(x), InvalidArgument, "undefined");

@@ -75,8 +75,8 @@ struct PoolAxis {
 
 struct PoolingKernels {
   /// x [N,C,H,W] nchw or nhwc, y [N,C,Ho,Wo] and index of x's layout. index (i32): h*W + w of the
-  /// winner, the first in row order; a NaN wins, the last one. A dilated window may hold padding alone: -inf, and
-  /// index -1. f32, f64, bf16.
+  /// winner, the first in row order; a NaN wins, the last one. A dilated window may hold padding
+  /// alone: -inf, and index -1. f32, f64, bf16.
   void (*max_pool2d)(const Stream&, const Pool2dParams&, const View& x, const View& y,
                      const View& index);
   /// grad_x is overwritten. All three of one layout. Index -1 passes no gradient on.

@@ -51,8 +51,9 @@ Tensor compare(CompareOp op, const Tensor& a, const Tensor& b);
 #define X(value, name, ...) Tensor name(const Tensor& x);
 WEFT_UNARY_OPS(X)
 #undef X
-// add(a, b), maximum(a, b), ... The power of integers is one, modulo 2^bits; pow(a, b) with a double
-// b < 0 is InvalidArgument for them, with a tensor b of them the inverse is rounded towards 0.
+// add(a, b), maximum(a, b), ... The power of integers is one, modulo 2^bits; pow(a, b) with a
+// double b < 0 is InvalidArgument for them, with a tensor b of them the inverse is rounded towards
+// 0.
 #define X(value, name, ...)                      \
   Tensor name(const Tensor& a, const Tensor& b); \
   Tensor name(const Tensor& a, double b);

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "weft/core/runtime.h"
+#include "weft/kernels/plan.h"
 #include "weft/kernels/view.h"
 
 namespace weft {
@@ -45,7 +46,7 @@ struct Conv2dKernels {
   /// Reads shapes, dtypes and strides; those of the output say which layout the caller would like,
   /// and the plan names the one it writes: the CPU's the one asked for. Timed at first use, or
   /// fixed when thread_state().deterministic.
-  const Conv2dPlan& (*plan)(const Conv2dArgs& args);
+  PlanRef<Conv2dPlan> (*plan)(const Conv2dArgs& args);
   void (*run)(const Stream&, const Conv2dPlan&, const Conv2dArgs& args, void* workspace);
 };
 

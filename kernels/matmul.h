@@ -2,6 +2,7 @@
 #pragma once
 
 #include "weft/core/runtime.h"
+#include "weft/kernels/plan.h"
 #include "weft/kernels/view.h"
 
 namespace weft {
@@ -18,7 +19,7 @@ struct MatmulArgs {
 struct MatmulKernels {
   /// Reads shapes, strides and dtypes of args, not the data. The fastest of the candidates, timed
   /// at first use, or a fixed one when thread_state().deterministic.
-  const Plan& (*plan)(const MatmulArgs& args);
+  PlanRef<Plan> (*plan)(const MatmulArgs& args);
   void (*run)(const Stream&, const Plan&, const MatmulArgs& args, void* workspace);
 };
 

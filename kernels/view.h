@@ -24,13 +24,4 @@ struct View {
 /// How the four dimensions of an image batch lie in memory, densely: N,C,H,W or N,H,W,C.
 enum class MemoryFormat : std::uint8_t { nchw, nhwc };
 
-/// A kernel chosen and prepared for one set of shapes: which algorithm, which layout, how much
-/// scratch memory. Owned by the backend's cache, valid for the life of the process, usable by
-/// several threads at once (each with its own workspace).
-class Plan {
- public:
-  virtual ~Plan() = default;
-  std::size_t workspace_bytes = 0;
-};
-
 }  // namespace weft

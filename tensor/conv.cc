@@ -72,7 +72,7 @@ void check_gradient(const char* op, const Tensor& grad_y, const Shape& expected)
              ", the output is ", expected);
 }
 
-const Conv2dPlan& plan_for(const char* op, Device device, const Conv2dArgs& args) {
+PlanRef<Conv2dPlan> plan_for(const char* op, Device device, const Conv2dArgs& args) {
   return kernel(device, &KernelTable::conv2d, &Conv2dKernels::plan, op, args.x.dtype)(args);
 }
 
@@ -134,10 +134,10 @@ Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2d
   args.w = formatted_view(weight, MemoryFormat::nchw);
   if (row.defined()) args.bias = row.view_of();
   args.y = unplaced(shape, result_format(image), x.dtype());
-  const Conv2dPlan& plan = plan_for(op, device, args);
-  Tensor y = allocate(shape, plan.output_format, x.dtype(), device);
+  const PlanRef<Conv2dPlan> plan = plan_for(op, device, args);
+  Tensor y = allocate(shape, plan->output_format, x.dtype(), device);
   args.y = y.view_of();
-  run(op, device, plan, args);
+  run(op, device, *plan, args);
   return y;
 }
 
@@ -160,10 +160,10 @@ Tensor conv2d_backward_data(const Tensor& grad_y, const Tensor& w, const Shape& 
   args.x = unplaced(x_shape, x_format, w.dtype());
   args.w = formatted_view(weight, MemoryFormat::nchw);
   args.y = image_view(image);
-  const Conv2dPlan& plan = plan_for(op, device, args);
-  Tensor grad_x = allocate(x_shape, plan.output_format, w.dtype(), device);
+  const PlanRef<Conv2dPlan> plan = plan_for(op, device, args);
+  Tensor grad_x = allocate(x_shape, plan->output_format, w.dtype(), device);
   args.x = grad_x.view_of();
-  run(op, device, plan, args);
+  run(op, device, *plan, args);
   return grad_x;
 }
 
@@ -194,7 +194,7 @@ std::pair<Tensor, Tensor> conv2d_backward_weights(const Tensor& x, const Tensor&
   args.w = formatted_view(grad_w, MemoryFormat::nchw);
   if (with_bias) args.bias = grad_bias.view_of();
   args.y = image_view(gradient);
-  run(op, device, plan_for(op, device, args), args);
+  run(op, device, *plan_for(op, device, args), args);
   return {std::move(grad_w), std::move(grad_bias)};
 }
 

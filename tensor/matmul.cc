@@ -102,8 +102,8 @@ void run_matmul(const char* op, const Tensor& a, const Tensor& b, const Tensor& 
 
   const auto plan_for = kernel(device, &KernelTable::matmul, &MatmulKernels::plan, op, dtype);
   const auto run = kernel(device, &KernelTable::matmul, &MatmulKernels::run, op, dtype);
-  const Plan& plan = plan_for(args);
-  const Workspace workspace(device, plan.workspace_bytes);
+  const PlanRef<Plan> plan = plan_for(args);
+  const Workspace workspace(device, plan->workspace_bytes);
   const Stream stream = current_stream(device);
 
   // What could not be merged into one batch dimension is walked here, innermost first.
@@ -121,7 +121,7 @@ void run_matmul(const char* op, const Tensor& a, const Tensor& b, const Tensor& 
     args.a.data = const_cast<char*>(ma.data) + at_a * bytes;
     args.b.data = const_cast<char*>(mb.data) + at_b * bytes;
     args.y.data = out + i * inner * ma.rows * mb.columns * bytes;
-    run(stream, plan, args, workspace.data());
+    run(stream, *plan, args, workspace.data());
   }
 }
 

@@ -7,9 +7,9 @@
 #include "weft/core/parallel.h"
 #include "weft/core/thread_state.h"
 #include "weft/kernels/cpu/heavy_internal.h"
-#include "weft/kernels/cpu/plan_cache.h"
 #include "weft/kernels/cpu/simd.h"
 #include "weft/kernels/cpu/timing.h"
+#include "weft/kernels/plan_cache.h"
 
 namespace weft::cpu {
 
@@ -284,6 +284,7 @@ std::unique_ptr<P> choose(const std::vector<Candidate<P>>& candidates, const Arg
     }
     if (!plan) {
       try {
+        const TimingTurn turn(num_threads());
         plan = fastest_plan(candidates, Trial(args), measured, Trials::short_ones);
       } catch (const std::bad_alloc&) {
         // The fixed rule needs no room to try things out.
@@ -300,7 +301,7 @@ std::unique_ptr<P> choose(const std::vector<Candidate<P>>& candidates, const Arg
   return plan;
 }
 
-const Plan& plan_matmul(const MatmulArgs& args) {
+PlanRef<Plan> plan_matmul(const MatmulArgs& args) {
   // Never destroyed: a detached thread may still compute while the process exits.
   static auto& cache = *new PlanCache<MatmulPlan, 12>;
   return cache.get(key_of(args, thread_state().deterministic), [&] { return choose_matmul(args); });
@@ -310,7 +311,7 @@ void run_matmul(const Stream&, const Plan& plan, const MatmulArgs& args, void* w
   static_cast<const MatmulPlan&>(plan).run(args, workspace);
 }
 
-const Conv2dPlan& plan_conv(const Conv2dArgs& args) {
+PlanRef<Conv2dPlan> plan_conv(const Conv2dArgs& args) {
   static auto& cache = *new PlanCache<ConvPlan, 18>;
   return cache.get(key_of(args, thread_state().deterministic), [&] { return choose_conv(args); });
 }

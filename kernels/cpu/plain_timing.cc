@@ -1,7 +1,10 @@
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <cstring>
+#include <mutex>
 
+#include "weft/core/parallel.h"
 #include "weft/kernels/cpu/timing.h"
 
 namespace weft::cpu {
@@ -21,6 +24,17 @@ void fill(void* data, std::size_t bytes) {
   }
 }
 
+struct Cores {
+  std::mutex mutex;
+  std::condition_variable freed;
+  int idle = core_count();
+};
+
+Cores& cores() {
+  static auto& all = *new Cores;  // a detached thread may still time while the process exits
+  return all;
+}
+
 }  // namespace
 
 TimingBuffer::TimingBuffer(std::size_t bytes, DType dtype) {
@@ -34,6 +48,22 @@ TimingBuffer::TimingBuffer(std::size_t bytes, DType dtype) {
     case DType::bf16: fill<bf16>(data_.get(), rounded); break;
     default: std::memset(data_.get(), 0, rounded);
   }
+}
+
+TimingTurn::TimingTurn(int team) : cores_(std::clamp(team, 1, core_count())) {
+  Cores& all = cores();
+  std::unique_lock lock(all.mutex);
+  all.freed.wait(lock, [&] { return all.idle >= cores_; });
+  all.idle -= cores_;
+}
+
+TimingTurn::~TimingTurn() {
+  Cores& all = cores();
+  {
+    const std::lock_guard lock(all.mutex);
+    all.idle += cores_;
+  }
+  all.freed.notify_all();
 }
 
 double time_ms(const std::function<void()>& call, double best) {

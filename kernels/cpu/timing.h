@@ -33,6 +33,19 @@ class TimingBuffer {
 /// repetition takes several times `best`: it cannot win any more.
 double time_ms(const std::function<void()>& call, double best);
 
+/// A turn to time, waited for where other threads of this process time on the cores that a team of
+/// this size needs: side by side they would measure each other.
+class TimingTurn {
+ public:
+  explicit TimingTurn(int team);
+  ~TimingTurn();
+  TimingTurn(const TimingTurn&) = delete;
+  TimingTurn& operator=(const TimingTurn&) = delete;
+
+ private:
+  int cores_;
+};
+
 /// Above this the buffers for timing would weigh more than the choice is worth; the fixed rule is
 /// taken.
 inline constexpr std::size_t kMostTimingBytes = std::size_t{2} << 30;

@@ -16,8 +16,8 @@
 #include "weft/kernels/cuda/families.h"
 #include "weft/kernels/cuda/handles.h"
 #include "weft/kernels/cuda/launch.h"
-#include "weft/kernels/cuda/plan_cache.h"
 #include "weft/kernels/cuda/timing.h"
+#include "weft/kernels/plan_cache.h"
 
 namespace weft::cuda {
 namespace {
@@ -553,14 +553,15 @@ void CudaConvPlan::run(const Stream& stream, const Conv2dArgs& args, void* works
   }
 }
 
-const Conv2dPlan& plan(const Conv2dArgs& args) {
-  static auto* const cache = new PlanCache<CudaConvPlan>;  // alive while statics are destroyed
+PlanRef<Conv2dPlan> plan(const Conv2dArgs& args) {
+  // One cache per device; alive while statics are destroyed.
+  static auto* const caches = new PlanCache<CudaConvPlan, 32>[device_count(DeviceType::cuda)];
   // Weights are there in every pass; in backward_weights they may not be allocated yet.
   const void* const known = args.pass == ConvPass::backward_weights ? args.x.data : args.w.data;
   const int device = device_of(known);
   const ThreadState& state = thread_state();
   const auto key = ConvProblem(args).key(device, state.deterministic, state.allow_tf32_conv);
-  return cache->get(key, [&] { return std::make_unique<CudaConvPlan>(args, device); });
+  return caches[device].get(key, [&] { return std::make_unique<CudaConvPlan>(args, device); });
 }
 
 void run(const Stream& stream, const Conv2dPlan& plan, const Conv2dArgs& args, void* workspace) {

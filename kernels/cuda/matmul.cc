@@ -13,8 +13,8 @@
 #include "weft/kernels/cuda/handles.h"
 #include "weft/kernels/cuda/launch.h"
 #include "weft/kernels/cuda/matmul_problem.h"
-#include "weft/kernels/cuda/plan_cache.h"
 #include "weft/kernels/cuda/timing.h"
+#include "weft/kernels/plan_cache.h"
 
 namespace weft::cuda {
 namespace {
@@ -256,12 +256,13 @@ void CudaMatmulPlan::run(const Stream& stream, const MatmulArgs& args, void* wor
   check_launched("matmul", stream);
 }
 
-const Plan& plan(const MatmulArgs& args) {
-  static auto* const cache = new PlanCache<CudaMatmulPlan>;  // alive while statics are destroyed
+PlanRef<Plan> plan(const MatmulArgs& args) {
+  // One cache per device; alive while statics are destroyed.
+  static auto* const caches = new PlanCache<CudaMatmulPlan, 17>[device_count(DeviceType::cuda)];
   const int device = device_of(args.a.data);
   const ThreadState& state = thread_state();
   const auto key = MatmulProblem(args).key(device, state.deterministic, state.allow_tf32_matmul);
-  return cache->get(key, [&] { return std::make_unique<CudaMatmulPlan>(args, device); });
+  return caches[device].get(key, [&] { return std::make_unique<CudaMatmulPlan>(args, device); });
 }
 
 void run(const Stream& stream, const Plan& plan, const MatmulArgs& args, void* workspace) {

@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <thread>
+
 #include "weft/core/parallel.h"
 #include "weft/core/thread_state.h"
 #include "weft/kernels/choices.h"
@@ -162,6 +166,28 @@ TEST_F(RememberedChoices, UnaskedItNeitherTalksNorWrites) {
   const Scoped<LogSink*> logging(&ThreadState::log, &log);
   EXPECT_TRUE(choose_matmul(product(32, 16, 64)));
   EXPECT_TRUE(log.lines.empty());
+}
+
+// Side by side they would measure each other. A turn that did not wait would nearly always be seen.
+TEST(TimingTurn, TeamsOfAllCoresTakeTurns) {
+  std::atomic<bool> over = false;
+  std::thread other;
+  {
+    const TimingTurn turn(core_count() + 1);
+    other = std::thread([&] {
+      const TimingTurn next(core_count());
+      EXPECT_TRUE(over);
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    over = true;
+  }
+  other.join();
+}
+
+TEST(TimingTurn, TeamsThatFitShareTheCores) {
+  if (core_count() < 2) GTEST_SKIP() << "one core";
+  const TimingTurn turn(1);
+  std::thread([] { const TimingTurn beside(core_count() - 1); }).join();
 }
 
 // A build with another list of candidates chooses anew.

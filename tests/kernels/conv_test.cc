@@ -217,9 +217,9 @@ TEST_P(Conv, DeterministicRunsAreBitEqual) {
       const Scoped fixed(&ThreadState::deterministic, true);
       const Problem problem(device(), dtype, c, pass, MemoryFormat::nhwc, MemoryFormat::nhwc,
                             pass != ConvPass::backward_data, real);
-      const Conv2dPlan& plan = conv().plan(problem.args);
-      const auto first = problem.run(stream, conv(), plan);
-      for (int i = 0; i < 3; ++i) ASSERT_EQ(first, problem.run(stream, conv(), plan));
+      const PlanRef<Conv2dPlan> plan = conv().plan(problem.args);
+      const auto first = problem.run(stream, conv(), *plan);
+      for (int i = 0; i < 3; ++i) ASSERT_EQ(first, problem.run(stream, conv(), *plan));
       if (device().is_cpu()) {  // a plan made afresh, too
         for (const auto& candidate : cpu::conv_candidates(problem.args)) {
           if (const auto again = candidate.make()) {
@@ -239,17 +239,17 @@ TEST_P(Conv, PlansAreKeptPerProblemAndLayout) {
   };
   const Problem problem(device(), DType::f32, c, ConvPass::forward, MemoryFormat::nchw,
                         MemoryFormat::nchw, false, whole);
-  const Conv2dPlan& plan = conv().plan(problem.args);
-  const std::vector<double> got = problem.run(stream, conv(), plan)[0];
+  const PlanRef<Conv2dPlan> plan = conv().plan(problem.args);
+  const std::vector<double> got = problem.run(stream, conv(), *plan)[0];
   const double bound = may_transform() ? transform_bound(problem) : 0;
   for (std::size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], problem.expected[i], bound);
   Conv2dArgs other = problem.args;
   other.y.strides = channels_last_strides(other.y.shape);
   if (device().is_cpu()) {
-    EXPECT_EQ(conv().plan(other).output_format, MemoryFormat::nhwc);
+    EXPECT_EQ(conv().plan(other)->output_format, MemoryFormat::nhwc);
   }
   other.x.strides = channels_last_strides(other.x.shape);
-  EXPECT_NE(&plan, &conv().plan(other));
+  EXPECT_NE(plan.get(), conv().plan(other).get());
 }
 
 TEST_P(Conv, FindingAPlanAgainTouchesNoHeap) {
@@ -259,10 +259,10 @@ TEST_P(Conv, FindingAPlanAgainTouchesNoHeap) {
   };
   const Problem problem(device(), DType::f64, c, ConvPass::forward, MemoryFormat::nchw,
                         MemoryFormat::nchw, false, whole);
-  const Conv2dPlan& plan = conv().plan(problem.args);
+  const PlanRef<Conv2dPlan> plan = conv().plan(problem.args);
   const std::int64_t before = testing::heap_count();
   int same = 0;
-  for (int i = 0; i < 100; ++i) same += &conv().plan(problem.args) == &plan;
+  for (int i = 0; i < 100; ++i) same += conv().plan(problem.args).get() == plan.get();
   EXPECT_EQ(testing::heap_count(), before);
   EXPECT_EQ(same, 100);
 }
@@ -450,12 +450,12 @@ TEST_F(Winograd, IsOfferedOnlyWhereItMayBe) {
   Conv2dArgs args = exact.args;
   args.x.strides = contiguous_strides(args.x.shape);
   EXPECT_FALSE(plan(args));
-  const Conv2dPlan& fast = conv.plan(exact.args);
+  const PlanRef<Conv2dPlan> fast = conv.plan(exact.args);
   const Scoped ieee(&ThreadState::allow_tf32_conv, false);
   EXPECT_FALSE(plan(exact.args));
-  const Conv2dPlan& kept = conv.plan(exact.args);
-  EXPECT_NE(&kept, &fast);  // the other setting's may be Winograd's
-  EXPECT_EQ(exact.run(stream, conv, kept)[0], exact.expected);
+  const PlanRef<Conv2dPlan> kept = conv.plan(exact.args);
+  EXPECT_NE(kept.get(), fast.get());  // the other setting's may be Winograd's
+  EXPECT_EQ(exact.run(stream, conv, *kept)[0], exact.expected);
 }
 
 }  // namespace

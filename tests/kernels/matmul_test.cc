@@ -135,9 +135,9 @@ TEST_P(Matmul, DeterministicRunsAreBitEqual) {
     Problem problem(device(), dtype, c, testing::random_values(c.m * c.k, -1, 1, 1),
                     testing::random_values(c.k * c.n, -1, 1, 2), {},
                     testing::random_values(c.n, -1, 1, 4));
-    const Plan& plan = matmul().plan(problem.args);
-    const std::vector<double> first = problem.run(stream, matmul(), plan);
-    for (int i = 0; i < 3; ++i) ASSERT_EQ(first, problem.run(stream, matmul(), plan));
+    const PlanRef<Plan> plan = matmul().plan(problem.args);
+    const std::vector<double> first = problem.run(stream, matmul(), *plan);
+    for (int i = 0; i < 3; ++i) ASSERT_EQ(first, problem.run(stream, matmul(), *plan));
     if (device().is_cpu()) {  // a plan made afresh, too
       const auto again = cpu::matmul_candidates(problem.args).front().make();
       ASSERT_EQ(first, problem.run(stream, matmul(), *again));
@@ -149,15 +149,15 @@ TEST_P(Matmul, PlansAreKeptPerProblemAndTeam) {
   const Case c{1, 12, 20, 28};
   Problem problem(device(), DType::f32, c, testing::whole_values(c.m * c.k, 4, 1),
                   testing::whole_values(c.k * c.n, 4, 2), {}, {});
-  const Plan& plan = matmul().plan(problem.args);
-  EXPECT_EQ(&plan, &matmul().plan(problem.args));
-  EXPECT_EQ(problem.expected, problem.run(stream, matmul(), plan));
+  const PlanRef<Plan> plan = matmul().plan(problem.args);
+  EXPECT_EQ(plan.get(), matmul().plan(problem.args).get());
+  EXPECT_EQ(problem.expected, problem.run(stream, matmul(), *plan));
   MatmulArgs other = problem.args;
   other.accumulate = true;
-  EXPECT_NE(&plan, &matmul().plan(other));
+  EXPECT_NE(plan.get(), matmul().plan(other).get());
   if (device().is_cpu()) {
     const Scoped threads(&ThreadState::num_threads, num_threads() + 1);
-    EXPECT_NE(&plan, &matmul().plan(problem.args));
+    EXPECT_NE(plan.get(), matmul().plan(problem.args).get());
   }
 }
 
@@ -165,10 +165,10 @@ TEST_P(Matmul, FindingAPlanAgainTouchesNoHeap) {
   const Case c{1, 12, 20, 28};
   Problem problem(device(), DType::f64, c, testing::whole_values(c.m * c.k, 4, 1),
                   testing::whole_values(c.k * c.n, 4, 2), {}, {});
-  const Plan& plan = matmul().plan(problem.args);
+  const PlanRef<Plan> plan = matmul().plan(problem.args);
   const std::int64_t before = testing::heap_count();
   int same = 0;
-  for (int i = 0; i < 100; ++i) same += &matmul().plan(problem.args) == &plan;
+  for (int i = 0; i < 100; ++i) same += matmul().plan(problem.args).get() == plan.get();
   EXPECT_EQ(testing::heap_count(), before);
   EXPECT_EQ(same, 100);
 }

@@ -24,7 +24,7 @@ inline std::vector<cpu::Candidate<cpu::ConvPlan>> candidates_of(const Conv2dArgs
 /// On the CPU: every candidate that can be built, for teams of 1 and 2, weft's own ones at each
 /// vector width, then what plan() takes by the fixed rule. Elsewhere: plan(), fixed and timed.
 template <class P, class Args>
-void for_each_plan(Device device, const P& (*plan)(const Args&), const Args& args,
+void for_each_plan(Device device, PlanRef<P> (*plan)(const Args&), const Args& args,
                    const std::function<void(const P&)>& run) {
   const auto run_candidates = [&](int team, bool own_only) {
     const Scoped threads(&ThreadState::num_threads, team);
@@ -52,7 +52,7 @@ void for_each_plan(Device device, const P& (*plan)(const Args&), const Args& arg
     if (device.is_cpu() && !deterministic) continue;
     const Scoped fixed(&ThreadState::deterministic, deterministic);
     SCOPED_TRACE(deterministic ? "the fixed plan" : "the timed plan");
-    run(plan(args));
+    run(*plan(args));
   }
 }
 

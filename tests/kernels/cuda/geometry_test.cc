@@ -13,7 +13,6 @@
 #include "weft/kernels/cuda/launch_size.h"
 #include "weft/kernels/cuda/matmul_problem.h"
 #include "weft/kernels/cuda/philox.h"
-#include "weft/kernels/cuda/plan_cache.h"
 #include "weft/kernels/cuda/reduce_plan.h"
 #include "weft/kernels/cuda/slot_table.h"
 
@@ -652,29 +651,6 @@ TEST(ConvProblem, PlansForUnalignedViewsAreTheirOwn) {
     (other.*one).data = reinterpret_cast<void*>(std::uintptr_t{4096 + 8});
     EXPECT_NE(ConvProblem(other).key(0, false, true), key);
   }
-}
-
-TEST(PlanCache, MakesEachPlanOnce) {
-  PlanCache<int> cache;
-  int made = 0;
-  const auto get = [&](std::vector<std::int64_t> key, int value) {
-    return cache.get(key, [&] {
-      ++made;
-      return std::make_unique<int>(value);
-    });
-  };
-  EXPECT_EQ(get({1, 2}, 10), 10);
-  EXPECT_EQ(get({1, 2}, 11), 10);
-  EXPECT_EQ(get({2, 1}, 12), 12);
-  EXPECT_EQ(made, 2);
-}
-
-TEST(PlanCache, AFailureLeavesNothingBehind) {
-  PlanCache<int> cache;
-  const std::vector<std::int64_t> key = {1};
-  EXPECT_THROW(cache.get(key, []() -> std::unique_ptr<int> { throw std::runtime_error("no"); }),
-               std::runtime_error);
-  EXPECT_EQ(cache.get(key, [] { return std::make_unique<int>(5); }), 5);
 }
 
 }  // namespace

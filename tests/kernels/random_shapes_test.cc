@@ -228,6 +228,7 @@ TEST_F(RandomShapes, ConvolutionsOnceWrong) {
       {"one column", 2, 33, 14, 1, 4, 5, 3, {.stride = {1, 3}, .padding = {0, 1}}},
       {"one column", 1, 4, 9, 1, 32, 1, 1, {.stride = {2, 2}}},
       {"one column", 3, 32, 4, 1, 16, 4, 4, {.stride = {2, 2}, .padding = {0, 2}}},
+      {"two columns", 2, 48, 7, 2, 32, 4, 4, {.stride = {1, 3}, .padding = {1, 3}, .groups = 16}},
   };
   for (const ConvCase& c : cases) {
     for (const DType dtype : {DType::f32, DType::bf16}) {

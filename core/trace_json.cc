@@ -42,6 +42,13 @@ std::uint64_t key_of(Device device) {
   return std::uint64_t(device.type) << 32 | std::uint64_t(device.index);
 }
 
+// Recorded as "relu", run as "relu" or in place, as "relu_".
+bool is_span_of(const char* span, const char* recorded) {
+  const std::size_t length = std::strlen(recorded);
+  if (std::strncmp(span, recorded, length) != 0) return false;
+  return span[length] == '\0' || (span[length] == '_' && span[length + 1] == '\0');
+}
+
 // Where an arrow leaves a span: shortly before its end, when those inside it are over, but not at
 // the end, which belongs to what comes next.
 std::int64_t leaves_at(const TraceRecord& span) {
@@ -66,7 +73,7 @@ void TraceJson::add(const TraceRecord& record) {
     span_starts_ = 0;
     return;
   }
-  if (!span_waits_ || span_has_result_ || std::strcmp(span_.name, record.name) != 0) {
+  if (!span_waits_ || span_has_result_ || !is_span_of(span_.name, record.name)) {
     flush();
     span_ = record;  // a view, say: nothing ran for it
     span_.end_ns = span_.begin_ns + 1;

@@ -171,6 +171,25 @@ TEST(Tracer, ResultsBelongToTheSpanBeforeThemAndStartArrows) {
   EXPECT_NE(from[0]["id"], from[1]["id"]);
 }
 
+TEST(Tracer, ResultsOfOperationsInPlace) {
+  Tracer tracer;
+  const Scoped scope(&ThreadState::tracer, &tracer);
+  {
+    const Span span("op", "relu_");
+  }
+  tracer.add_result("relu", Device("cpu"), {2});
+  {
+    const Span span("op", "relu_backward");
+  }
+  tracer.add_result("relu", Device("cpu"), {3});
+  const auto spans = events(written(tracer), "X");
+  ASSERT_EQ(spans.size(), 3u);
+  EXPECT_EQ(spans[0]["name"], "relu_");
+  EXPECT_EQ(spans[0]["args"]["shape"], "[2]");
+  EXPECT_EQ(spans[1]["args"], json::object());
+  EXPECT_EQ(spans[2]["name"], "relu");
+}
+
 TEST(Tracer, ThreadsHaveRowsWithNamesAndRanksProcesses) {
   Tracer tracer;
   const auto work = [&](int rank, const char* name) {

@@ -22,7 +22,7 @@ void StderrLog::write(Level level, std::string_view message) {
 namespace {
 
 // Pauses of libgomp's waiting loop, about 50 ns each. docs/performance.md: Threads.
-constexpr const char* kSpinCount = "10000";
+constexpr const char* kSpinCount = "3000";
 
 bool arguments_of_process(int argc, const char* const* argv) {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);

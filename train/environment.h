@@ -33,11 +33,12 @@ class EnvironmentScope {
   Scoped<bool> explaining_{&ThreadState::log_perf, thread_state().log_perf};
 };
 
-/// Lets threads that wait for their team spin for half a millisecond and not ten: beside other work
-/// the spinning takes the core from whom they wait for. libgomp reads how long when it is loaded,
-/// so the process starts its program anew, with GOMP_SPINCOUNT, as the first thing it does. Returns
-/// where that is not to be: the environment says how to wait (GOMP_SPINCOUNT, OMP_WAIT_POLICY), or
-/// the arguments are not those of the process. Costs the start of a program, some milliseconds.
+/// Lets threads that wait for their team spin for some 150 us and not ten milliseconds: beside
+/// other work the spinning takes the core from whom they wait for. libgomp reads how long when it
+/// is loaded, so the process starts its program anew, with GOMP_SPINCOUNT, as the first thing it
+/// does. Returns where that is not to be: the environment says how to wait (GOMP_SPINCOUNT,
+/// OMP_WAIT_POLICY), or the arguments are not those of the process. Costs the start of a program,
+/// some milliseconds.
 void bound_spinning(int argc, const char* const* argv);
 
 }  // namespace weft::train

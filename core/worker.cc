@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "weft/core/parallel.h"
 #include "weft/core/rng.h"
 #include "weft/core/runtime.h"
+#include "weft/core/trace.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -26,10 +28,12 @@ namespace weft {
 struct Server {
   enum class State { idle, running, waiting };
 
-  Server(JobQueue& q, int l, State s) : queue(q), level(l), state(s) {}
+  Server(JobQueue& q, int l, State s, std::string n)
+      : queue(q), level(l), name(std::move(n)), state(s) {}
 
   JobQueue& queue;
   const int level;
+  const std::string name;  // for traces; made before its thread, which could not report an error
   State state;
   bool asleep = false;
   int wait_scopes = 0;
@@ -144,7 +148,9 @@ Server& JobQueue::start_server() {
   std::unique_ptr<Server>* place = &servers_;
   int level = 0;
   for (; *place; place = &(*place)->next) ++level;
-  auto fresh = std::make_unique<Server>(*this, level, Server::State::idle);
+  std::string name = "worker " + to_string(device_);
+  if (level > 0) name += ", stand-in " + std::to_string(level);
+  auto fresh = std::make_unique<Server>(*this, level, Server::State::idle, std::move(name));
   Server* const server = fresh.get();
   try {
     std::thread([server] { server->queue.serve(*server); }).detach();
@@ -202,6 +208,7 @@ void JobQueue::run(Job* job) noexcept {
 
 void JobQueue::serve(Server& me) {
   this_server = &me;
+  set_thread_name(me.name);
   leave_thread_unbound();
   std::unique_lock lock(mutex_);
   for (;;) {

@@ -13,10 +13,12 @@
 #include <new>
 #include <set>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "weft/core/rng.h"
+#include "weft/core/trace.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/core/fake_runtime.h"
 #include "weft/tests/core/heap_count.h"
@@ -62,6 +64,20 @@ TEST(WorkerTest, EachDeviceHasOneThreadForGood) {
   }
   EXPECT_EQ(ids.size(), kDevices + 1u);
   for (int i = 0; i < kDevices; ++i) EXPECT_EQ(thread_of(cpu(i)), first[i]);
+}
+
+TEST(WorkerTest, ThreadsAreNamedInTraces) {
+  std::string outer, inner;
+  JobGroup group;
+  group.submit(cpu(1), [&] {
+    outer = detail::thread_name();
+    JobGroup nested;
+    nested.submit(cpu(1), [&] { inner = detail::thread_name(); });
+    nested.wait();
+  });
+  group.wait();
+  EXPECT_EQ(outer, "worker cpu:1");
+  EXPECT_EQ(inner, "worker cpu:1, stand-in 1");
 }
 
 TEST(WorkerTest, JobsOfADeviceRunOneByOneInTheOrderOfSubmission) {

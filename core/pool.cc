@@ -75,14 +75,28 @@ struct ThreadList {
   FreeBlock* spare = nullptr;
 };
 
-struct ThreadCache {
+}  // namespace
+
+namespace detail {
+
+struct PoolCache {
   ThreadList lists[kClasses];
 };
 
 // Threads without a cache, not yet or no longer, point here: empty and full at once, so both
 // allocate and free take the slow path, and nothing is ever written.
-constinit ThreadCache no_cache;
-constinit thread_local ThreadCache* cache __attribute__((tls_model("initial-exec"))) = &no_cache;
+constinit PoolCache no_pool_cache;
+// Not in the unnamed namespace: for an initial-exec variable there the gold linker writes a
+// relocation against another symbol, right by chance when the variable is the library's first.
+constinit thread_local PoolCache* pool_cache __attribute__((tls_model("initial-exec"))) =
+    &no_pool_cache;
+
+}  // namespace detail
+
+namespace {
+
+using detail::no_pool_cache;
+using detail::PoolCache;
 
 enum class CacheLife : char { unborn, alive, dead };
 constinit thread_local CacheLife cache_life = CacheLife::unborn;
@@ -91,13 +105,13 @@ constinit thread_local CacheLife cache_life = CacheLife::unborn;
 struct CacheOwner {
   CacheOwner() {
     heap_allocations.fetch_add(1, std::memory_order_relaxed);
-    cache = new ThreadCache;
-    for (int i = 0; i < kClasses; ++i) cache->lists[i].ready_limit = batch_size(i);
+    detail::pool_cache = new PoolCache;
+    for (int i = 0; i < kClasses; ++i) detail::pool_cache->lists[i].ready_limit = batch_size(i);
     cache_life = CacheLife::alive;
   }
   ~CacheOwner() {
     cache_life = CacheLife::dead;
-    ThreadCache* const old = std::exchange(cache, &no_cache);
+    PoolCache* const old = std::exchange(detail::pool_cache, &no_pool_cache);
     for (int i = 0; i < kClasses; ++i) {
       if (old->lists[i].ready) central[i].put(old->lists[i].ready);
       if (old->lists[i].spare) central[i].put(old->lists[i].spare);
@@ -132,7 +146,7 @@ int length(const FreeBlock* block) {
 }
 
 void* allocate_slow(int size_class) {
-  ThreadList* const list = ensure_cache() ? &cache->lists[size_class] : nullptr;
+  ThreadList* const list = ensure_cache() ? &detail::pool_cache->lists[size_class] : nullptr;
   FreeBlock* batch = list ? std::exchange(list->spare, nullptr) : nullptr;
   if (!batch) batch = central[size_class].take();
   if (!batch) batch = carve(size_class);
@@ -150,7 +164,7 @@ void free_slow(void* p, int size_class) noexcept {
   auto* const block = ::new (p) FreeBlock{nullptr, nullptr};
   ThreadList* list = nullptr;
   try {
-    if (ensure_cache()) list = &cache->lists[size_class];
+    if (ensure_cache()) list = &detail::pool_cache->lists[size_class];
   } catch (const std::bad_alloc&) {
     // No cache for this thread: the central list takes its blocks.
   }
@@ -175,7 +189,7 @@ int class_of(std::size_t bytes) { return bytes == 0 ? 0 : static_cast<int>((byte
 void* pool_allocate(std::size_t bytes) {
   if (kPlain || bytes > kMaxBytes) return heap_allocate(bytes);
   const int size_class = class_of(bytes);
-  ThreadList& list = cache->lists[size_class];
+  ThreadList& list = detail::pool_cache->lists[size_class];
   FreeBlock* const block = list.ready;
   if (!block) [[unlikely]]
     return allocate_slow(size_class);
@@ -188,7 +202,7 @@ void pool_free(void* p, std::size_t bytes) noexcept {
   if (!p) return;
   if (kPlain || bytes > kMaxBytes) return ::operator delete(p);
   const int size_class = class_of(bytes);
-  ThreadList& list = cache->lists[size_class];
+  ThreadList& list = detail::pool_cache->lists[size_class];
   if (list.ready_count >= list.ready_limit) [[unlikely]]
     return free_slow(p, size_class);
   list.ready = ::new (p) FreeBlock{list.ready, nullptr};

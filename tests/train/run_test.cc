@@ -236,7 +236,8 @@ TEST_F(RunTest, AnotherModelsCheckpointIsListed) {
 TEST_F(RunTest, TraceHasSpansOfEveryPart) {
   ASSERT_EQ(run("out", {"--epochs", "1", "--trace", folder.path("trace.json")}), 0) << log();
   const std::string trace = testing::read_file(folder.path("trace.json"));
-  for (const char* text : {"\"loader\"", "\"fetch\"", "\"save_safetensors\""}) {
+  for (const char* text : {"\"loader\"", "\"fetch\"", "\"save_safetensors\"", "\"phase\"",
+                           "\"optim\"", "\"step\":1", "\"main\"", "\"loader 0\""}) {
     EXPECT_NE(trace.find(text), std::string::npos) << text;
   }
 }

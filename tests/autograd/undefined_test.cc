@@ -20,19 +20,7 @@ struct Case {
   std::function<void()> call;
 };
 
-// What the calls below are made of; `u` is the operand that is not there.
-struct Operands {
-  Tensor u;
-  Tensor t = ones({2, 2});
-  Tensor image = ones({1, 2, 4, 4});
-  Tensor channels = ones({2});
-  Tensor index = zeros({2}, DType::i64);
-  Tensor truth = ones({2, 2}, DType::boolean);
-  Pool2dParams pool{.kernel = {2, 2}, .stride = {2, 2}};
-};
-
-class List : public Operands {
- public:
+struct List {
   std::vector<Case> cases;
 
   void add(const char* function, const char* op, const char* operand, std::function<void()> call) {
@@ -51,7 +39,10 @@ class List : public Operands {
 
 std::vector<Case> cases() {
   List list;
-  const auto& [u, t, image, channels, index, truth, pool] = static_cast<Operands&>(list);
+  // `u` is the operand that is not there.
+  const Tensor u, t = ones({2, 2}), image = ones({1, 2, 4, 4}), channels = ones({2});
+  const Tensor index = zeros({2}, DType::i64), truth = ones({2, 2}, DType::boolean);
+  const Pool2dParams pool{.kernel = {2, 2}, .stride = {2, 2}};
   const std::vector<Tensor> parts{t, u};
 #define X(value, name, ...) BOTH(name, "x", u)
   WEFT_UNARY_OPS(X)

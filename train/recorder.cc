@@ -135,9 +135,9 @@ Checkpoint Recorder::books() {
 
 void Recorder::write(const Checkpoint& checkpoint) {
   const std::string last = path("checkpoint.safetensors");
-  save_checkpoint(last, checkpoint);
-  // What a run that is killed later should not have to time again.
+  // What a run that is killed later should not have to time again: there once its checkpoint is.
   if (ChoiceCache* const choices = thread_state().choices) choices->save();
+  save_checkpoint(last, checkpoint);
   if (!options_.keep_checkpoints || !epoch_complete_) return;
   // The next save() replaces the name, not the file: this one stays what it is.
   const std::string kept = path(detail::concat("checkpoint-epoch-", epoch_, ".safetensors"));

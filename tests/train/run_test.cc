@@ -179,7 +179,6 @@ TEST_F(RunTest, ASecondRunTimesNoKernels) {
   std::filesystem::remove_all(folder.path("out"));
   const pid_t child = start("out", {"--epochs", "1000000"});
   await_checkpoint("out");
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
   ASSERT_EQ(::kill(child, SIGKILL), 0);
   EXPECT_TRUE(WIFSIGNALED(wait(child)));
   ASSERT_EQ(run("out", {"--limit-steps", "2"}), 0) << log();

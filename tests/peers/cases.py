@@ -569,8 +569,8 @@ def indexing(b):
             part = list(shape)
             if name == "cat" and part:
                 part[dim] = b.size()
-                if b.chance(0.02):
-                    part = [0]  # PyTorch lets such pass
+                if b.chance(0.002):
+                    part = [0]  # PyTorch lets such pass, for the sake of old programs
             kind = dtype if b.chance(0.8) else any_dtype(b)
             parts.append(b.input(part, kind, requires_grad=kind in FLOATING and grad))
         b.backward(b.step(name, parts, dim=dim))
@@ -707,8 +707,15 @@ def views(b):
     b.input(b.one_of(([], [1], list(b.tensors[0].shape))), dtype, overlap=False, mood=moderate(b))
     at = 0
     for _ in range(b.rng.randint(1, 6)):
-        if b.chance(0.4):
+        what = b.rng.random()
+        if what < 0.4:
             write(b, at, range(len(b.tensors)))
+        elif what < 0.45:
+            at = b.step("detach", [at])
+        elif what < 0.5:
+            shape = b.shape(0, 3, most=64)
+            _, strides, offset = b.layout(shape, overlap=False)  # some reach outside, which both refuse
+            at = b.step("as_strided", [at], shape=shape, strides=strides, offset=offset)
         else:
             at = random_view(b, at)
     b.case["report"] = list(range(len(b.tensors)))

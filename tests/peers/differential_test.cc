@@ -15,7 +15,7 @@ int status_of(const std::string& program) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-class DifferentialTest : public ::testing::TestWithParam<const char*> {
+class HarnessTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (std::getenv("WEFT_PEER") == nullptr) {
@@ -24,9 +24,9 @@ class DifferentialTest : public ::testing::TestWithParam<const char*> {
   }
 };
 
-using Harness = DifferentialTest;
+class DifferentialTest : public HarnessTest, public ::testing::WithParamInterface<const char*> {};
 
-TEST_F(Harness, NoticesWhatIsWrong) {
+TEST_F(HarnessTest, NoticesWhatIsWrong) {
   EXPECT_EQ(status_of("harness_test.py tests/peers/differential"), 0);
 }
 

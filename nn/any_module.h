@@ -15,6 +15,7 @@
 
 #include "weft/core/error.h"
 #include "weft/nn/module.h"
+#include "weft/tensor/tree.h"
 
 namespace weft::nn {
 
@@ -40,18 +41,18 @@ template <class M>
 concept TakesTensors = takes_tensors_one_by_one<M> ||
                        requires(M& m, std::vector<Tensor> x) { m.forward(std::move(x)); };
 
-/// The tensors of a result: one, a range, array, pair or tuple of them, or none (void).
+/// The tensors of a result (tensor/tree.h).
 template <class Result>
 std::vector<Tensor> list_of(Result&& result) {
   using R = std::remove_cvref_t<Result>;
   if constexpr (std::same_as<R, std::vector<Tensor>>) {
     return std::forward<Result>(result);
   } else {
-    TensorList tensors;
-    collect_tensors(result, tensors);
+    static_assert(walkable<R>,
+                  "forward's result may hold tensors that nothing can find: give its type a "
+                  "tensors() (tensor/tree.h)");
     std::vector<Tensor> list;
-    list.reserve(tensors.size());
-    for (const Tensor* x : tensors) list.push_back(*x);
+    for_each_tensor(result, [&](const Tensor& x) { list.push_back(x); });
     return list;
   }
 }
@@ -64,8 +65,8 @@ std::vector<Tensor> list_of(Result&& result) {
 /// Any module whose forward takes tensors and gives tensors: a stage of a pipeline, an element of
 /// Sequential. It is a handle on that module, with its names, parameters, state and mode; copies
 /// share it, nn::clone and nn::replicate copy the module itself. Its forward may take up to eight
-/// tensors, by any kind of parameter, or a std::vector<Tensor>, and give a tensor, a vector, array,
-/// pair or tuple of them, or nothing.
+/// tensors, by any kind of parameter, or a std::vector<Tensor>, and give a tensor, a structure that
+/// tensor/tree.h walks, or nothing.
 ///   nn::AnyModule stage = nn::Sequential{nn::Linear(4, 8), nn::ReLU()};
 ///   std::vector<Tensor> y = stage(std::vector{x});
 class AnyModule : public ModuleBase {

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <exception>
 
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/checkpoint.h"
@@ -18,7 +19,9 @@ bool step() {
   const Tensor w = testing::some({16, 16}, DType::f32).set_requires_grad();
   const Tensor x = testing::some({8, 16}, DType::f32);
   int ended = 0;
-  autograd::add_leaf_hook(w, [&](const Tensor&) { autograd::at_backward_end([&] { ++ended; }); });
+  autograd::add_leaf_hook(w, [&](const Tensor&) {
+    autograd::at_backward_end([&](const std::exception_ptr&) { ++ended; });
+  });
   const Tensor h = autograd::checkpoint(
       [](const Tensor& in, const Tensor& weight) {
         return matmul(in, weight) * bernoulli({8, 16}, 0.5) *

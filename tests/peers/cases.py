@@ -227,6 +227,11 @@ def unary(b):
     name = b.one_of(sorted(reference.UNARY) + ["leaky_relu", "smooth_l1", "logical_not", "clamp", "clamp"])
     options = {"leaky_relu": {"slope": b.one_of((0, 0.01, 0.2, 1.0, 2.0))}, "smooth_l1": {"beta": b.one_of((0, 0.5, 1, 3))},
                "clamp": {"low": b.one_of(SCALARS), "high": b.one_of(SCALARS)}}.get(name, {})
+    # weft's numbers beside integers are whole or not; infinity has no kind of its own.
+    if name == "clamp" and dtype not in FLOATING:
+        options = {k: v if abs(v) < 2**62 else 3 for k, v in options.items()}  # NaN, too
+    if dtype == "bool" and name in ("clamp", "square"):
+        name, options = "logical_not", {}  # i64 in PyTorch
     if name == "smooth_l1" and dtype not in FLOATING and not options["beta"]:
         options["beta"] = 1  # PyTorch knows smooth_l1 of integers for 0 alone
     b.backward(b.step(name, [x], **options))

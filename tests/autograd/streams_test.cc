@@ -73,8 +73,12 @@ class StreamsTest : public ::testing::Test {
   }
   void* handle(int stream) const { return streams[stream].handle; }
 
-  // Storages give their blocks back to it at the end of the process.
-  Watched& device = *new Watched;
+  static Watched& watched() {
+    static Watched& instance = *new Watched;  // storages give their blocks back to it at the end
+    return instance;
+  }
+
+  Watched& device = watched();
   Stream streams[3];
   Tensor x, h, y;
 };

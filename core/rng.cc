@@ -292,16 +292,20 @@ Generator& GeneratorSet::of(Device device) {
   return *found;
 }
 
+GeneratorSet& GeneratorSet::root() {
+  GeneratorSet* set = this;
+  while (set->recorded_) set = set->recorded_;
+  return *set;
+}
+
 void GeneratorSet::manual_seed(std::uint64_t seed) {
   host().manual_seed(seed);
+  GeneratorSet& real = root();
   for (int type = 0; type < 2; ++type) {
     for (int i = 0; i < kMaxDevices; ++i) {
       const Device device(static_cast<DeviceType>(type), i);
-      if (recorded_) {
-        if (recorded_->slot_of(device).load()) of(device).manual_seed(device_seed(seed, device));
-      } else if (Generator* const other = slot_of(device).load(std::memory_order_acquire)) {
-        other->manual_seed(device_seed(seed, device));
-      }
+      if (!real.slot_of(device).load(std::memory_order_acquire)) continue;
+      of(device).manual_seed(device_seed(seed, device));
     }
   }
 }
@@ -346,9 +350,7 @@ void GeneratorSet::set_state(const std::string& state) {
 
 RecordGenerators::RecordGenerators(GeneratorSnapshot& snapshot)
     : before_(thread_state().generators), set_(default_generators(), snapshot) {
-  const GeneratorSet* root = &set_;
-  while (root->recorded_) root = root->recorded_;
-  snapshot.seed_ = root->host_.initial_seed();
+  snapshot.seed_ = set_.root().host_.initial_seed();
   thread_state().generators = &set_;
 }
 

@@ -138,6 +138,8 @@ class GeneratorSet {
   explicit GeneratorSet(GeneratorSet& recorded, GeneratorSnapshot& into)
       : host_(0), recorded_(&recorded), into_(&into) {}
   std::atomic<Generator*>& slot_of(Device device);
+  /// The set that owns the generators: another one while RecordGenerators lives.
+  GeneratorSet& root();
 
   Generator host_;
   std::atomic<Generator*> others_[2][kMaxDevices] = {};

@@ -347,5 +347,20 @@ TEST(GeneratorSet, ASnapshotDrawsTheSameNumbersAgain) {
   }
 }
 
+TEST(GeneratorSet, SeedingWhileRecordingReachesAllDevices) {
+  static testing::FakeRuntime host(DeviceType::cpu);
+  register_runtime(DeviceType::cpu, &host);
+  manual_seed(4);
+  default_generator(kCpu1).random64();
+  GeneratorSnapshot outer, inner;
+  {
+    const RecordGenerators recording(outer);
+    const RecordGenerators nested(inner);
+    manual_seed(5);
+  }
+  EXPECT_EQ(default_generator().random64(), Generator(5).random64());
+  EXPECT_EQ(default_generator(kCpu1).random64(), Generator(device_seed(5, kCpu1)).random64());
+}
+
 }  // namespace
 }  // namespace weft

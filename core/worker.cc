@@ -244,7 +244,9 @@ void JobQueue::begin_waiting(Server& me) {
   try {
     wake_or_start();
   } catch (...) {
-    // No thread to be had: what is queued runs here, on top of the job that waits.
+    // No thread to be had: what is queued runs here, on top of the job that waits, and may wait
+    // too.
+    const int scopes = std::exchange(me.wait_scopes, 0);
     me.state = Server::State::running;
     while (first_) {
       Job* const job = pop();

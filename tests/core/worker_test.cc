@@ -291,6 +291,33 @@ TEST(WorkerDeathTest, NoStandInToBeHadIsNoDeadlock) {
   EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
 }
 
+// And that may wait in its turn.
+TEST(WorkerDeathTest, WithoutStandInsAJobOnTopOfAnotherMayWait) {
+  if (testing::kSanitizedThreads) GTEST_SKIP() << "not under a sanitizer";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto run = [] {
+    alarm(60);
+    thread_of(cpu(0));
+    testing::use_up_threads();
+    std::atomic<bool> submitted{false}, passed{false};
+    JobGroup group;
+    group.submit(cpu(0), [&] {
+      while (!submitted) std::this_thread::yield();
+      const WaitScope waiting;
+      while (!passed) std::this_thread::yield();
+    });
+    group.submit(cpu(0), [&] {
+      JobGroup nested;
+      nested.submit(cpu(0), [&] { passed = true; });
+      nested.wait();
+    });
+    submitted = true;
+    group.wait();
+    std::exit(0);
+  };
+  EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
+}
+
 int status_of_child(const std::function<int()>& body) {
   const pid_t child = fork();
   if (child == 0) {

@@ -254,6 +254,7 @@ void JobQueue::begin_waiting(Server& me) {
       run(job);
       lock.lock();
     }
+    me.wait_scopes = scopes;
     me.state = Server::State::waiting;
   }
 }
@@ -292,6 +293,8 @@ JobGroup::~JobGroup() { wait_until_done(); }
 void JobGroup::enqueue(Device device, Job& job) {
   graph::check_not_capturing("worker", "what another thread does would not be part of the step");
   runtime(device);  // throws where there is no such device
+  WEFT_CHECK(process_ == fork_count(), Internal, "worker",
+             "this group was made in the parent process; make another one after fork()");
   job.group_ = this;
   pending_.fetch_add(1, std::memory_order_relaxed);
   try {

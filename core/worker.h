@@ -59,7 +59,8 @@ class JobGroup {
   JobGroup& operator=(const JobGroup&) = delete;
 
   /// `job` must live until it has run. Throws Device when there is no such device, Library when its
-  /// thread cannot be started, Unsupported inside graph::capture.
+  /// thread cannot be started, Unsupported inside graph::capture, Internal in a child of fork() if
+  /// the group is the parent's.
   void submit(Device device, Job& job);
   /// f(), copied or moved into a job from the pool of small blocks (core/pool.h).
   template <class F>

@@ -355,6 +355,21 @@ TEST(WorkerTest, AChildOfForkHasWorkersOfItsOwn) {
   parents.wait();
 }
 
+TEST(WorkerTest, AChildOfForkMakesGroupsOfItsOwn) {
+  JobGroup parents;
+  EXPECT_EQ(status_of_child([&] {
+              try {
+                parents.submit(cpu(0), [] {});
+              } catch (const Error& e) {
+                parents.wait();
+                return e.code() == ErrorCode::Internal ? 0 : 1;
+              }
+              return 2;
+            }),
+            0);
+  parents.wait();
+}
+
 TEST(WorkerTest, NoMemoryReachesWhoeverSubmitsOrWaits) {
   for (int k = 1;; ++k) {
     std::atomic<int> ran{0};

@@ -65,12 +65,15 @@ struct LoaderCore::Workers {
     {
       const std::lock_guard lock(mutex);
       // Workers run as the caller does, but each on one core, with a generator of its own, and
-      // outside of whatever module the caller is in: that path lives on the caller's stack.
+      // outside of whatever module the caller is in: that path lives on the caller's stack. What
+      // counts for one thread counts nothing in them.
       state = thread_state();
       state.grad_enabled = false;
       state.num_threads = 1;
       state.path = nullptr;
       state.step = -1;
+      state.multiply_adds = nullptr;
+      state.calls = nullptr;
       std::ranges::fill(ready, -1);
       std::ranges::fill(errors, nullptr);
       claimed = taken = first;

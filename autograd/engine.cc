@@ -572,8 +572,9 @@ namespace {
 constinit thread_local Run* idle_runs = nullptr;
 constinit thread_local bool thread_ends = false;
 
-struct IdleRuns {
-  ~IdleRuns() {
+// What a thread keeps between its backwards.
+struct Kept {
+  ~Kept() {
     // Static objects may still start a backward.
     thread_ends = true;
     while (Run* const run = idle_runs) {
@@ -581,7 +582,14 @@ struct IdleRuns {
       delete run;
     }
   }
+
+  Session session;
 };
+
+Kept& kept() {
+  static thread_local Kept instance;
+  return instance;
+}
 
 }  // namespace
 
@@ -591,7 +599,7 @@ RunLease::RunLease() {
     idle_runs = run_->next_idle;
     return;
   }
-  static thread_local IdleRuns owner;
+  if (!thread_ends) kept();  // its end is that of the runs
   run_ = std::make_unique<Run>();
 }
 
@@ -607,13 +615,15 @@ RunLease::~RunLease() {
 
 namespace {
 
-thread_local Session own_session;
-
 // Runs f as the outermost backward of this thread, or inside the one in progress.
 template <class F>
 void in_session(F&& f) {
   if (Session::current()) return f();
-  own_session.run(f);
+  if (thread_ends) {
+    Session session;
+    return session.run(f);
+  }
+  kept().session.run(f);
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 
 #include <cstdlib>
 #include <exception>
+#include <memory>
+#include <vector>
 
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/checkpoint.h"
@@ -18,9 +20,15 @@ namespace {
 bool step() {
   const Tensor w = testing::some({16, 16}, DType::f32).set_requires_grad();
   const Tensor x = testing::some({8, 16}, DType::f32);
-  int ended = 0;
+  int ended = 0, final = 0;
+  autograd::add_final_leaf_hook(w, [&](const Tensor&) { ++final; });
   autograd::add_leaf_hook(w, [&](const Tensor&) {
-    autograd::at_backward_end([&](const std::exception_ptr&) { ++ended; });
+    autograd::at_backward_end([&](const std::exception_ptr&) {
+      ++ended;
+      // Whatever wrote into memory that had been freed makes these fail.
+      std::vector<std::unique_ptr<char[]>> blocks;
+      for (int i = 0; i < 64; ++i) blocks.push_back(std::make_unique<char[]>(24 + 16 * (i % 2)));
+    });
   });
   const Tensor h = autograd::checkpoint(
       [](const Tensor& in, const Tensor& weight) {
@@ -30,7 +38,7 @@ bool step() {
       x, w);
   const Tensor there = h.to(Device("cpu:1"));
   (square(h).sum() + square(there).sum().to(Device())).backward();
-  return ended == 1 && w.grad().defined();
+  return ended == 1 && final == 1 && w.grad().defined();
 }
 
 struct AtExit {

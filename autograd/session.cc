@@ -85,6 +85,7 @@ void Session::call_final_hooks(const Tensor& leaf) {
 void Session::finish_leaves() {
   if (waiting_.empty()) return;
   const NoGrad no_grad;
+  const Scoped autocast(&ThreadState::autocast, ThreadState().autocast);
   for (auto rest = take_waiting(true); !rest.empty(); rest = take_waiting(true)) {
     for (const Tensor& leaf : rest) call_final_hooks(leaf);
   }

@@ -6,6 +6,7 @@
 // Edges own what they point to, so an output keeps its whole history alive and nothing else does.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -56,8 +57,12 @@ class HookList {
     return last_id_;
   }
   void remove(std::uint64_t id) {
+    std::shared_ptr<F> gone;  // ends without the lock: what it owns may remove others
     std::lock_guard lock(mutex_);
-    std::erase_if(entries_, [id](const Entry& e) { return e.id == id; });
+    const auto at = std::ranges::find(entries_, id, &Entry::id);
+    if (at == entries_.end()) return;
+    gone = std::move(at->f);
+    entries_.erase(at);
   }
   /// call(f) for each; one that was removed meanwhile is left out.
   template <class Call>

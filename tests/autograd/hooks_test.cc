@@ -1,9 +1,11 @@
 #include <gtest/gtest.h>
 
 #include <exception>
+#include <memory>
 #include <stdexcept>
 #include <string>
 
+#include "weft/autograd/autocast.h"
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/checkpoint.h"
 #include "weft/autograd/function.h"
@@ -69,6 +71,24 @@ TEST(LeafHookTest, MayRemoveItselfAndAddOthers) {
   x.backward();
   x.backward();
   EXPECT_EQ(calls, 21);
+}
+
+// What a hook owns may go with it, and take its own hooks away.
+TEST(LeafHookTest, ARemovedOneMayRemoveOthers) {
+  struct Owner {
+    autograd::HookHandle other;
+    ~Owner() { other.remove(); }
+  };
+  const Tensor x = leaf(3);
+  int calls = 0;
+  auto owner = std::make_shared<Owner>();
+  owner->other = autograd::add_leaf_hook(x, [&](const Tensor&) { ++calls; });
+  auto first = autograd::add_leaf_hook(x, [owner](const Tensor&) {});
+  owner.reset();
+  x.backward();
+  first.remove();
+  x.backward();
+  EXPECT_EQ(calls, 1);
 }
 
 TEST(LeafHookTest, HandlesOutliveTensors) {
@@ -412,6 +432,29 @@ TEST(FinalHookTest, NotInGradAndNotForUnreached) {
   EXPECT_EQ(order, "");
   y.backward();
   EXPECT_EQ(order, "x2 ");
+}
+
+// Also those that come at the end, as the ones that come within.
+TEST(FinalHookTest, OutsideOfAutocastAndOfTheTape) {
+  const Tensor x = leaf(1);
+  int calls = 0;
+  const auto watch = [&] {
+    autograd::add_final_leaf_hook(x, [&](const Tensor&) {
+      ++calls;
+      EXPECT_FALSE(autograd::is_autocast_enabled(DeviceType::cpu));
+      EXPECT_FALSE(thread_state().grad_enabled);
+    });
+  };
+  const Tensor h = x * 2.0;
+  autograd::add_grad_hook(h, [&](const Tensor&) {
+    if (calls == 0) watch();
+    return Tensor();
+  });
+  const autograd::Autocast autocast(DeviceType::cpu);
+  h.backward({}, true);
+  EXPECT_EQ(calls, 1);
+  h.backward();
+  EXPECT_EQ(calls, 2);
 }
 
 TEST(FinalHookTest, AddedMeanwhileComesAtTheEnd) {

@@ -24,12 +24,13 @@ namespace autograd {
 
 /// Accumulates dL/dleaf into .grad() of every leaf that the outputs depend on, with
 /// L = sum_i <outputs[i], grads[i]>. An undefined grads[i] stands for 1 (one-element output).
-/// Re-entrant: a rule or hook may run a backward of its own. Nodes of another device run on that
-/// device's worker thread. Saved tensors are freed unless retain_graph; several threads may run
-/// backwards of one tape at once, if all retain it. Where one does not, it alone runs the rules of
-/// the nodes it comes to, and the others get the error of a freed tape there.
-/// Throws InvalidArgument when an output does not require a gradient, or when the tape was already
-/// freed (the message says what to do), or when a saved tensor was changed in place since.
+/// Re-entrant: a rule or hook may run a backward of its own. Nodes of several devices run on the
+/// calling thread and, where two devices have something to do at once, on the devices' workers.
+/// Saved tensors are freed unless retain_graph; several threads may run backwards of one tape at
+/// once, if all retain it. Where one does not, it alone runs the rules of the nodes it comes to,
+/// and the others get the error of a freed tape there. Throws InvalidArgument when an output does
+/// not require a gradient, or when the tape was already freed (the message says what to do), or
+/// when a saved tensor was changed in place since.
 void backward(std::span<const Tensor> outputs, std::span<const Tensor> grads = {},
               bool retain_graph = false);
 

@@ -278,13 +278,16 @@ bool holds(double value) {
          value <= double(std::numeric_limits<T>::max());
 }
 
+bool holds(DType dtype, double value) {
+  return (dtype == DType::u8 && holds<std::uint8_t>(value)) ||
+         (dtype == DType::i32 && holds<std::int32_t>(value));
+}
+
 // Where both sides of a comparison mean what they say: 255 (u8) is not -1, and 1 (i64) < 1.5.
 DType compare_dtype(DType dtype, double value) {
   if (is_floating(dtype)) return dtype;
   if (!is_int64(value)) return DType::f64;
-  const bool fits = (dtype == DType::u8 && holds<std::uint8_t>(value)) ||
-                    (dtype == DType::i32 && holds<std::int32_t>(value));
-  return fits ? dtype : DType::i64;
+  return holds(dtype, value) ? dtype : DType::i64;
 }
 
 Tensor compare_with_scalar(CompareOp op, const Tensor& a, double value) {
@@ -351,8 +354,20 @@ Tensor clamp(const Tensor& x, double low, double high) {
     const Tensor y = empty_like(cast(x, is_floating(x.dtype()) ? x.dtype() : DType::f32));
     return fill_(y, std::numeric_limits<double>::quiet_NaN());
   }
-  if (is_floating(x.dtype()) || (is_int64(low) && is_int64(high))) {
-    return unary(UnaryOp::clamp, x, {.a = low, .b = high});
+  const UnaryParams bounds{.a = low, .b = high};
+  if (is_floating(x.dtype())) return unary(UnaryOp::clamp, x, bounds);
+  if (is_int64(low) && is_int64(high)) {
+    const bool narrow = x.dtype() == DType::u8 || x.dtype() == DType::i32;
+    if (!narrow || (holds(x.dtype(), low) && holds(x.dtype(), high))) {
+      return unary(UnaryOp::clamp, x, bounds);
+    }
+    // A bound that the dtype does not hold must not be converted to it.
+    const double least = x.dtype() == DType::u8 ? 0 : std::numeric_limits<std::int32_t>::min();
+    const double most = x.dtype() == DType::u8 ? 255 : std::numeric_limits<std::int32_t>::max();
+    WEFT_CHECK(std::min(low, high) <= most && high >= least, InvalidArgument, "clamp", "no ",
+               x.dtype(), " lies within the bounds ", low, " and ", high,
+               "; convert the tensor with to(dtype)");
+    return cast(unary(UnaryOp::clamp, cast(x, DType::i64), bounds), x.dtype());
   }
   // A bound beyond every integer, infinity for one, does not bite and must not be converted.
   const bool no_low = low < -0x1p63;
@@ -360,7 +375,7 @@ Tensor clamp(const Tensor& x, double low, double high) {
   if (no_low && no_high) return clone(x);
   if (no_low && is_int64(high)) return minimum(x, high);
   if (no_high && is_int64(low)) return maximum(x, low);
-  return unary(UnaryOp::clamp, cast(x, DType::f32), {.a = low, .b = high});
+  return unary(UnaryOp::clamp, cast(x, DType::f32), bounds);
 }
 
 }  // namespace weft::raw

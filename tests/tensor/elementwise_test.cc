@@ -419,6 +419,17 @@ TEST_P(ElementwiseTest, Clamp) {
   }
 }
 
+TEST_P(ElementwiseTest, ClampBoundsBeyondTheDtype) {
+  const Tensor x = make({0, 5, 200}, {3}, DType::u8);
+  EXPECT_TENSOR(raw::clamp(x, -7, 100), ({3}), {0, 5, 100});
+  EXPECT_TENSOR(raw::clamp(x, 1, 300), ({3}), {1, 5, 200});
+  EXPECT_EQ(raw::clamp(x, 1, 300).dtype(), DType::u8);
+  EXPECT_TENSOR(raw::clamp(make({-3, 3}, {2}, DType::i32), -1, 3e9), ({2}), {-1, 3});
+  EXPECT_WEFT_ERROR(raw::clamp(x, 1, -7), InvalidArgument,
+                    "[clamp] no u8 lies within the bounds 1 and -7");
+  EXPECT_WEFT_ERROR(raw::clamp(x, 300, 400), InvalidArgument, "no u8 lies within");
+}
+
 // A number that is none makes everything so; where the bounds cross, the upper one counts.
 TEST_P(ElementwiseTest, ClampBoundsThatCrossOrAreNone) {
   for (DType dtype : kFloating) {

@@ -17,11 +17,13 @@ namespace weft::autograd {
 
 namespace {
 
-// Nobody else can see the tensor's memory, and each element has its own.
-bool may_write(const Tensor& x) {
-  return x.impl()->use_count() == 1 && x.storage()->use_count() == 1 && x.storage()->owned() &&
-         x.is_dense();
+// Nobody else can see the tensor's memory.
+bool is_alone(const Tensor& x) {
+  return x.impl()->use_count() == 1 && x.storage()->use_count() == 1;
 }
+
+// And each element has its own.
+bool may_write(const Tensor& x) { return is_alone(x) && x.storage()->owned() && x.is_dense(); }
 
 // sum += grad, into whichever of the two is free.
 void add_to(Tensor& sum, Tensor grad) {
@@ -108,10 +110,14 @@ Stream Run::stream_of(const Task& task, Device device) const {
   return caller_stream(device);
 }
 
+bool Run::changes_stream(const Tensor& x, const Stream& to) {
+  return x.defined() && to.device.is_cuda() && !thread_state().capture &&
+         current_stream(to.device) != to;
+}
+
 void Run::hand_over(const Tensor& x, const Stream& to) {
-  if (!x.defined() || to.device.is_cpu() || thread_state().capture) return;
+  if (!changes_stream(x, to)) return;
   const Stream from = current_stream(to.device);
-  if (from == to) return;
   const auto event = runtime(to.device).new_event(to.device.index);
   event->record(from);
   event->block(to);
@@ -355,6 +361,9 @@ void Run::deliver(std::int32_t index, Tensor grad) {
   if (link.task < 0) return;
   Task& to = found.tasks[link.task];
   const Stream stream = stream_of(to, grad.defined() ? grad.device() : Device());
+  // Who is left alone with a gradient may write over it, and does not know that another stream has
+  // yet to read it: none that others hold goes to one.
+  if (changes_stream(grad, stream) && !is_alone(grad)) grad = raw::clone(grad);
   hand_over(grad, stream);
   if (parallel_) {
     contributions_[index] = std::move(grad);

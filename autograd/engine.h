@@ -109,6 +109,8 @@ class Run {
   // The caller's stream on a CUDA device: where leaves add up and results are read.
   Stream caller_stream(Device device) const;
   Stream stream_of(const Task& task, Device device) const;
+  // Whether `to` is another stream than the one that x was made in, the thread's current one.
+  static bool changes_stream(const Tensor& x, const Stream& to);
   // What is queued on `to` from now on comes after what made x, in the thread's current stream.
   static void hand_over(const Tensor& x, const Stream& to);
   void run_task(std::int32_t index);

@@ -25,13 +25,17 @@ std::shared_ptr<Event> DeviceTimes::take(PerDevice& d) {
   return event;
 }
 
-void DeviceTimes::anchor(PerDevice& d, const Stream& stream) {
+void DeviceTimes::anchor(PerDevice& d, const Stream& stream, std::unique_lock<std::mutex>& lock) {
   if (!d.anchors.empty() && now_() - d.anchors.back().host_ns < kAnchorEveryNs) return;
   Anchor fresh{take(d), 0, -1};
   fresh.event->record(stream);
   if (d.anchors.empty()) {
+    // Without the lock: another thread may have to give the device what it waits for.
+    lock.unlock();
     fresh.event->synchronize();
     fresh.ns = now_();
+    lock.lock();
+    if (!d.anchors.empty()) return d.free.push_back(std::move(fresh.event));
   }
   fresh.host_ns = now_();
   d.anchors.push_back(std::move(fresh));
@@ -39,9 +43,9 @@ void DeviceTimes::anchor(PerDevice& d, const Stream& stream) {
 
 Event* DeviceTimes::begin(Device device) {
   const Stream stream = current_stream(device);
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   PerDevice& d = of(device);
-  anchor(d, stream);
+  anchor(d, stream, lock);
   std::shared_ptr<Event> event = take(d);
   event->record(stream);
   d.open.emplace_back(std::move(event), d.anchors.size() - 1);
@@ -91,10 +95,10 @@ void DeviceTimes::for_each(const std::function<void(const TraceRecord&, const St
   std::unique_lock lock(mutex_);
   for (std::size_t i = 0; i < devices_.size(); ++i) {
     PerDevice& d = devices_[i];
-    while (!d.pending.empty()) {
+    const std::size_t so_far = d.done.size() + d.pending.size();
+    while (d.done.size() < so_far && !d.pending.empty()) {
       if (const std::shared_ptr<Event> event = missing(d)) {
-        // Without the lock: another thread may have to give the device what it waits for.
-        lock.unlock();
+        lock.unlock();  // as in anchor()
         event->synchronize();
         lock.lock();
       } else {

@@ -52,7 +52,7 @@ class DeviceTimes {
 
   PerDevice& of(Device device);
   std::shared_ptr<Event> take(PerDevice& d);
-  void anchor(PerDevice& d, const Stream& stream);
+  void anchor(PerDevice& d, const Stream& stream, std::unique_lock<std::mutex>& lock);
   // What the oldest span still waits for; null: nothing.
   std::shared_ptr<Event> missing(PerDevice& d);
   void resolve_front(PerDevice& d);

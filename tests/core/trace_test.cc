@@ -8,6 +8,8 @@
 #include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -317,6 +319,7 @@ class TimedRuntime : public testing::FakeRuntime {
   using FakeRuntime::FakeRuntime;
   std::int64_t now = 0;
   bool refuses = false;
+  std::function<void()> waiting;  // runs while somebody waits; where set, all have to wait
 
   std::unique_ptr<Event> new_timing_event(int) override {
     WEFT_CHECK(!refuses, Cuda, "event", "none left");
@@ -326,17 +329,71 @@ class TimedRuntime : public testing::FakeRuntime {
  private:
   struct TimedEvent final : Event {
     explicit TimedEvent(TimedRuntime& r) : runtime(r) {}
-    void record(const Stream&) override { at = runtime.now; }
+    void record(const Stream&) override {
+      at = runtime.now;
+      passed = !runtime.waiting;
+    }
     void block(const Stream&) override {}
-    bool done() const override { return true; }
-    void synchronize() override {}
+    bool done() const override { return passed; }
+    void synchronize() override {
+      if (runtime.waiting) runtime.waiting();
+      passed = true;
+    }
     std::int64_t elapsed_ns(const Event& earlier) const override {
       return at - static_cast<const TimedEvent&>(earlier).at;
     }
     TimedRuntime& runtime;
     std::int64_t at = 0;
+    bool passed = true;
   };
 };
+
+// Devices wait for each other, in a reduction, whose threads give them work.
+TEST(Tracer, TheFirstSpanOfADeviceKeepsNoOtherThreadWaiting) {
+  static TimedRuntime cuda(DeviceType::cuda, 2);
+  register_runtime(DeviceType::cuda, &cuda);
+  Tracer tracer({.device_time = true});
+  std::thread other;
+  std::atomic<bool> started{false};
+  bool went_on = false;
+  cuda.waiting = [&] {
+    if (started.exchange(true)) return;  // the other thread waits for its own device
+    std::promise<void> traced_there;
+    auto done = traced_there.get_future();
+    other = std::thread([&tracer, traced_there = std::move(traced_there)]() mutable {
+      const Scoped traced(&ThreadState::tracer, &tracer);
+      {
+        const Span span("op", "there", Device("cuda:1"));
+      }
+      traced_there.set_value();
+    });
+    went_on = done.wait_for(std::chrono::seconds(30)) == std::future_status::ready;
+  };
+  {
+    const Scoped traced(&ThreadState::tracer, &tracer);
+    const Span span("op", "here", Device("cuda:0"));
+  }
+  other.join();
+  cuda.waiting = nullptr;
+  EXPECT_TRUE(went_on);
+}
+
+TEST(Tracer, WritingEndsWhileDevicesGetMoreWork) {
+  static TimedRuntime cuda(DeviceType::cuda);
+  register_runtime(DeviceType::cuda, &cuda);
+  Tracer tracer({.device_time = true});
+  const Scoped traced(&ThreadState::tracer, &tracer);
+  const auto work = [] { const Span span("op", "x", Device("cuda:0")); };
+  work();
+  int more = 0;
+  cuda.waiting = [&] {
+    if (++more < 1000) work();
+  };
+  for (int i = 0; i < 3; ++i) work();
+  written(tracer);
+  cuda.waiting = nullptr;
+  EXPECT_LE(more, 3);
+}
 
 TEST(Tracer, DeviceTimeComesFromEvents) {
   static TimedRuntime cuda(DeviceType::cuda, 2);

@@ -18,8 +18,18 @@ std::size_t aligned(std::size_t bytes) { return (bytes + kAlign - 1) / kAlign * 
 
 // A stream of the CPU engine has no queue, but one object is not documented to serve two threads.
 dnnl_stream_t thread_stream() {
-  thread_local const dnnl::stream stream(dnnl_engine());
-  return stream.get();
+  constinit thread_local static bool ended = false;
+  struct Owner {
+    ~Owner() { ended = true; }
+    const dnnl::stream stream{dnnl_engine()};
+  };
+  if (ended) [[unlikely]] {
+    // Static objects may compute in their destructors, behind those of the thread.
+    static const auto& last = *new dnnl::stream(dnnl_engine());
+    return last.get();
+  }
+  thread_local const Owner owner;
+  return owner.stream.get();
 }
 
 // Before oneDNN's first use, which fixes its instruction set; where the program used it earlier,

@@ -235,7 +235,9 @@ TEST(Tracer, SpansTakeNoHeapWhileTheReserveLasts) {
   EXPECT_EQ(testing::heap_count(), before);
   for (int i = 0; i < 1000; ++i) const Span span("op", "x");
   // Nothing is counted under a sanitizer, whose own ::operator new wins.
-  if (before > 0) EXPECT_GT(testing::heap_count(), before);
+  if (before > 0) {
+    EXPECT_GT(testing::heap_count(), before);
+  }
   EXPECT_EQ(events(written(tracer), "X").size(), 2000u);
 }
 

@@ -27,6 +27,7 @@ import torch
 
 import cases
 import reference
+from builder import contiguous_strides
 from compare import Outcome, compare
 
 AIM = 0.995  # of the cases PyTorch accepts
@@ -165,7 +166,7 @@ def reason(text):
 def brief(one):
     """The case in a line."""
     def spec(s):
-        dense = s["strides"] == cases.contiguous_strides(s["shape"]) and not s["offset"]
+        dense = s["strides"] == contiguous_strides(s["shape"]) and not s["offset"]
         layout = "" if dense else f" strides {s['strides']} offset {s['offset']}"
         values = f" = {s['memory'].tolist()}" if s["memory"].numel() <= 6 else ""
         return f"{s['dtype']}{s['shape']}{layout}{' grad' if s['requires_grad'] else ''}{values}"

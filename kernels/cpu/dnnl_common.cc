@@ -4,6 +4,9 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <utility>
 
 #include "weft/core/simd_level.h"
 #include "weft/kernels/cpu/heavy_internal.h"
@@ -14,16 +17,18 @@ namespace {
 
 constexpr std::size_t kAlign = 64;
 
+constinit std::atomic<bool> ended = false;
+
 std::size_t aligned(std::size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
 // A stream of the CPU engine has no queue, but one object is not documented to serve two threads.
 dnnl_stream_t thread_stream() {
-  constinit thread_local static bool ended = false;
+  constinit thread_local static bool thread_ended = false;
   struct Owner {
-    ~Owner() { ended = true; }
+    ~Owner() { thread_ended = true; }
     const dnnl::stream stream{dnnl_engine()};
   };
-  if (ended) [[unlikely]] {
+  if (thread_ended) [[unlikely]] {
     // Static objects may compute in their destructors, behind those of the thread.
     static const auto& last = *new dnnl::stream(dnnl_engine());
     return last.get();
@@ -51,6 +56,12 @@ const dnnl::engine& dnnl_engine() {
   // Never destroyed: plans and thread streams that refer to it end at unknown times.
   static const auto& engine = *new dnnl::engine(dnnl::engine::kind::cpu, 0);
   return engine;
+}
+
+bool dnnl_ended() { return ended.load(std::memory_order_relaxed); }
+
+void note_dnnl_statics() {
+  std::atexit([] { ended.store(true, std::memory_order_relaxed); });
 }
 
 std::string dnnl_name() {
@@ -179,6 +190,7 @@ void DnnlProgram::run(std::span<void* const> externals, void* workspace) const {
                                                         int(arguments.size()), arguments.data());
     if (status != dnnl_success) throw_dnnl(op_, "dnnl_primitive_execute", status, shapes_);
   }
+  if (!std::exchange(bound->ran, true)) note_dnnl_statics();
   give_back(std::move(bound));
 }
 

@@ -42,6 +42,10 @@ class DnnlTeam {
 [[noreturn]] void throw_dnnl(const char* op, const char* call, dnnl_status_t status,
                              const std::string& shapes);
 
+/// oneDNN keeps lists of implementations, and some kernels' code, in static objects that it makes
+/// when they are first needed. To be called after that: dnnl_ended() is true before they go.
+void note_dnnl_statics();
+
 /// Any implementation of oneDNN's.
 struct Trusted {
   bool operator()(const std::string&) const { return true; }
@@ -71,7 +75,9 @@ auto dnnl_offer(const char* op, const char* call, const std::string& shapes, Mak
 template <class F>
 auto dnnl_guard(const char* op, const std::string& shapes, F&& f) {
   try {
-    return f();
+    auto result = f();
+    note_dnnl_statics();
+    return result;
   } catch (const dnnl::error& e) {
     throw_dnnl(op, e.what(), e.status, shapes);
   }
@@ -114,6 +120,7 @@ class DnnlProgram {
   };
   // Memory objects hold a pointer, so each concurrent run needs its own set.
   struct Bound {
+    bool ran = false;
     std::vector<dnnl::memory> memories;
     std::vector<void*> handles;
     std::vector<std::vector<dnnl_exec_arg_t>> arguments;  // per step

@@ -241,7 +241,7 @@ class DnnlConv final : public ConvPlan {
 
 void add_dnnl_conv(const Conv2dArgs& args, std::vector<Candidate<ConvPlan>>& to) {
   const ConvProblem p(args);
-  if (p.dtype != DType::f32 && p.dtype != DType::bf16) return;
+  if (dnnl_ended() || (p.dtype != DType::f32 && p.dtype != DType::bf16)) return;
   const MemoryFormat output = wanted_format(args);
   const auto add = [&](const char* name, Layout layout) {
     to.push_back({name, [args, p, layout, output]() -> std::unique_ptr<ConvPlan> {

@@ -290,7 +290,7 @@ class Sgemm final : public MatmulPlan {
 
 void add_dnnl_matmul(const MatmulArgs& args, std::vector<Candidate<MatmulPlan>>& to) {
   const MatmulProblem p(args);
-  if (p.dtype != DType::f32 && p.dtype != DType::bf16) return;
+  if (dnnl_ended() || (p.dtype != DType::f32 && p.dtype != DType::bf16)) return;
   const auto add = [&](const char* name, auto make) {
     to.push_back({name, [p, make] {
                     const DnnlTeam team(num_threads());

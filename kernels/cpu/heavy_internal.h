@@ -85,6 +85,8 @@ void sum_channels(const View& grad_y, const View& grad_bias);
 
 /// "oneDNN 2.6.0 isa 15": its version and the instruction sets it may use.
 std::string dnnl_name();
+// Whether the process ends and static objects of oneDNN's are gone: its plans no longer run.
+bool dnnl_ended();
 // oneDNN's candidates; none in a build without it (no_dnnl.cc).
 void add_dnnl_matmul(const MatmulArgs& args, std::vector<Candidate<MatmulPlan>>& to);
 void add_dnnl_conv(const Conv2dArgs& args, std::vector<Candidate<ConvPlan>>& to);

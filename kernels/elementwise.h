@@ -140,7 +140,8 @@ WEFT_UNARY_FUNCTOR(AddScalar, nothing, x + a, g)
 WEFT_UNARY_FUNCTOR(MulScalar, nothing, x * a, g * a)
 WEFT_UNARY_FUNCTOR(RsubScalar, nothing, a - x, -g)
 WEFT_UNARY_FUNCTOR(RdivScalar, x, a / x, -g * ((a / s) / s))
-WEFT_UNARY_FUNCTOR(PowScalar, x, power(x, a), a == T(0) ? T(0) : g * a * std::pow(s, a - T(1)))
+// a times the power first: where one of them leaves T's range, their product may not.
+WEFT_UNARY_FUNCTOR(PowScalar, x, power(x, a), a == T(0) ? T(0) : g * (a * std::pow(s, a - T(1))))
 // a >= 0, so that y has x's sign.
 WEFT_UNARY_FUNCTOR(LeakyRelu, y, x > T(0) ? x : x * a, s > T(0) ? g : g * a)
 // x^2 / 2a up to |x| = a, |x| - a/2 beyond; a = 0: |x|, also in its gradient, 0, at NaN.
@@ -180,8 +181,8 @@ WEFT_BINARY_FUNCTOR(Sub, true, a - b, g, -g)
 WEFT_BINARY_FUNCTOR(Mul, false, a* b, g* b, g* a)
 // Not over b * b, which leaves the range long before the quotient does.
 WEFT_BINARY_FUNCTOR(Div, false, a / b, g / b, -g * ((a / b) / b))
-WEFT_BINARY_FUNCTOR(Pow, false, power(a, b), b == T(0) ? T(0) : g * b * std::pow(a, b - T(1)),
-                    a == T(0) && b >= T(0) ? T(0) : g * std::pow(a, b) * std::log(a))
+WEFT_BINARY_FUNCTOR(Pow, false, power(a, b), b == T(0) ? T(0) : g * (b * std::pow(a, b - T(1))),
+                    a == T(0) && b >= T(0) ? T(0) : g * (std::pow(a, b) * std::log(a)))
 // As PyTorch: NaN wins and has the gradient, the other one too; at a tie both get half.
 WEFT_BINARY_FUNCTOR(Maximum, false, a != a ? a : (b != b ? b : (a > b ? a : b)),
                     a < b ? T(0) : (a == b ? g / T(2) : g), b < a ? T(0) : (a == b ? g / T(2) : g))

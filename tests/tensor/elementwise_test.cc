@@ -369,6 +369,30 @@ TEST_P(ElementwiseTest, DivisionsGradientDoesNotOverflowOnTheWay) {
   }
 }
 
+TEST_P(ElementwiseTest, PowsGradientDoesNotOverflowOnTheWay) {
+  for (const auto& [dtype, largest, smallest] :
+       {std::tuple{DType::f32, double{std::numeric_limits<float>::max()},
+                   double{std::numeric_limits<float>::denorm_min()}},
+        {DType::f64, std::numeric_limits<double>::max(),
+         std::numeric_limits<double>::denorm_min()}}) {
+    const auto to_base = [dtype = dtype](double g, double base, double exponent) {
+      const Tensor a = full({37}, base, dtype), b = full({37}, exponent, dtype);
+      const Tensor grad = full({37}, g, dtype);
+      const Tensor tensors = raw::binary_backward(BinaryOp::pow, false, grad, a, b);
+      const Tensor scalar = raw::unary_backward(UnaryOp::pow_scalar, grad, a, {.a = exponent});
+      EXPECT_EQ(values_of(tensors), values_of(scalar));
+      return values_of(tensors);
+    };
+    EXPECT_EQ(to_base(10, 2, -largest), std::vector<double>(37, 0));          // 10 * -largest
+    EXPECT_EQ(to_base(1e-5, 0, smallest), std::vector<double>(37, kInf));     // 1e-5 * smallest
+    const Tensor a = full({37}, 1 + 0x1p-20, dtype), g = full({37}, largest, dtype);
+    const Tensor b = full({37}, 0x1p20, dtype);
+    for (double x : values_of(raw::binary_backward(BinaryOp::pow, true, g, a, b))) {
+      EXPECT_TRUE(std::isfinite(x)) << x;
+    }
+  }
+}
+
 // --- A tensor and a number
 // ------------------------------------------------------------------------
 

@@ -74,40 +74,16 @@ class RuleResults {
 // --- Streams
 // -----------------------------------------------------------------------------------------
 
-namespace {
-
-// The current stream of a scope. Inside graph::capture there is one stream for all.
-class TaskStream {
- public:
-  explicit TaskStream(const Stream& stream) {
-    if (stream.device.is_cpu() || thread_state().capture) return;
-    if (current_stream(stream.device) == stream) return;
-    before_ = set_current_stream(stream);
-  }
-  ~TaskStream() {
-    if (before_) set_current_stream(*before_);
-  }
-  TaskStream(const TaskStream&) = delete;
-  TaskStream& operator=(const TaskStream&) = delete;
-
- private:
-  std::optional<Stream> before_;
-};
-
-}  // namespace
-
-Stream Run::caller_stream(Device device) const {
-  if (device.is_cpu()) return {device};
-  if (caller_streams_.known >> device.index & 1) {
-    return {device, caller_streams_.handles[device.index]};
-  }
-  return runtime(device).default_stream(device.index);
+// A gradient that adds up belongs to who called the outermost backward, whatever stream the rule
+// that started this one runs in.
+Stream Run::leaf_stream(Device device) const {
+  return (capturing_ ? caller_streams_ : session_->streams()).on(device);
 }
 
 Stream Run::stream_of(const Task& task, Device device) const {
   if (device.is_cpu()) return {device};
-  if (!task.leaf && task.node().device() == device) return task.node().stream();
-  return caller_stream(device);
+  if (task.leaf) return leaf_stream(device);
+  return task.node().device() == device ? task.node().stream() : caller_streams_.on(device);
 }
 
 bool Run::changes_stream(const Tensor& x, const Stream& to) {
@@ -162,7 +138,7 @@ void Run::seed(const char* op, std::span<const Tensor> outputs, std::span<const 
     const Task& task = found.tasks[found.task_of(edge)];
     const Stream stream = stream_of(task, grad.device());
     hand_over(grad, stream);
-    const TaskStream scope(stream);
+    const StreamScope scope(stream);
     add_to(buffers_[task.first_buffer + edge.output()], std::move(grad));
   }
 }
@@ -241,13 +217,13 @@ void Run::execute(const char* op, std::span<const Tensor> outputs, std::span<con
   retain_ = retain_graph;
   capturing_ = inputs != nullptr;
   caller_streams_ = CurrentStreams::of_this_thread();
+  session_ = Session::current();
   seed(op, outputs, grads);
   found.follow();
   if (capturing_) capture(*inputs, allow_unused);
   refuse_freed();
-  Session& session = *Session::current();
-  session.begin_run(found, !capturing_);
-  if (last_of_rule) session.settle(*NestingRule::current());
+  session_->begin_run(found, !capturing_);
+  if (last_of_rule) session_->settle(*NestingRule::current());
   buffers_.resize(found.buffers);
   const NoGrad no_grad;
   const Scoped autocast(&ThreadState::autocast, ThreadState().autocast);
@@ -259,8 +235,8 @@ void Run::execute(const char* op, std::span<const Tensor> outputs, std::span<con
   for (const Capture& c : captures_) {
     const Tensor& result = results_[c.result];
     if (!result.defined() || result.device().is_cpu()) continue;
-    const TaskStream made(stream_of(found.tasks[c.task], result.device()));
-    hand_over(result, caller_stream(result.device()));
+    const StreamScope made(stream_of(found.tasks[c.task], result.device()));
+    hand_over(result, caller_streams_.on(result.device()));
   }
 }
 
@@ -289,7 +265,7 @@ std::int32_t Run::pop_ready(std::vector<std::int32_t>& ready) const {
 
 void Run::run_task(std::int32_t index) {
   const Task& task = found.tasks[index];
-  const TaskStream stream(
+  const StreamScope stream(
       stream_of(task, task.leaf ? task.impl()->storage->device() : task.node().device()));
   if (parallel_) gather(task, index);
   Tensor* const first = buffers_.data() + task.first_buffer;
@@ -328,7 +304,7 @@ void Run::run_task(std::int32_t index) {
                                  [](const Tensor& g) { return g.defined(); });
     NodeUse use(node, retain_);
     std::optional<NestingRule> nesting;
-    if (node.nests()) nesting.emplace(*Session::current());
+    if (node.nests()) nesting.emplace(*session_);
     if (any) {
       if (span.on() && of_outputs[0].defined()) span.set_shape(of_outputs[0].shape());
       Gradients gradients(of_outputs, results.span(),
@@ -337,7 +313,7 @@ void Run::run_task(std::int32_t index) {
       node.apply(gradients);
     }
     use.finish();
-    if (nesting) Session::current()->settle(*nesting);
+    if (nesting) session_->settle(*nesting);
   }
   for (Tensor& g : of_outputs) g = Tensor();
   for (std::size_t i = 0; i < results.span().size(); ++i) {
@@ -349,11 +325,15 @@ void Run::run_leaf(const Task& task, Tensor& grad) {
   const Tensor leaf{intrusive_ptr<TensorImpl>(task.impl())};
   LeafState& state = *meta_of(leaf)->leaf;
   if (OutputHooks* hooks = state.grad_hooks.get()) run_grad_hooks(hooks, 0, grad);
-  if (grad.defined()) state.accumulate(leaf, std::move(grad));
+  const bool adds = grad.defined();
+  if (adds) state.accumulate(leaf, std::move(grad));
   if (HookList<LeafHook>* hooks = state.leaf_hooks.get()) {
     hooks->for_each([&](const LeafHook& hook) { hook(leaf); });
   }
-  if (state.final_hooks.get()) Session::current()->arrived(leaf);
+  // A rule that started this backward reads the sum in its own stream.
+  const Stream caller = caller_streams_.on(leaf.device());
+  if (adds && changes_stream(leaf, caller)) hand_over(state.grad(), caller);
+  if (state.final_hooks.get()) session_->arrived(leaf);
 }
 
 void Run::deliver(std::int32_t index, Tensor grad) {
@@ -375,7 +355,7 @@ void Run::deliver(std::int32_t index, Tensor grad) {
     return;
   }
   if (grad.defined()) {
-    const TaskStream scope(stream);
+    const StreamScope scope(stream);
     add_to(buffers_[to.first_buffer + link.output], std::move(grad));
   }
   if (--to.pending == 0) push_ready(ready_, link.task);
@@ -406,7 +386,6 @@ void Run::run_on_workers() {
   graph::check_not_capturing("backward", "the tape has nodes on several devices");
   const std::size_t n = found.tasks.size();
   parallel_ = true;
-  session_ = Session::current();
   error_ = nullptr;
   contributions_.resize(found.links.size());
 

@@ -106,8 +106,8 @@ class Run {
   void share_out();
   void run_ready(Part& part, std::unique_lock<std::mutex>& lock);
 
-  // The caller's stream on a CUDA device: where leaves add up and results are read.
-  Stream caller_stream(Device device) const;
+  // Where a leaf's gradient is computed.
+  Stream leaf_stream(Device device) const;
   Stream stream_of(const Task& task, Device device) const;
   // Whether `to` is another stream than the one that x was made in, the thread's current one.
   static bool changes_stream(const Tensor& x, const Stream& to);
@@ -120,7 +120,8 @@ class Run {
   void push_ready(std::vector<std::int32_t>& ready, std::int32_t task) const;
   std::int32_t pop_ready(std::vector<std::int32_t>& ready) const;
 
-  CurrentStreams caller_streams_;
+  CurrentStreams caller_streams_;  // where results are read
+  Session* session_ = nullptr;
   bool retain_ = false;
   bool capturing_ = false;
   bool parallel_ = false;
@@ -148,7 +149,6 @@ class Run {
   std::int64_t remaining_ = 0;
   std::exception_ptr error_;
   JobGroup* jobs_ = nullptr;
-  Session* session_ = nullptr;
 };
 
 /// A Run for the length of a scope, from those this thread used before.

@@ -77,7 +77,8 @@ Session::Pool<Tensor> Session::take_waiting(bool all) {
   return taken;
 }
 
-void Session::call_final_hooks(const Tensor& leaf) {
+void Session::call_final_hooks(const Tensor& leaf) const {
+  const StreamScope stream(streams_.on(leaf.device()));
   meta_of(leaf)->leaf->final_hooks.get()->for_each([&](const LeafHook& hook) { hook(leaf); });
 }
 

@@ -11,6 +11,7 @@
 
 #include "weft/autograd/graph.h"
 #include "weft/core/pool.h"
+#include "weft/core/streams.h"
 #include "weft/core/thread_state.h"
 
 namespace weft::autograd {
@@ -37,6 +38,7 @@ class Session {
   template <class F>
   void run(F&& f) {
     std::exception_ptr error;
+    streams_ = CurrentStreams::of_this_thread();
     current_ = this;
     try {
       f();
@@ -47,6 +49,9 @@ class Session {
     current_ = nullptr;
     end(std::move(error));
   }
+
+  /// Of the thread that started it: where leaves add up and their hooks are called.
+  const CurrentStreams& streams() const { return streams_; }
 
   /// The one in progress on this thread, or null.
   static Session* current() { return current_; }
@@ -68,10 +73,11 @@ class Session {
   void end(std::exception_ptr error);
   // Of the leaves that wait, those whose last contribution is in, or all.
   Pool<Tensor> take_waiting(bool all);
-  static void call_final_hooks(const Tensor& leaf);
+  void call_final_hooks(const Tensor& leaf) const;
 
   static constinit thread_local Session* current_;
 
+  CurrentStreams streams_;
   std::mutex mutex_;
   std::vector<AtEnd> at_end_;
   int nesting_ = 0;       // rules, still to run, that may start backwards

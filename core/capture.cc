@@ -38,18 +38,6 @@ Stream take_stream(Device device) {
   return stream;
 }
 
-/// Makes `stream` current for a scope.
-class StreamScope {
- public:
-  explicit StreamScope(const Stream& stream) : previous_(set_current_stream(stream)) {}
-  ~StreamScope() { set_current_stream(previous_); }
-  StreamScope(const StreamScope&) = delete;
-  StreamScope& operator=(const StreamScope&) = delete;
-
- private:
-  Stream previous_;
-};
-
 std::atomic<std::uint64_t> last_id{0};
 
 }  // namespace

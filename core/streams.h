@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "weft/core/device.h"
+#include "weft/core/runtime.h"
 
 namespace weft {
 
@@ -13,6 +14,8 @@ struct CurrentStreams {
   void* handles[kMaxDevices] = {};
 
   static const CurrentStreams& of_this_thread();
+  /// That device's. Throws Device when there is no such CUDA device.
+  Stream on(Device device) const;
 };
 static_assert(kMaxDevices == 64, "one bit of `known` per device");
 

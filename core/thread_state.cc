@@ -18,6 +18,13 @@ constinit thread_local CurrentStreams current_streams;
 
 const CurrentStreams& CurrentStreams::of_this_thread() { return current_streams; }
 
+Stream CurrentStreams::on(Device device) const {
+  if (device.is_cpu()) return {device, nullptr};
+  const auto index = static_cast<unsigned>(device.index);
+  if (index < unsigned{kMaxDevices} && (known >> index & 1)) return {device, handles[index]};
+  return runtime(device).default_stream(device.index);
+}
+
 StreamsGuard::StreamsGuard(const CurrentStreams& streams)
     : swapped_((current_streams.known | streams.known) != 0) {
   if (!swapped_) return;
@@ -31,14 +38,11 @@ StreamsGuard::~StreamsGuard() {
 }
 
 Stream current_stream(Device device) {
-  if (device.is_cpu()) return {device, nullptr};
-  const auto index = static_cast<unsigned>(device.index);
-  if (index < unsigned{kMaxDevices} && (current_streams.known >> index & 1)) {
-    return {device, current_streams.handles[index]};
+  const Stream stream = current_streams.on(device);
+  if (stream.device.is_cuda()) {
+    current_streams.handles[device.index] = stream.handle;
+    current_streams.known |= std::uint64_t{1} << device.index;
   }
-  const Stream stream = runtime(device).default_stream(device.index);
-  current_streams.handles[index] = stream.handle;
-  current_streams.known |= std::uint64_t{1} << index;
   return stream;
 }
 
@@ -48,6 +52,16 @@ Stream set_current_stream(const Stream& stream) {
   const Stream previous = current_stream(stream.device);
   if (stream.device.is_cuda()) current_streams.handles[stream.device.index] = stream.handle;
   return previous;
+}
+
+StreamScope::StreamScope(const Stream& stream) {
+  if (stream.device.is_cpu() || thread_state().capture) return;
+  if (current_stream(stream.device) == stream) return;
+  before_ = set_current_stream(stream);
+}
+
+StreamScope::~StreamScope() {
+  if (before_) set_current_stream(*before_);
 }
 
 void log_info(std::string_view message) {

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -160,6 +161,18 @@ const PathNode* interned_path();
 Stream current_stream(Device device);
 /// Sets it for this thread; returns the previous one. Throws Unsupported inside graph::capture.
 Stream set_current_stream(const Stream& stream);
+/// Makes `stream` current for a scope. Inside graph::capture, where there is one stream for all, it
+/// does nothing.
+class StreamScope {
+ public:
+  explicit StreamScope(const Stream& stream);
+  ~StreamScope();
+  StreamScope(const StreamScope&) = delete;
+  StreamScope& operator=(const StreamScope&) = delete;
+
+ private:
+  std::optional<Stream> before_;
+};
 
 void log_info(std::string_view message);
 void log_warning(std::string_view message);

@@ -53,6 +53,17 @@ struct Step : autograd::Function<Step> {
   }
 };
 
+// A rule that runs a backward of its own, into a leaf that it reads.
+struct Nested : autograd::Function<Nested> {
+  static Tensor forward(autograd::Context&, const Tensor&) { return something(); }
+  static std::vector<Tensor> backward(autograd::Context&, std::span<const Tensor>) {
+    inner.backward(something());
+    rules.push_back(current_stream(kCuda).handle);
+    return {something()};
+  }
+  static inline Tensor inner;
+};
+
 class StreamsTest : public ::testing::Test {
  protected:
   StreamsTest() {
@@ -111,6 +122,31 @@ TEST_F(StreamsTest, OneStreamNeedsNoEvent) {
   z.backward(something());
   EXPECT_EQ(rules, (std::vector<void*>{handle(2), handle(2)}));
   EXPECT_TRUE(device.waits.empty());
+}
+
+TEST_F(StreamsTest, LeavesOfANestedBackwardAreTheOutermostCallers) {
+  const Tensor p = something().set_requires_grad();
+  Nested::inner = in(0, p);
+  set_current_stream(streams[1]);
+  const Tensor outer = Nested::apply(x);
+  set_current_stream(streams[2]);
+  std::vector<void*> of_leaf;
+  const auto note = [&](const Tensor&) { of_leaf.push_back(current_stream(kCuda).handle); };
+  autograd::add_leaf_hook(p, note);
+  autograd::add_final_leaf_hook(p, note);
+  device.waits.clear();
+  outer.backward(something());
+  Nested::inner = Tensor();
+  EXPECT_EQ(rules, (std::vector<void*>{handle(0), handle(1)}));
+  EXPECT_EQ(of_leaf, (std::vector<void*>{handle(2), handle(2)}));
+  const std::vector<Watched::Wait> nested = {
+      {handle(2), handle(1)}, {handle(1), handle(0)}, {handle(0), handle(2)},
+      {handle(2), handle(1)},  // what the rule reads
+  };
+  ASSERT_GE(device.waits.size(), nested.size());
+  device.waits.resize(nested.size());
+  EXPECT_EQ(device.waits, nested);
+  EXPECT_EQ(current_stream(kCuda), streams[2]);
 }
 
 }  // namespace

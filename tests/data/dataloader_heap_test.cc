@@ -20,19 +20,24 @@ template <class Dataset>
 void expect_quiet(const Dataset& set) {
   for (const int workers : {0, 1, 2}) {
     DataLoader loader(set, {.batch_size = 16, .shuffle = true, .workers = workers});
-    for (int i = 0; i < 3; ++i) {
+    // Memory is kept for as many batches as were ever in the making at once, and on a busy machine
+    // it may take some epochs to see the most there can be.
+    std::int64_t heap = -1, driver = -1;
+    for (int epoch = 0; epoch < 10 && (heap != 0 || driver != 0); ++epoch) {
       for (auto& [x, label] : loader) (void)x.numel();  // 31 full batches, and one of 4
+      const MemoryStats before = memory_stats(Device());
+      std::int64_t first = 0, last = 0, batches = 0;
+      for (auto& [x, label] : loader) {
+        (void)label.numel();
+        last = testing::heap_count();
+        if (batches++ == 0) first = last;  // the epoch's order has been drawn
+      }
+      EXPECT_EQ(batches, 32);
+      heap = last - first;
+      driver = memory_stats(Device()).driver_allocations - before.driver_allocations;
     }
-    const MemoryStats before = memory_stats(Device());
-    std::int64_t first = 0, last = 0, batches = 0;
-    for (auto& [x, label] : loader) {
-      (void)label.numel();
-      last = testing::heap_count();
-      if (batches++ == 0) first = last;  // the epoch's order has been drawn
-    }
-    EXPECT_EQ(batches, 32);
-    EXPECT_EQ(last - first, 0) << workers << " workers";
-    EXPECT_EQ(memory_stats(Device()).driver_allocations, before.driver_allocations);
+    EXPECT_EQ(heap, 0) << workers << " workers";
+    EXPECT_EQ(driver, 0) << workers << " workers";
   }
 }
 

@@ -280,7 +280,7 @@ class DeviceAllocator {
   }
 
   void record_stream(Block* block, const Stream& stream) {
-    if (!pinned_ && block->home->handle == stream.handle) return;
+    if (stream.device == device_ && block->home->handle == stream.handle) return;
     std::lock_guard lock(mutex_);
     for (StreamUse* use = block->uses; use; use = use->next) {
       if (use->stream == stream) return;

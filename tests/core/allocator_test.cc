@@ -407,6 +407,13 @@ TEST_F(AllocatorTest, RecordedStreamDelaysReuseUntilItHasPassed) {
   EXPECT_EQ(Storage::allocate(kCuda, 4096)->data(), data);
 }
 
+TEST_F(AllocatorTest, AnotherDevicesDefaultStreamIsAnother) {
+  const Stream there{Device("cuda:1"), current_stream(kCuda).handle};
+  const int recorded = cuda().recorded;
+  Storage::allocate(kCuda, 4096)->record_stream(there);
+  EXPECT_EQ(cuda().recorded, recorded + 1);
+}
+
 TEST_F(AllocatorTest, EventsAreRecycledInASteadyState) {
   const Stream side = cuda().new_stream(0);
   const auto step = [&] {

@@ -317,6 +317,8 @@ void LoaderCore::stage(const Tensor& host, Tensor& device) {
     runtime(target).copy(device.raw_data(), target, host.raw_data(), host.device(),
                          static_cast<std::size_t>(host.numel()) * size_of(host.dtype()),
                          current_stream(target));
+    // A loader that ends early gives the memory back before it has been read.
+    if (host.storage()->pinned()) host.storage()->record_stream(current_stream(target));
   } else {
     raw::copy_(device, host);
   }

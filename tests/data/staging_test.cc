@@ -1,10 +1,12 @@
 // Batches for a device: pinned memory, copied in order, not written over before the copy is done.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "weft/core/thread_state.h"
 #include "weft/data/dataloader.h"
 #include "weft/tensor/creation.h"
 #include "weft/tests/core/expect_error.h"
@@ -90,6 +92,41 @@ TEST_F(Staging, EveryBatchsCopyIsMarked) {
   const int before = fake().recorded;
   for (auto& [x] : loader) (void)x;
   EXPECT_GE(fake().recorded - before, 10);
+}
+
+// Numbers, and where they were in pinned memory.
+struct Traced : Numbers {
+  using Numbers::get_batch;
+  void get_batch(std::span<const std::int64_t> indices, Batch& batch,
+                 const HostMemory& memory) const {
+    Numbers::get_batch(indices, batch, memory);
+    places.insert(batch.x.raw_data());
+  }
+  static inline std::set<const void*> places;
+};
+
+TEST_F(Staging, ALoaderThatEndsEarlyGivesBackNoMemoryThatIsStillToBeRead) {
+  void* const stream = current_stream(Device("cuda")).handle;
+  {
+    DataLoader loader(Traced{}, {.batch_size = 4, .device = "cuda"});
+    for (auto& [x] : loader) {
+      (void)x;
+      fake().set_done(stream, false);  // the copy is still under way
+      break;
+    }
+  }
+  ASSERT_FALSE(Traced::places.empty());
+  const auto taken = [] {
+    // More than the loader had, so that all of it would be among them.
+    std::vector<intrusive_ptr<Storage>> blocks;
+    for (int i = 0; i < 16; ++i)
+      blocks.push_back(Storage::allocate_pinned(4 * sizeof(std::int64_t)));
+    return std::ranges::count_if(
+        blocks, [](const auto& block) { return Traced::places.contains(block->data()); });
+  };
+  EXPECT_EQ(taken(), 0);
+  fake().set_done(stream, true);
+  EXPECT_GT(taken(), 0);
 }
 
 // Lists, whose length the device's batch has to learn, and parts that are no tensors.

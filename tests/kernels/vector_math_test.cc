@@ -29,13 +29,16 @@ class VectorMath : public TargetTest {
     Buffer out(device(), DType::f32, {std::ssize(x)});
     kernels().elementwise.unary(stream, op, {}, in.view(), out.view());
     const std::vector<double> got = out.values();
+    // NVIDIA states at most 2 ulp between tanhf, say, and the nearest float (CUDA C++ Programming
+    // Guide, "Mathematical Functions").
+    const double most = device().is_cuda() ? 2.5 : 2;
     int shown = 0;
     for (std::size_t i = 0; i < x.size() && shown < 5; ++i) {
       const double want = f(x[i]);
       const auto nearest = static_cast<float>(want);
       if (got[i] == nearest || (std::isnan(got[i]) && std::isnan(want))) continue;
       const double error = std::abs(got[i] - want) / ulp(want);
-      if (std::isfinite(nearest) && error <= 2) continue;
+      if (std::isfinite(nearest) && error <= most) continue;
       ADD_FAILURE() << "at " << x[i] << ": got " << got[i] << ", expected " << want << ", " << error
                     << " ulp apart";
       ++shown;

@@ -99,7 +99,22 @@ std::vector<Case> cases() {
   };
 }
 
+// Of f32, where factors keep 10 bits of their fractions: sums of up to 40 products below 1.
+constexpr double kTf32Tolerance = 40 * 0x1p-10;
+
+TEST_P(ConvTest, ForwardInTf32) {
+  for (const Case& c : cases()) {
+    SCOPED_TRACE(c.name);
+    const Tensor x = some(c.x, DType::f32, -1, 1, 1), w = some(c.w, DType::f32, -1, 1, 2);
+    const Tensor y = raw::conv2d(x, w, {}, c.params);
+    const Scoped ieee(&ThreadState::allow_tf32_conv, false);
+    const Tensor exact = raw::conv2d(x, w, {}, c.params);
+    EXPECT_TRUE(near_values(y, values_of(exact), kTf32Tolerance));
+  }
+}
+
 TEST_P(ConvTest, Forward) {
+  const Scoped ieee(&ThreadState::allow_tf32_conv, false);
   for (const Case& c : cases()) {
     for (DType dtype : kFloating) {
       SCOPED_TRACE(std::string(c.name) + " " + to_string(dtype));
@@ -127,6 +142,7 @@ TEST_P(ConvTest, Forward) {
 }
 
 TEST_P(ConvTest, Backward) {
+  const Scoped ieee(&ThreadState::allow_tf32_conv, false);
   for (const Case& c : cases()) {
     for (DType dtype : kFloating) {
       SCOPED_TRACE(std::string(c.name) + " " + to_string(dtype));

@@ -19,9 +19,9 @@ struct CrossEntropyParams {
 struct LossKernels {
   /// logits [N,C] dense, target [N] i64 in [0,C) or ignore_index. The CPU trusts that; on CUDA,
   /// where nobody can look beforehand, loss and gradient of a row with another target are NaN.
-  /// log_probs [N,C] = log_softmax(logits); loss: [N] for none, else scalar; count: scalar of
-  /// logits' dtype, the number of targets that are not ignored. mean divides by it (NaN when 0, as
-  /// PyTorch). With smoothing e: (1-e) nll + e/C * sum_c(-log_probs).
+  /// log_probs [N,C] = log_softmax(logits); loss: [N] for none, else scalar; count: f64 scalar, the
+  /// number of targets that are not ignored. mean divides by it (NaN when 0, as PyTorch). With
+  /// smoothing e: (1-e) nll + e/C * sum_c(-log_probs).
   void (*cross_entropy)(const Stream&, const CrossEntropyParams&, const View& logits,
                         const View& target, const View& log_probs, const View& loss,
                         const View& count);

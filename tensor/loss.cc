@@ -59,7 +59,7 @@ CrossEntropyResult cross_entropy(const Tensor& logits, const Tensor& target,
   CrossEntropyResult result;
   result.loss = allocate(per_row ? Shape{n} : Shape{}, dtype, device);
   result.log_probs = allocate(logits.shape(), dtype, device);
-  result.count = allocate({}, dtype, device);
+  result.count = allocate({}, DType::f64, device);
   if (n == 0) {
     const bool mean = params.reduction == Reduction::mean;
     fill_(result.loss, mean ? std::numeric_limits<double>::quiet_NaN() : 0);
@@ -79,7 +79,9 @@ Tensor cross_entropy_backward(const Tensor& grad_loss, const Tensor& log_probs,
   const Span span("op", op);
   check_cross_entropy(log_probs, target, params);
   check_same_kind(op, "gradient", grad_loss, "log_probs", log_probs);
-  check_same_kind(op, "count", count, "log_probs", log_probs);
+  WEFT_CHECK(count.dtype() == DType::f64 && count.device() == log_probs.device(), InvalidArgument,
+             op, "count: got ", to_string(count.dtype()), " on ", to_string(count.device()),
+             ", expected the f64 on ", to_string(log_probs.device()), " that cross_entropy gave");
   const std::int64_t n = log_probs.shape()[0];
   const Shape expected = params.reduction == Reduction::none ? Shape{n} : Shape{};
   WEFT_CHECK(grad_loss.shape() == expected, Shape, op, "gradient: got ", grad_loss.shape(),

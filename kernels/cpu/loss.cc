@@ -54,7 +54,7 @@ void cross_entropy_as(const CrossEntropyParams& p, const View& logits, const Vie
 
   std::int64_t counted = 0;
   for (std::int64_t r = 0; r < rows; ++r) counted += target_of(r) != p.ignore_index;
-  *count.as<T>() = store<T>(static_cast<double>(counted));
+  *count.as<double>() = static_cast<double>(counted);
 
   const std::int64_t grain =
       std::max<std::int64_t>(kCostlyGrain / std::max<std::int64_t>(classes, 1), 1);
@@ -95,8 +95,7 @@ void cross_entropy_backward_as(const CrossEntropyParams& p, const View& grad_los
   const T* log_prob = log_probs.as<T>();
   T* grad = grad_logits.as<T>();
   const double smooth = p.label_smoothing / static_cast<double>(classes);
-  const double scale =
-      p.reduction == Reduction::mean ? 1 / static_cast<double>(load(*count.as<T>())) : 1;
+  const double scale = p.reduction == Reduction::mean ? 1 / *count.as<double>() : 1;
   const std::int64_t grain =
       std::max<std::int64_t>(kCostlyGrain / std::max<std::int64_t>(classes, 1), 1);
   parallel_for(rows, grain, [&](std::int64_t begin, std::int64_t end) {

@@ -57,7 +57,7 @@ template <class T>
 __global__ void __launch_bounds__(kBlock)
     cross_entropy_kernel(RowArgs args, const T* log_probs, const std::int64_t* target,
                          std::int64_t target_stride, T* losses, std::int64_t loss_stride, T* total,
-                         bool mean, T* count) {
+                         bool mean, double* count) {
   using C = accumulate_t<T>;
   __shared__ double shared[kBlock];
   const Place place(args.lanes, args.groups, true);
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kBlock)
   sum = block_sum(sum, shared);
   counted = block_sum(counted, shared);
   if (threadIdx.x == 0) {
-    *count = static_cast<T>(static_cast<C>(counted));
+    *count = counted;
     if (total) *total = static_cast<T>(static_cast<C>(mean ? sum / counted : sum));
   }
 }
@@ -86,8 +86,9 @@ __global__ void __launch_bounds__(kBlock)
 template <class T>
 __global__ void __launch_bounds__(kBlock)
     cross_entropy_backward_kernel(RowArgs args, const T* grad_loss, std::int64_t grad_stride,
-                                  const T* count, const T* log_probs, const std::int64_t* target,
-                                  std::int64_t target_stride, T* grad_logits) {
+                                  const double* count, const T* log_probs,
+                                  const std::int64_t* target, std::int64_t target_stride,
+                                  T* grad_logits) {
   using C = accumulate_t<T>;
   const Place place(args.lanes, args.groups, true);
   const C uniform = static_cast<C>(args.smoothing / static_cast<double>(args.classes));
@@ -128,7 +129,8 @@ void cross_entropy(const Stream& stream, const CrossEntropyParams& params, const
     launch("cross_entropy", stream, cross_entropy_kernel<T>, 1, kBlock, loss_args,
            log_probs.as<T>(), target.as<std::int64_t>(), target.strides[0],
            per_row ? loss.as<T>() : nullptr, per_row ? loss.strides[0] : 0,
-           per_row ? nullptr : loss.as<T>(), params.reduction == Reduction::mean, count.as<T>());
+           per_row ? nullptr : loss.as<T>(), params.reduction == Reduction::mean,
+           count.as<double>());
   });
 }
 
@@ -141,7 +143,7 @@ void cross_entropy_backward(const Stream& stream, const CrossEntropyParams& para
     launch("cross_entropy_backward", stream, cross_entropy_backward_kernel<T>,
            grid_blocks(args.rows, args.groups), kBlock, args, grad_loss.as<T>(),
            params.reduction == Reduction::none ? grad_loss.strides[0] : 0,
-           params.reduction == Reduction::mean ? count.as<T>() : nullptr, log_probs.as<T>(),
+           params.reduction == Reduction::mean ? count.as<double>() : nullptr, log_probs.as<T>(),
            target.as<std::int64_t>(), target.strides[0], grad_logits.as<T>());
   });
 }

@@ -100,6 +100,12 @@ TEST_P(LossTest, CrossEntropyOfNothing) {
   EXPECT_TENSOR(raw::cross_entropy(ones({2, 3}), classes({1, 0}), other).count, ({}), {1});
 }
 
+TEST_P(LossTest, Bf16CountsBeyond256) {
+  const Tensor logits = zeros({257, 2}, {DType::bf16, device()});
+  const auto result = raw::cross_entropy(logits, zeros({257}, {DType::i64, device()}), {});
+  EXPECT_TENSOR(result.count, ({}), {257});
+}
+
 TEST_P(LossTest, CrossEntropyErrors) {
   const Tensor logits = ones({2, 3});
   EXPECT_WEFT_ERROR(raw::cross_entropy(ones({3}), classes({0}), {}), Shape,

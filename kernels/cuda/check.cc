@@ -1,11 +1,14 @@
 #include "weft/kernels/cuda/check.h"
 
+#include <atomic>
 #include <string>
 
 #include "weft/core/thread_state.h"
 
 namespace weft::cuda {
 namespace {
+
+constinit std::atomic<int> in_use = -1;
 
 std::string current_device() {
   int device = 0;
@@ -75,16 +78,15 @@ void AllowWhileRecording::exchange() noexcept {
   if (cudaThreadExchangeStreamCaptureMode(&mode_) != cudaSuccess) cudaGetLastError();
 }
 
-DeviceGuard::DeviceGuard(int device) {
+void use_device(int device) {
   int current = 0;
   WEFT_CUDA(cudaGetDevice(&current));
-  if (current == device) return;
-  WEFT_CUDA(cudaSetDevice(device));
-  previous_ = current;
+  if (current != device) WEFT_CUDA(cudaSetDevice(device));
+  if (in_use.load(std::memory_order_relaxed) != device) {
+    in_use.store(device, std::memory_order_relaxed);
+  }
 }
 
-DeviceGuard::~DeviceGuard() {
-  if (previous_ >= 0) WEFT_CUDA_LOG(cudaSetDevice(previous_));
-}
+int device_in_use() { return in_use.load(std::memory_order_relaxed); }
 
 }  // namespace weft::cuda

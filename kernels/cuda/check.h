@@ -25,17 +25,12 @@ inline cudaStream_t handle(const Stream& stream) {
   return static_cast<cudaStream_t>(stream.handle);
 }
 
-/// Makes `device` current for a scope. Costs one thread-local read when it already is.
-class DeviceGuard {
- public:
-  explicit DeviceGuard(int device);
-  ~DeviceGuard();
-  DeviceGuard(const DeviceGuard&) = delete;
-  DeviceGuard& operator=(const DeviceGuard&) = delete;
-
- private:
-  int previous_ = -1;  // -1: nothing to put back
-};
+/// Makes `device` the calling thread's, and leaves it so: to put another one back would make a
+/// context on that one, too (since CUDA 12), half a gigabyte on a GPU that other ranks may own.
+/// Costs one thread-local read when it already is.
+void use_device(int device);
+/// The last device that any thread made its own, or -1.
+int device_in_use();
 
 /// Allows the calling thread, for a scope, what CUDA forbids while one of its streams records
 /// because it might wait for that stream: getting and giving back memory, making library handles.

@@ -416,7 +416,7 @@ void add_bias(const Stream& stream, const View& y, const View& bias) {
 }
 
 CudaConvPlan::CudaConvPlan(const Conv2dArgs& args, int device) : problem_(args), device_(device) {
-  const DeviceGuard guard(device);
+  use_device(device);
   const ThreadState& state = thread_state();
   output_format = problem_.preferred_format();
   std::size_t bias_bytes = 0;
@@ -525,7 +525,7 @@ void CudaConvPlan::run_empty(const Stream& stream, const Conv2dArgs& args) const
 }
 
 void CudaConvPlan::run(const Stream& stream, const Conv2dArgs& args, void* workspace) const {
-  const DeviceGuard guard(device_);
+  use_device(device_);
   WEFT_CHECK(problem_.bias || args.pass == ConvPass::backward_data || !args.bias, Internal,
              "conv2d", "a bias is given that the plan was made without");
   if (problem_.bias && args.pass == ConvPass::backward_weights) {

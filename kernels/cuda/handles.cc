@@ -35,7 +35,7 @@ template <class Library>
 class Handle {
  public:
   explicit Handle(int device) : device_(device) {
-    const DeviceGuard guard(device);
+    use_device(device);
     const AllowWhileRecording allow;
     handle_ = Library::create();
   }

@@ -28,7 +28,7 @@ void check_launched(const Launch& from, const Stream& stream) {
 
 void launch_untyped(const Launch& from, const Stream& stream, const void* kernel, dim3 grid,
                     int block, void** arguments) {
-  const DeviceGuard guard(stream.device.index);
+  use_device(stream.device.index);
   // A refused launch also stays behind as the thread's last error, which is looked at next.
   cudaLaunchKernel(kernel, grid, dim3(block), arguments, 0, handle(stream));
   check_launched(from, stream);

@@ -84,7 +84,7 @@ CudaMatmulPlan::CudaMatmulPlan(const MatmulArgs& args, int device)
   if (problem_.k == 0) return;  // nothing to multiply
   WEFT_CHECK(problem_.batch <= std::numeric_limits<std::int32_t>::max(), Unsupported, "matmul",
              "a batch of ", problem_.batch, " is more than cuBLAS takes (2^31-1)");
-  const DeviceGuard guard(device);
+  use_device(device);
   make_layout(problem_.a, &a_layout_);
   make_layout(problem_.b, &b_layout_);
   make_layout(problem_.y, &y_layout_);
@@ -248,7 +248,7 @@ void CudaMatmulPlan::run(const Stream& stream, const MatmulArgs& args, void* wor
   const Choice& choice = is_aligned ? aligned_ : unaligned_;
   WEFT_CHECK(choice.valid, Library, "matmul", "cuBLASLt has no algorithm for views not aligned to ",
              kAligned, " bytes, ", to_string(problem_.dtype), "; copy them first");
-  const DeviceGuard guard(device_);
+  use_device(device_);
   const bool prefilled = problem_.bias && !choice.epilogue;
   if (prefilled) copy(stream, broadcast_bias(args), args.y);
   WEFT_CUBLAS(multiply(stream, choice, args.a.data, args.b.data, args.y.data, args.bias.data,

@@ -12,7 +12,7 @@ namespace {
 class CudaRecordedWork final : public RecordedWork {
  public:
   CudaRecordedWork(int device, cudaGraph_t graph) : device_(device) {
-    const DeviceGuard guard(device);
+    use_device(device);
     WEFT_CUDA(cudaGraphInstantiate(&work_, graph, 0));
   }
 
@@ -20,7 +20,7 @@ class CudaRecordedWork final : public RecordedWork {
   ~CudaRecordedWork() override {
     const AllowWhileRecording allow;
     try {
-      const DeviceGuard guard(device_);  // whose default stream a null handle means
+      use_device(device_);  // whose default stream a null handle means
       if (launched_) WEFT_CUDA_LOG(cudaStreamSynchronize(handle(last_)));
       WEFT_CUDA_LOG(cudaGraphExecDestroy(work_));
     } catch (const Error&) {
@@ -29,7 +29,7 @@ class CudaRecordedWork final : public RecordedWork {
   }
 
   void launch(const Stream& stream) override {
-    const DeviceGuard guard(device_);
+    use_device(device_);
     WEFT_CUDA(cudaGraphLaunch(work_, handle(stream)));
     last_ = stream;
     launched_ = true;
@@ -58,12 +58,12 @@ __global__ void __launch_bounds__(kBlock)
 
 // Other threads may get memory meanwhile; this one asks for permission (AllowWhileRecording).
 void CudaRuntime::begin_recording(const Stream& stream) {
-  const DeviceGuard guard(stream.device.index);
+  use_device(stream.device.index);
   WEFT_CUDA(cudaStreamBeginCapture(handle(stream), cudaStreamCaptureModeThreadLocal));
 }
 
 std::unique_ptr<RecordedWork> CudaRuntime::end_recording(const Stream& stream) {
-  const DeviceGuard guard(stream.device.index);
+  use_device(stream.device.index);
   cudaGraph_t graph = nullptr;
   WEFT_CUDA(cudaStreamEndCapture(handle(stream), &graph));
   const auto destroy = [](cudaGraph_t g) { WEFT_CUDA_LOG(cudaGraphDestroy(g)); };

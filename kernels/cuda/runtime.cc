@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "weft/core/capture.h"
+#include "weft/core/thread_state.h"
 #include "weft/kernels/cuda/check.h"
 
 namespace weft::cuda {
@@ -15,7 +16,7 @@ void check_may_wait() {
 class CudaEvent final : public Event {
  public:
   CudaEvent(int device, unsigned flags) : device_(device) {
-    const DeviceGuard guard(device);
+    use_device(device);
     WEFT_CUDA(cudaEventCreateWithFlags(&event_, flags));
   }
   ~CudaEvent() override { WEFT_CUDA_LOG(cudaEventDestroy(event_)); }
@@ -24,13 +25,13 @@ class CudaEvent final : public Event {
     // CUDA refuses an event of another device; say so in weft's terms.
     WEFT_CHECK(stream.device == Device(DeviceType::cuda, device_), Device, "event",
                "made for cuda:", device_, ", recorded on ", to_string(stream.device));
-    const DeviceGuard guard(device_);
+    use_device(device_);
     WEFT_CUDA(cudaEventRecord(event_, handle(stream)));
   }
 
   // The waiting stream may belong to another device.
   void block(const Stream& stream) override {
-    const DeviceGuard guard(stream.device.index);
+    use_device(stream.device.index);
     WEFT_CUDA(cudaStreamWaitEvent(handle(stream), event_, 0));
   }
 
@@ -51,7 +52,7 @@ class CudaEvent final : public Event {
   }
 
   std::int64_t elapsed_ns(const Event& earlier) const override {
-    const DeviceGuard guard(device_);
+    use_device(device_);
     float ms = 0;
     WEFT_CUDA(cudaEventElapsedTime(&ms, static_cast<const CudaEvent&>(earlier).event_, event_));
     return std::llround(ms * 1e6);
@@ -77,7 +78,7 @@ int CudaRuntime::device_count() {
 }
 
 void* CudaRuntime::allocate(int device, std::size_t bytes) {
-  const DeviceGuard guard(device);
+  use_device(device);
   const AllowWhileRecording allow;
   void* p = nullptr;
   const cudaError_t status = cudaMalloc(&p, bytes);
@@ -96,6 +97,11 @@ void CudaRuntime::free(int, void* p, std::size_t) noexcept {
 }
 
 void* CudaRuntime::allocate_pinned(std::size_t bytes) {
+  // It is made in some device's context: in one that the process has anyway.
+  const Device device = thread_state().device;
+  if (const int index = device.is_cuda() ? device.index : device_in_use(); index >= 0) {
+    use_device(index);
+  }
   void* p = nullptr;
   const cudaError_t status = cudaHostAlloc(&p, bytes, cudaHostAllocPortable);
   if (status == cudaErrorMemoryAllocation) {
@@ -114,7 +120,7 @@ void CudaRuntime::connect(int from, int to) {
   int can = 0;
   WEFT_CUDA(cudaDeviceCanAccessPeer(&can, from, to));
   if (!can) return;
-  const DeviceGuard guard(from);
+  use_device(from);
   const cudaError_t status = cudaDeviceEnablePeerAccess(to, 0);
   if (status == cudaErrorPeerAccessAlreadyEnabled) {  // by other code of this process
     cudaGetLastError();
@@ -128,14 +134,15 @@ void CudaRuntime::copy(void* dst, Device dst_device, const void* src, Device src
   if (bytes == 0) return;
   WEFT_CHECK(stream.device.is_cuda(), Internal, "copy", "the stream must be a CUDA device's, got ",
              to_string(stream.device));
-  const DeviceGuard guard(stream.device.index);
   if (dst_device.is_cuda() && src_device.is_cuda() && dst_device.index != src_device.index) {
     connect(src_device.index, dst_device.index);
     connect(dst_device.index, src_device.index);
+    use_device(stream.device.index);
     WEFT_CUDA(
         cudaMemcpyPeerAsync(dst, dst_device.index, src, src_device.index, bytes, handle(stream)));
     return;
   }
+  use_device(stream.device.index);
   const cudaMemcpyKind kind =
       dst_device.is_cuda()
           ? (src_device.is_cuda() ? cudaMemcpyDeviceToDevice : cudaMemcpyHostToDevice)
@@ -145,7 +152,7 @@ void CudaRuntime::copy(void* dst, Device dst_device, const void* src, Device src
 
 void CudaRuntime::fill_zero(void* dst, std::size_t bytes, const Stream& stream) {
   if (bytes == 0) return;
-  const DeviceGuard guard(stream.device.index);
+  use_device(stream.device.index);
   WEFT_CUDA(cudaMemsetAsync(dst, 0, bytes, handle(stream)));
 }
 
@@ -154,7 +161,7 @@ Stream CudaRuntime::default_stream(int device) {
 }
 
 Stream CudaRuntime::new_stream(int device) {
-  const DeviceGuard guard(device);
+  use_device(device);
   cudaStream_t stream = nullptr;
   WEFT_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   return Stream{Device(DeviceType::cuda, device), stream};
@@ -162,13 +169,13 @@ Stream CudaRuntime::new_stream(int device) {
 
 void CudaRuntime::synchronize(const Stream& stream) {
   check_may_wait();
-  const DeviceGuard guard(stream.device.index);
+  use_device(stream.device.index);
   WEFT_CUDA(cudaStreamSynchronize(handle(stream)));
 }
 
 void CudaRuntime::synchronize_device(int device) {
   check_may_wait();
-  const DeviceGuard guard(device);
+  use_device(device);
   WEFT_CUDA(cudaDeviceSynchronize());
 }
 

@@ -131,8 +131,24 @@ def weft_simd_library(name, srcs, hdrs = [], deps = [], copts = [], visibility =
         visibility = visibility,
     )
 
+# As nvcc, products and sums are fused into one rounding; a misaligned access traps, as on a GPU.
+_EMULATED_COPTS = [
+    "-include",
+    "tools/cuda_emulator/prelude.h",
+    "-mavx2",
+    "-mfma",
+    "-ffp-contract=fast",
+    "-fsanitize=alignment",
+    "-fsanitize-undefined-trap-on-error",
+    "-Wno-sign-compare",
+    "-Wno-unknown-pragmas",
+]
+
 def cuda_library(name, srcs = [], hdrs = [], deps = [], copts = [], visibility = None):
-    """Only meaningful where //:cuda is true: depend on it in a select()."""
+    """Only meaningful where //:cuda is true: depend on it in a select().
+
+    Where CUDA is emulated the host's compiler takes the sources, by way of a file that includes each.
+    """
     headers = [s for s in srcs if _is_header(s)]
     tags = ["manual"]  # `//...` must build without a toolkit
     native.cc_library(
@@ -143,11 +159,41 @@ def cuda_library(name, srcs = [], hdrs = [], deps = [], copts = [], visibility =
         visibility = ["//visibility:private"],
         **_PREFIX
     )
+    sources = [s for s in srcs if not _is_header(s)]
+    deps = deps + [":%s_headers" % name, "//tools/cuda:libs"]
     cuda_objects(
-        name = name,
-        srcs = [s for s in srcs if not _is_header(s)],
-        deps = deps + [":%s_headers" % name, "@cuda//:libs"],
+        name = name + "_nvcc",
+        srcs = sources,
+        deps = deps,
         copts = copts,
+        tags = tags,
+        visibility = visibility,
+    )
+    kernels = [s for s in sources if s.endswith(".cu")]
+    for source in kernels:
+        native.genrule(
+            name = source + "_as_cc",
+            outs = [source + ".cc"],
+            cmd = "echo '#include \"%s/%s\"' >$@" % (native.package_name(), source),
+            tags = tags,
+            visibility = ["//visibility:private"],
+        )
+    native.cc_library(
+        name = name + "_emulated",
+        srcs = [s for s in sources if s not in kernels] + [s + ".cc" for s in kernels],
+        copts = _COPTS + _EMULATED_COPTS + copts,
+        linkopts = _LINKOPTS,
+        tags = tags,
+        textual_hdrs = kernels,
+        visibility = visibility,
+        deps = deps + ["//tools/cuda_emulator:prelude"],
+    )
+    native.alias(
+        name = name,
+        actual = select({
+            "//:cuda_emulated": ":%s_emulated" % name,
+            "//conditions:default": ":%s_nvcc" % name,
+        }),
         tags = tags,
         visibility = visibility,
     )

@@ -61,11 +61,11 @@ template <class Y, class... X, class F, class... V>
 void map(const Launch& from, const Stream& stream, const F& f, const View& y, const V&... x) {
   static_assert(sizeof...(X) == sizeof...(V));
   MapKernels kernels;
-  kernels.strided = reinterpret_cast<const void*>(strided_kernel<F, Y, X...>);
+  kernels.strided = address_of(strided_kernel<F, Y, X...>);
   if constexpr (Y::bytes > 0 && ((X::bytes > 0) && ...)) {
     kernels.pack = kPackBytes / std::max({Y::bytes, X::bytes...});
-    kernels.dense = reinterpret_cast<const void*>(
-        dense_kernel<kPackBytes / std::max({Y::bytes, X::bytes...}), F, Y, X...>);
+    kernels.dense =
+        address_of(dense_kernel<kPackBytes / std::max({Y::bytes, X::bytes...}), F, Y, X...>);
   }
   run_map<1 + sizeof...(X)>(from, stream, kernels, {&y, &x...}, &f);
 }

@@ -22,6 +22,16 @@ struct Launch {
 /// call.
 void check_launched(const Launch& from, const Stream& stream);
 
+/// A kernel's address, as CUDA's runtime takes it.
+template <class... Params>
+const void* address_of(void (*kernel)(Params...)) {
+#ifdef WEFT_EMULATED_CUDA
+  return ::emulator::address_of(kernel);  // learns its parameters
+#else
+  return reinterpret_cast<const void*>(kernel);
+#endif
+}
+
 /// Queues `kernel` on the stream's device and checks. arguments[i] points to the i-th parameter, of
 /// exactly the declared type.
 void launch_untyped(const Launch& from, const Stream& stream, const void* kernel, dim3 grid,
@@ -33,7 +43,7 @@ template <class... Params>
 void launch(const Launch& from, const Stream& stream, void (*kernel)(Params...), dim3 grid,
             int block, const std::type_identity_t<Params>&... args) {
   void* arguments[] = {const_cast<void*>(static_cast<const void*>(&args))...};
-  launch_untyped(from, stream, reinterpret_cast<const void*>(kernel), grid, block, arguments);
+  launch_untyped(from, stream, address_of(kernel), grid, block, arguments);
 }
 
 }  // namespace weft::cuda

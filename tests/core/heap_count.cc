@@ -4,6 +4,9 @@
 #include <cstdlib>
 #include <new>
 
+// Emulated CUDA devices keep house with the same heap, unlike NVIDIA's libraries.
+extern "C" __attribute__((weak)) bool weft_cuda_emulator_runs();
+
 namespace weft::testing {
 namespace {
 constinit std::atomic<std::int64_t> calls{0};
@@ -30,8 +33,10 @@ bool fails_now() {
 
 // Weak: a sanitizer's own replacement wins; nothing is counted then.
 __attribute__((weak)) void* operator new(std::size_t bytes) {
-  weft::testing::calls.fetch_add(1, std::memory_order_relaxed);
-  if (weft::testing::fails_now()) throw std::bad_alloc();
+  if (!weft_cuda_emulator_runs || !weft_cuda_emulator_runs()) {
+    weft::testing::calls.fetch_add(1, std::memory_order_relaxed);
+    if (weft::testing::fails_now()) throw std::bad_alloc();
+  }
   if (void* p = std::malloc(bytes ? bytes : 1)) return p;
   throw std::bad_alloc();
 }

@@ -15,6 +15,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace weft::testing {
@@ -125,6 +126,19 @@ inline std::string safetensors(std::string_view header, std::size_t data_bytes =
   file += header;
   file.append(data_bytes, '\x01');
   return file;
+}
+
+/// MNIST's four files, unzipped, with images of made-up pixels.
+inline void write_mnist(const std::filesystem::path& folder, unsigned train, unsigned test) {
+  std::filesystem::create_directories(folder);
+  for (const auto& [part, count] : {std::pair("train", train), std::pair("t10k", test)}) {
+    std::string pixels, labels;
+    for (unsigned i = 0; i < count * 28 * 28; ++i) pixels += static_cast<char>(i * 37 % 251);
+    for (unsigned i = 0; i < count; ++i) labels += static_cast<char>(i % 10);
+    write_file(folder / (std::string(part) + "-images-idx3-ubyte"),
+               idx_header({count, 28, 28}) + pixels);
+    write_file(folder / (std::string(part) + "-labels-idx1-ubyte"), idx_header({count}) + labels);
+  }
 }
 
 /// CIFAR-10's binary files with images of noise: data_batch_1.bin to data_batch_5.bin of `train`

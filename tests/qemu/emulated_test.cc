@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <filesystem>
 #include <ostream>
 #include <set>
 #include <sstream>
@@ -73,20 +72,6 @@ std::set<std::string> passed_levels(const std::string& log) {
 
 class Emulated : public ::testing::TestWithParam<std::tuple<Processor, Program>> {
  protected:
-  // Two steps of two images, and a test pass over two.
-  void write_images() const {
-    std::filesystem::create_directory(folder.path("data"));
-    for (const auto& [part, count] : {std::pair("train", 4u), std::pair("t10k", 2u)}) {
-      std::string pixels, labels;
-      for (unsigned i = 0; i < count * 28 * 28; ++i) pixels += static_cast<char>(i * 37 % 251);
-      for (unsigned i = 0; i < count; ++i) labels += static_cast<char>(i % 10);
-      const std::string path = folder.path("data/") + part;
-      testing::write_file(path + "-images-idx3-ubyte",
-                          testing::idx_header({count, 28, 28}) + pixels);
-      testing::write_file(path + "-labels-idx1-ubyte", testing::idx_header({count}) + labels);
-    }
-  }
-
   testing::TempFolder folder;
 };
 
@@ -94,7 +79,8 @@ TEST_P(Emulated, Runs) {
   const auto& [processor, program] = GetParam();
   std::string command = program.command;
   if (command.starts_with("examples/")) {
-    write_images();
+    // Two steps of two images, and a test pass over two.
+    testing::write_mnist(folder.path("data"), 4, 2);
     command += " --data " + folder.path("data") + " --out " + folder.path("out") +
                " --epochs 1 --limit-steps 2 --batch-size 2 --deterministic --threads 1";
   }

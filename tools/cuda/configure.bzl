@@ -19,7 +19,13 @@ config_setting(
     }},
 )
 
-# The headers need no target: nvcc finds those of its own toolkit.
+# nvcc finds those of its own toolkit; these are for the emulator.
+cc_library(
+    name = "headers",
+    hdrs = glob(["include/*.h", "include/crt/*"]),
+    includes = ["include"],
+)
+
 cc_library(
     name = "libs",
     linkopts = {libs},
@@ -72,6 +78,8 @@ def _impl(ctx):
         lib = _first_existing(ctx, [home + "/lib64", home + "/lib"])
         libs = ["-L" + lib, "-Wl,-rpath," + lib, "-lcudart", "-lcublas", "-lcublasLt", "-lcudnn"]
         nccl = ["-L" + lib, "-Wl,-rpath," + lib, "-lnccl"]
+    if version:
+        ctx.symlink(home + "/include", "include")
     ctx.file("BUILD", _BUILD.format(
         found = "yes" if version else "no",
         libs = libs,

@@ -24,6 +24,9 @@ namespace {
 class WithoutGpu : public ::testing::Test {
  protected:
   void SetUp() override {
+#ifdef WEFT_EMULATED_CUDA
+    GTEST_SKIP() << "there are emulated GPUs here";
+#endif
     // By the driver's device files (the second is WSL's), not by what is tested here.
     for (const char* driver : {"/dev/nvidiactl", "/dev/dxg"}) {
       if (std::filesystem::exists(driver)) GTEST_SKIP() << "there is a GPU driver here: " << driver;

@@ -1,0 +1,226 @@
+// Programs with one fault each: the emulated devices notice every kind.
+#include <cublasLt.h>
+#include <cudnn.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <vector>
+
+#include "weft/tests/tools/cuda_emulator/kernels.h"
+
+namespace weft::testing {
+namespace {
+
+constexpr std::size_t kBytes = kThreads * sizeof(float);
+
+#define OK(call) ASSERT_EQ(call, cudaSuccess)
+
+// Two devices; on the first, a stream and two vectors.
+class EmulatorTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    OK(cudaSetDevice(0));
+    OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    x = floats();
+    y = floats();
+    std::vector<float> values(kThreads);
+    for (int i = 0; i < kThreads; ++i) values[i] = static_cast<float>(i);
+    OK(cudaMemcpyAsync(x, values.data(), kBytes, cudaMemcpyHostToDevice, stream));
+    OK(cudaStreamSynchronize(stream));
+  }
+
+  static float* floats() {
+    void* p = nullptr;
+    EXPECT_EQ(cudaMalloc(&p, kBytes), cudaSuccess);
+    return static_cast<float*>(p);
+  }
+  static float* pinned() {
+    void* p = nullptr;
+    EXPECT_EQ(cudaHostAlloc(&p, kBytes, 0), cudaSuccess);
+    return static_cast<float*>(p);
+  }
+
+  template <class... P>
+  cudaError_t launch(const void* kernel, dim3 grid, dim3 block, P... parameters) {
+    void* arguments[] = {&parameters...};
+    return cudaLaunchKernel(kernel, grid, block, arguments, 0, stream);
+  }
+  // A launch, and the wait that makes it run.
+  template <class... P>
+  cudaError_t run(const void* kernel, dim3 grid, dim3 block, P... parameters) {
+    const cudaError_t status = launch(kernel, grid, block, parameters...);
+    return status == cudaSuccess ? cudaStreamSynchronize(stream) : status;
+  }
+  std::vector<float> read(const float* from) {
+    std::vector<float> values(kThreads);
+    EXPECT_EQ(cudaMemcpyAsync(values.data(), from, kBytes, cudaMemcpyDeviceToHost, stream),
+              cudaSuccess);
+    return values;
+  }
+
+  cudaStream_t stream = nullptr;
+  float *x = nullptr, *y = nullptr;
+};
+using EmulatorDeathTest = EmulatorTest;
+
+TEST_F(EmulatorTest, RightProgramsAreRight) {
+  OK(run(increment(), 1, kThreads, x, y));
+  EXPECT_EQ(read(y)[5], 6);
+  OK(run(reversed(true), 1, kThreads, x, y));
+  EXPECT_EQ(read(y)[0], kThreads - 1);
+  OK(run(wide(), 1, 1, x, y, 4));
+  EXPECT_EQ(read(y)[0], 4 + 5 + 6 + 7);
+  OK(cudaFree(y));
+}
+
+TEST_F(EmulatorDeathTest, ARaceBetweenBarriers) {
+  EXPECT_DEATH((void)run(reversed(false), 1, kThreads, x, y), "reversed_kernel.*a race");
+}
+
+TEST_F(EmulatorDeathTest, ARaceBetweenBlocks) {
+  EXPECT_DEATH((void)run(disputed(), 64, kThreads, y), "disputed_kernel.*a race");
+}
+
+TEST_F(EmulatorDeathTest, ADivergentBarrier) {
+  EXPECT_DEATH((void)run(divergent(false), 1, kThreads, y),
+               "divergent barrier: 32 of 64 threads wait at line");
+  EXPECT_DEATH((void)run(divergent(true), 1, kThreads, y),
+               "divergent barrier: threads wait at lines");
+}
+
+TEST_F(EmulatorDeathTest, AWriteOutOfBounds) {
+  EXPECT_DEATH((void)run(poke(), 1, 1, y, kThreads),
+               "no memory, beyond or after the end of a block");
+}
+
+// Where the inaccessible page does not reach.
+TEST_F(EmulatorDeathTest, AWriteBesideABlock) {
+  float* odd = nullptr;
+  OK(cudaMalloc(reinterpret_cast<void**>(&odd), 10 * sizeof(float)));
+  const auto poke_and_free = [&](int at) {
+    (void)run(poke(), 1, 1, odd, at);
+    (void)cudaFree(odd);
+  };
+  EXPECT_DEATH(poke_and_free(11), "something wrote 44 bytes from the start of a block of 40");
+  EXPECT_DEATH(poke_and_free(-1), "something wrote -4 bytes from the start of a block of 40");
+}
+
+TEST_F(EmulatorDeathTest, MemoryThatWasFreed) {
+  OK(cudaFree(y));
+  EXPECT_DEATH((void)run(increment(), 1, kThreads, x, y), "is 0x.*, where no memory is");
+}
+
+TEST_F(EmulatorTest, FreshMemoryIsNoNumber) {
+  for (const float value : read(y)) EXPECT_TRUE(std::isnan(value));
+}
+
+TEST_F(EmulatorTest, AMissingWaitShows) {
+  cudaStream_t other = nullptr;
+  cudaEvent_t event = nullptr;
+  OK(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+  OK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  for (const bool waits : {false, true}) {
+    float* const made = floats();
+    OK(launch(increment(), 1, kThreads, x, made));
+    OK(cudaEventRecord(event, stream));
+    if (waits) {
+      OK(cudaStreamWaitEvent(other, event, 0));
+    }
+    std::vector<float> values(kThreads);
+    OK(cudaMemcpyAsync(values.data(), made, kBytes, cudaMemcpyDeviceToHost, other));
+    EXPECT_EQ(values[0] == 1, waits);
+  }
+}
+
+TEST_F(EmulatorTest, HostMemoryIsReadWhenTheCopyRuns) {
+  float* const host = pinned();
+  host[0] = 1;
+  OK(cudaMemcpyAsync(y, host, kBytes, cudaMemcpyHostToDevice, stream));
+  host[0] = 2;  // too early
+  EXPECT_EQ(read(y)[0], 2);
+}
+
+TEST_F(EmulatorDeathTest, TheHostReachesForDeviceMemory) {
+  EXPECT_DEATH(y[0] = 1, "device memory, which the host cannot reach");
+}
+
+TEST_F(EmulatorDeathTest, AKernelReachesForAnotherDevicesMemory) {
+  OK(cudaSetDevice(1));
+  float* const there = floats();
+  OK(cudaSetDevice(0));
+  EXPECT_DEATH((void)run(increment(), 1, kThreads, there, y), "is memory of cuda:1");
+}
+
+TEST_F(EmulatorDeathTest, TheWrongCurrentDevice) {
+  OK(cudaSetDevice(1));
+  EXPECT_DEATH((void)run(increment(), 1, kThreads, x, y),
+               "launched on cuda:1 for a stream of cuda:0");
+}
+
+TEST_F(EmulatorTest, CallsThatNoRecordingAllows) {
+  cudaGraph_t graph = nullptr;
+  void* p = nullptr;
+  OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+  EXPECT_EQ(cudaMalloc(&p, 64), cudaErrorStreamCaptureUnsupported);
+  EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureInvalidated);
+  OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+  EXPECT_EQ(cudaStreamSynchronize(stream), cudaErrorStreamCaptureUnsupported);
+  EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureInvalidated);
+}
+
+TEST_F(EmulatorTest, RecordingsReplay) {
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t exec = nullptr;
+  OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+  OK(launch(increment(), 1, kThreads, x, x));
+  OK(cudaStreamEndCapture(stream, &graph));
+  OK(cudaGraphInstantiate(&exec, graph, 0));
+  EXPECT_EQ(read(x)[0], 0) << "recorded, not run";
+  for (int i = 1; i <= 3; ++i) {
+    OK(cudaGraphLaunch(exec, stream));
+    EXPECT_EQ(read(x)[0], i);
+  }
+}
+
+TEST_F(EmulatorDeathTest, AMisalignedVector) {
+  EXPECT_DEATH((void)run(wide(), 1, 1, x, y, 1), "misaligned access");
+}
+
+TEST_F(EmulatorTest, LimitsOfALaunch) {
+  EXPECT_EQ(run(increment(), 1, 1025, x, y), cudaErrorInvalidConfiguration);
+  EXPECT_EQ(run(increment(), dim3(1, 65536), 1, x, y), cudaErrorInvalidConfiguration);
+  EXPECT_EQ(run(increment(), 0, 1, x, y), cudaErrorInvalidConfiguration);
+  EXPECT_EQ(run(increment(), 1, 0, x, y), cudaErrorInvalidConfiguration);
+}
+
+TEST_F(EmulatorDeathTest, AWorkspaceThatIsTooSmall) {
+  cudnnHandle_t handle = nullptr;
+  cudnnTensorDescriptor_t image = nullptr;
+  cudnnFilterDescriptor_t filter = nullptr;
+  cudnnConvolutionDescriptor_t convolution = nullptr;
+  ASSERT_EQ(cudnnCreate(&handle), CUDNN_STATUS_SUCCESS);
+  ASSERT_EQ(cudnnSetStream(handle, stream), CUDNN_STATUS_SUCCESS);
+  cudnnCreateTensorDescriptor(&image);
+  cudnnCreateFilterDescriptor(&filter);
+  cudnnCreateConvolutionDescriptor(&convolution);
+  cudnnSetTensor4dDescriptor(image, CUDNN_TENSOR_NCHW, CUDNN_DATA_FLOAT, 1, 1, 4, 4);
+  cudnnSetFilter4dDescriptor(filter, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NCHW, 1, 1, 1, 1);
+  cudnnSetConvolution2dDescriptor(convolution, 0, 0, 1, 1, 1, 1, CUDNN_CROSS_CORRELATION,
+                                  CUDNN_DATA_FLOAT);
+  std::size_t needed = 0;
+  constexpr auto kAlgorithm = CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
+  ASSERT_EQ(cudnnGetConvolutionForwardWorkspaceSize(handle, image, filter, convolution, image,
+                                                    kAlgorithm, &needed),
+            CUDNN_STATUS_SUCCESS);
+  ASSERT_GT(needed, kBytes);
+  const float one = 1, zero = 0;
+  float* const w = floats();
+  EXPECT_DEATH((void)cudnnConvolutionForward(handle, &one, image, x, filter, w, convolution,
+                                             kAlgorithm, floats(), kBytes, &zero, image, y),
+               "cudnn: workspace .* of 256 bytes, .* needed");
+}
+
+}  // namespace
+}  // namespace weft::testing

@@ -1,0 +1,23 @@
+// Kernels with one fault each, and what launches them.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+namespace weft::testing {
+
+inline constexpr int kThreads = 64;
+
+/// y[i] = x[i] + 1; right.
+const void* increment();
+/// y[i] = x[n - 1 - i] by way of shared memory, with or without the barrier between.
+const void* reversed(bool barrier);
+/// A barrier that half of the threads do not come to, or come to in another place.
+const void* divergent(bool other_place);
+/// y[at] = 1.
+const void* poke();
+/// All threads of two blocks write their block's number to y[0].
+const void* disputed();
+/// Reads four floats at once at x + at.
+const void* wide();
+
+}  // namespace weft::testing

@@ -1,0 +1,126 @@
+// CUDA devices on the host, as far as weft asks for them: cudart.cc, cublaslt.cc and cudnn.cc
+// define the functions of NVIDIA's libraries. docs/cuda_emulator.md says what that proves and what
+// not.
+//
+// One lock guards everything. A stream is a queue that runs as late as its order allows, on the
+// host thread that has to wait for it, so that a missing wait, or host memory that is changed too
+// early, shows. Set by environment variables:
+//
+//   WEFT_EMULATED_DEVICES=2      devices
+//   WEFT_EMULATED_MEMORY=4096    MiB of each
+//   WEFT_EMULATED_PEERS=1        0: they do not reach each other's memory
+//   WEFT_EMULATED_ORDER=lazy     eager: streams run at once; random: now and then
+//   WEFT_EMULATED_SEED=1         of everything random
+//   WEFT_EMULATED_RACES=1        how many launches of each kernel are tried in two orders
+//   WEFT_EMULATED_STATS=0        1: what ran, at exit
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <set>
+#include <string>
+
+namespace emulator {
+
+inline constexpr int kMostDevices = 16;
+
+enum class Order { lazy, eager, random };
+
+struct Options {
+  Options();
+
+  int devices, races;
+  std::size_t memory;
+  bool peers, statistics;
+  Order order;
+  std::mt19937_64 random;
+};
+Options& options();
+std::uint64_t random_word();
+
+/// Held by every function that looks at anything.
+class Guard {
+ public:
+  Guard();
+  ~Guard();
+  Guard(const Guard&) = delete;
+  Guard& operator=(const Guard&) = delete;
+};
+
+/// A fault of the program that a GPU would answer with anything at all. Ends it, with a stack
+/// trace.
+[[noreturn, gnu::format(printf, 1, 2)]] void fault(const char* format, ...);
+
+/// What ran so far.
+struct Statistics {
+  std::int64_t launches = 0, blocks = 0, barriers = 0, copies = 0, fills = 0, products = 0,
+               convolutions = 0, graphs = 0;
+  std::int64_t bytes = 0;  // that copies and fills wrote
+};
+Statistics& statistics();
+
+// --- Memory
+// --------------------------------------------------------------------------------------------
+
+/// Where memory is: a device's number, or
+enum : int { kPinned = -1, kOther = -2, kNowhere = -3 };
+
+/// Poisoned, before an inaccessible page. Null when there is no room.
+void* allocate(std::size_t bytes, int device);
+/// False where nothing was allocated. Faults where something was written beyond the block.
+bool release(void* p);
+/// Of all of [p, p + bytes); kNowhere where no or another block begins in it.
+int place_of(const void* p, std::size_t bytes);
+bool is_device_memory(const void* p, std::size_t bytes, int device);
+/// Whether the address lies where this emulator's memory does, allocated or not.
+bool in_arena(std::uintptr_t address);
+/// Makes the memory of these devices accessible, and of no others.
+void open_memory(const std::set<int>& devices);
+inline void close_memory() { open_memory({}); }
+/// Calls f(data, bytes) for each block of the device.
+void for_each_block(int device, const std::function<void(const char*, std::size_t)>& f);
+/// What libraries do to a workspace: anything. Called by queued work.
+void scribble(void* p, std::size_t bytes);
+
+// --- Streams
+// -------------------------------------------------------------------------------------------
+
+/// The calling thread's device.
+int current_device();
+/// The same, for what makes a context on it.
+int device_with_context();
+/// Whether the stream is one of the current device's.
+cudaError_t check_stream(cudaStream_t stream);
+/// Queues work, or records it; `also` is another device whose memory it touches.
+cudaError_t enqueue(cudaStream_t stream, std::function<void()> work, int also = -1);
+/// Whether the calling thread may not do what could wait for a stream that records; the recording
+/// is invalid then.
+bool prohibited();
+/// Keeps the error for cudaGetLastError() and returns it.
+cudaError_t fail(cudaError_t error);
+
+// --- Kernels
+// -------------------------------------------------------------------------------------------
+
+struct Signature;
+
+/// Null when nobody asked for that kernel's address.
+const Signature* signature_of(const void* kernel);
+/// Slow: for the text of a fault.
+std::string name_of(const void* kernel);
+/// Faults where a parameter holds an address of this device's that is no live memory of it.
+void check_addresses(const void* kernel, const Signature& signature, void* const* arguments,
+                     int device);
+void run_kernel(const void* kernel, const Signature& signature, dim3 grid, dim3 block,
+                void* const* arguments, int device);
+/// For the text of a crash: "in kernel f, block (0,0), thread 3", or nothing.
+void describe_running_thread(char* text, std::size_t size);
+
+}  // namespace emulator

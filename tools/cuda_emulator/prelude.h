@@ -1,0 +1,72 @@
+// CUDA's C++ for a host compiler: what nvcc gives a .cu file. Included before everything else.
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <math.h>  // fma, sqrt, ... of float and double in the global namespace
+
+#include <cstddef>
+#include <utility>
+
+#undef __shared__
+#define __shared__ static  // one block runs at a time
+#undef __global__
+#define __global__
+#undef __device__
+#define __device__
+#undef __host__
+#define __host__
+#undef __grid_constant__
+#define __grid_constant__
+#undef __launch_bounds__
+#define __launch_bounds__(...)
+
+namespace emulator {
+
+/// The parameters of a kernel's type: what a launch copies, and how to call it.
+struct Signature {
+  void (*call)(const void* kernel, void* const* arguments);
+  int count;
+  const std::size_t* sizes;
+};
+
+void note_kernel(const void* kernel, const Signature* signature);
+
+template <class... P, std::size_t... I>
+void call_kernel(void (*kernel)(P...), void* const* arguments, std::index_sequence<I...>) {
+  kernel(*static_cast<P*>(arguments[I])...);
+}
+
+/// The address of a kernel, which can be launched from then on.
+template <class... P>
+const void* address_of(void (*kernel)(P...)) {
+  static constexpr std::size_t sizes[] = {sizeof(P)..., 0};
+  static const Signature signature{
+      [](const void* address, void* const* arguments) {
+        call_kernel(reinterpret_cast<void (*)(P...)>(const_cast<void*>(address)), arguments,
+                    std::index_sequence_for<P...>{});
+      },
+      static_cast<int>(sizeof...(P)), sizes};
+  const void* const address = reinterpret_cast<const void*>(kernel);
+  note_kernel(address, &signature);
+  return address;
+}
+
+/// All threads of the block get here before one goes on.
+void barrier(int line);
+
+}  // namespace emulator
+
+// Those of the thread that runs.
+extern uint3 threadIdx, blockIdx;
+extern dim3 blockDim, gridDim;
+
+#define __syncthreads() ::emulator::barrier(__LINE__)
+
+template <class T>
+constexpr T min(T a, T b) {
+  return b < a ? b : a;
+}
+template <class T>
+constexpr T max(T a, T b) {
+  return a < b ? b : a;
+}

@@ -1,0 +1,190 @@
+#include "tools/cuda_emulator/streams.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <utility>
+
+#include "tools/cuda_emulator/emulator.h"
+
+namespace emulator {
+
+namespace {
+
+// A queue this long is run: what waits holds memory.
+constexpr std::size_t kLongQueue = 4096;
+
+std::vector<Stream*> streams;  // never destroyed
+std::set<Recording*> recordings;
+double device_clock = 0;
+std::atomic<unsigned> contexts = 0;  // bit i: device i has one
+
+thread_local int current = 0;
+thread_local cudaError_t last_error = cudaSuccess;
+thread_local cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
+
+void run(Operation& operation) {
+  if (operation.run) {
+    std::set<int> devices{operation.device};
+    if (operation.also >= 0) devices.insert(operation.also);
+    open_memory(devices);
+    operation.run();
+  }
+  if (operation.point) {
+    device_clock += 0.001 + 0.000001 * static_cast<double>(random_word() % 1000000);
+    operation.point->time = device_clock;
+    operation.point->passed = true;
+  }
+}
+
+bool run_one(Stream* stream) {
+  if (stream->queue.empty()) return false;
+  Operation operation = std::move(stream->queue.front());
+  stream->queue.pop_front();
+  if (operation.wait) run_until(operation.wait);
+  run(operation);
+  return true;
+}
+
+void queued(Stream* stream) {
+  if (options().order == Order::eager || stream->queue.size() > kLongQueue) {
+    run_all(stream);
+  } else if (options().order == Order::random) {
+    while (random_word() % 4 == 0) {
+      Stream* const any = streams[random_word() % streams.size()];
+      for (auto n = random_word() % 8; n > 0 && run_one(any); --n) {
+      }
+    }
+  }
+  close_memory();
+}
+
+}  // namespace
+
+int current_device() { return current; }
+
+int device_with_context() {
+  contexts |= 1u << current;
+  return current;
+}
+
+// Since CUDA 12 that makes a context, too.
+void set_current_device(int device) {
+  current = device;
+  device_with_context();
+}
+
+cudaError_t fail(cudaError_t error) { return last_error = error; }
+
+cudaError_t take_error(bool keep) {
+  return keep ? last_error : std::exchange(last_error, cudaSuccess);
+}
+
+Stream* stream_of(cudaStream_t handle) {
+  if (handle) return reinterpret_cast<Stream*>(handle);
+  static std::array<Stream*, kMostDevices> defaults{};
+  Stream*& found = defaults[static_cast<std::size_t>(current)];
+  if (!found) streams.push_back(found = new Stream{device_with_context(), true, {}, nullptr});
+  return found;
+}
+
+Stream* new_stream() {
+  streams.push_back(new Stream{device_with_context(), false, {}, nullptr});
+  return streams.back();
+}
+
+void run_all(Stream* stream) {
+  while (run_one(stream)) {
+  }
+}
+
+void run_device(int device) {
+  std::vector<Stream*> order;
+  for (Stream* stream : streams) {
+    if (stream->device == device) order.push_back(stream);
+  }
+  std::shuffle(order.begin(), order.end(), options().random);
+  for (Stream* stream : order) run_all(stream);
+}
+
+void run_until(const std::shared_ptr<Point>& point) {
+  while (!point->passed) {
+    if (!run_one(point->stream)) fault("an event's stream is empty, but the event has not come");
+  }
+}
+
+void run_recorded(std::vector<Operation>& operations) {
+  for (Operation& operation : operations) run(operation);
+}
+
+cudaError_t put(Stream* stream, Operation operation) {
+  if (stream->recording) {
+    if (stream->recording->invalid) return fail(cudaErrorStreamCaptureInvalidated);
+    stream->recording->operations.push_back(std::move(operation));
+    return cudaSuccess;
+  }
+  stream->queue.push_back(std::move(operation));
+  queued(stream);
+  return cudaSuccess;
+}
+
+cudaError_t check_stream(cudaStream_t stream) {
+  const Guard guard;
+  return stream_of(stream)->device == current ? cudaSuccess : cudaErrorInvalidResourceHandle;
+}
+
+cudaError_t enqueue(cudaStream_t handle, std::function<void()> work, int also) {
+  const Guard guard;
+  Stream* const stream = stream_of(handle);
+  return put(stream, {std::move(work), nullptr, nullptr, stream->device, also});
+}
+
+Recording* begin_recording(Stream* stream, cudaStreamCaptureMode mode) {
+  auto* const recording =
+      new Recording{mode, std::this_thread::get_id(), stream, {stream}, {}, false};
+  stream->recording = recording;
+  recordings.insert(recording);
+  return recording;
+}
+
+void end_recording(Recording* recording) {
+  for (Stream* stream : recording->streams) stream->recording = nullptr;
+  recordings.erase(recording);
+}
+
+bool is_recording(const Recording* recording) {
+  return recordings.count(const_cast<Recording*>(recording)) != 0;
+}
+
+bool spoils_recording() {
+  for (Stream* stream : streams) {
+    if (stream->device != current || !stream->recording) continue;
+    stream->recording->invalid = true;
+    return true;
+  }
+  return false;
+}
+
+void exchange_mode(cudaStreamCaptureMode& mode) { std::swap(mode, thread_mode); }
+
+// CUDA programming guide, "Prohibited and Unhandled Operations" of stream capture, and
+// cudaThreadExchangeStreamCaptureMode.
+bool prohibited() {
+  const Guard guard;
+  if (thread_mode == cudaStreamCaptureModeRelaxed) return false;
+  bool found = false;
+  for (Recording* recording : recordings) {
+    const bool mine = recording->thread == std::this_thread::get_id();
+    const bool counts = mine ? recording->mode != cudaStreamCaptureModeRelaxed
+                             : recording->mode == cudaStreamCaptureModeGlobal &&
+                                   thread_mode == cudaStreamCaptureModeGlobal;
+    if (!counts) continue;
+    recording->invalid = found = true;
+  }
+  return found;
+}
+
+}  // namespace emulator
+
+// For tests: bit i is set when the process has a context on device i.
+extern "C" unsigned weft_emulated_contexts() { return emulator::contexts; }

@@ -1,0 +1,76 @@
+// Streams, events and recordings, behind CUDA's handles.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <set>
+#include <thread>
+#include <vector>
+
+namespace emulator {
+
+struct Stream;
+
+/// A point in a stream.
+struct Point {
+  bool passed = false;
+  double time = 0;  // ms, of a clock that runs at random
+  Stream* stream = nullptr;
+};
+
+/// One entry of a stream: something to run, or a wait, or a point.
+struct Operation {
+  std::function<void()> run;
+  std::shared_ptr<Point> wait, point;
+  int device = 0;
+  int also = -1;  // another device whose memory it touches
+};
+
+struct Recording {
+  cudaStreamCaptureMode mode;
+  std::thread::id thread;
+  Stream* origin;
+  std::set<Stream*> streams;
+  std::vector<Operation> operations;
+  bool invalid = false;
+};
+
+struct Stream {
+  int device;
+  bool is_default;
+  std::deque<Operation> queue;
+  Recording* recording = nullptr;
+};
+
+struct Event {
+  int device;
+  bool timed;
+  std::shared_ptr<Point> last;
+  Recording* recorded_in = nullptr;
+};
+
+/// A default stream is the calling thread's device's.
+Stream* stream_of(cudaStream_t handle);
+Stream* new_stream();
+/// Queues or records.
+cudaError_t put(Stream* stream, Operation operation);
+void run_all(Stream* stream);
+void run_device(int device);
+void run_until(const std::shared_ptr<Point>& point);
+/// Runs what a recording holds.
+void run_recorded(std::vector<Operation>& operations);
+
+Recording* begin_recording(Stream* stream, cudaStreamCaptureMode mode);
+/// Its streams are free again; events may still name it.
+void end_recording(Recording* recording);
+bool is_recording(const Recording* recording);
+/// Whether one of the current device's streams records; its recording is invalid then.
+bool spoils_recording();
+void exchange_mode(cudaStreamCaptureMode& mode);
+void set_current_device(int device);
+cudaError_t take_error(bool keep);
+
+}  // namespace emulator

@@ -213,7 +213,8 @@ PlanKey<18> key_of(const Conv2dArgs& args, bool deterministic) {
   };
   const std::int64_t formats = format(args.x) << 2 | format(args.y);
   const std::int64_t options =
-      flags({dnnl_ended(), thread_state().allow_tf32_conv, p.transposed, p.bias, deterministic}) << 4 |
+      flags({dnnl_ended(), thread_state().allow_tf32_conv, p.transposed, p.bias, deterministic})
+          << 4 |
       formats;
   return {options << 16 | std::int64_t(args.pass) << 8 | std::int64_t(p.dtype),
           num_threads(),

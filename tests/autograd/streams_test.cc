@@ -140,7 +140,9 @@ TEST_F(StreamsTest, LeavesOfANestedBackwardAreTheOutermostCallers) {
   EXPECT_EQ(rules, (std::vector<void*>{handle(0), handle(1)}));
   EXPECT_EQ(of_leaf, (std::vector<void*>{handle(2), handle(2)}));
   const std::vector<Watched::Wait> nested = {
-      {handle(2), handle(1)}, {handle(1), handle(0)}, {handle(0), handle(2)},
+      {handle(2), handle(1)},
+      {handle(1), handle(0)},
+      {handle(0), handle(2)},
       {handle(2), handle(1)},  // what the rule reads
   };
   ASSERT_GE(device.waits.size(), nested.size());

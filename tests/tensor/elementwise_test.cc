@@ -383,8 +383,8 @@ TEST_P(ElementwiseTest, PowsGradientDoesNotOverflowOnTheWay) {
       EXPECT_EQ(values_of(tensors), values_of(scalar));
       return values_of(tensors);
     };
-    EXPECT_EQ(to_base(10, 2, -largest), std::vector<double>(37, 0));          // 10 * -largest
-    EXPECT_EQ(to_base(1e-5, 0, smallest), std::vector<double>(37, kInf));     // 1e-5 * smallest
+    EXPECT_EQ(to_base(10, 2, -largest), std::vector<double>(37, 0));       // 10 * -largest
+    EXPECT_EQ(to_base(1e-5, 0, smallest), std::vector<double>(37, kInf));  // 1e-5 * smallest
     const Tensor a = full({37}, 1 + 0x1p-20, dtype), g = full({37}, largest, dtype);
     const Tensor b = full({37}, 0x1p20, dtype);
     for (double x : values_of(raw::binary_backward(BinaryOp::pow, true, g, a, b))) {

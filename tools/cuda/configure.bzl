@@ -78,7 +78,6 @@ def _impl(ctx):
         lib = _first_existing(ctx, [home + "/lib64", home + "/lib"])
         libs = ["-L" + lib, "-Wl,-rpath," + lib, "-lcudart", "-lcublas", "-lcublasLt", "-lcudnn"]
         nccl = ["-L" + lib, "-Wl,-rpath," + lib, "-lnccl"]
-    if version:
         ctx.symlink(home + "/include", "include")
     ctx.file("BUILD", _BUILD.format(
         found = "yes" if version else "no",

@@ -145,47 +145,45 @@ void store(int type, void* p, std::int64_t i, double value) {
   emulator::store(number_of(type), p, i, value);
 }
 
-/// All elements in the order n, c, h, w.
-template <class D>
-std::vector<double> read(const D& d, const void* p, bool fast) {
-  std::vector<double> out(bytes_of(d) / size_of(d.type));
-  std::size_t at = 0;
+/// Calls f(i) with the place of each element in memory, in the order n, c, h, w.
+template <class D, class F>
+void for_each_place(const D& d, F&& f) {
   const std::int64_t C = d.dim[1], H = d.dim[2], W = d.dim[3];
   for (std::int64_t n = 0; n < d.dim[0]; ++n) {
     for (std::int64_t c = 0; c < C; ++c) {
       for (std::int64_t h = 0; h < H; ++h) {
         for (std::int64_t w = 0; w < W; ++w) {
-          const std::int64_t i = d.format == CUDNN_TENSOR_NCHW ? ((n * C + c) * H + h) * W + w
-                                                               : ((n * H + h) * W + w) * C + c;
-          const double v = load(d.type, p, i);
-          out[at++] = fast ? tf32(static_cast<float>(v)) : v;
-        }
-      }
-    }
-  }
-  return out;
-}
-template <class D>
-void write(const D& d, void* p, const std::vector<double>& values, double alpha, double beta) {
-  std::size_t at = 0;
-  const std::int64_t C = d.dim[1], H = d.dim[2], W = d.dim[3];
-  for (std::int64_t n = 0; n < d.dim[0]; ++n) {
-    for (std::int64_t c = 0; c < C; ++c) {
-      for (std::int64_t h = 0; h < H; ++h) {
-        for (std::int64_t w = 0; w < W; ++w) {
-          const std::int64_t i = d.format == CUDNN_TENSOR_NCHW ? ((n * C + c) * H + h) * W + w
-                                                               : ((n * H + h) * W + w) * C + c;
-          double v = alpha * values[at++];
-          if (beta != 0) v += beta * load(d.type, p, i);
-          store(d.type, p, i, v);
+          f(d.format == CUDNN_TENSOR_NCHW ? ((n * C + c) * H + h) * W + w
+                                          : ((n * H + h) * W + w) * C + c);
         }
       }
     }
   }
 }
 
-/// Calls f(x row start, y row start, w element, first, last) for every pair of rows that a weight
-/// joins.
+template <class D>
+std::vector<double> read(const D& d, const void* p, bool fast) {
+  std::vector<double> out;
+  out.reserve(bytes_of(d) / size_of(d.type));
+  for_each_place(d, [&](std::int64_t i) {
+    const double v = load(d.type, p, i);
+    out.push_back(fast ? tf32(static_cast<float>(v)) : v);
+  });
+  return out;
+}
+
+template <class D>
+void write(const D& d, void* p, const std::vector<double>& values, double alpha, double beta) {
+  std::size_t at = 0;
+  for_each_place(d, [&](std::int64_t i) {
+    double v = alpha * values[at++];
+    if (beta != 0) v += beta * load(d.type, p, i);
+    store(d.type, p, i, v);
+  });
+}
+
+/// Adds what p.pass computes to its output, one of the three, from the other two; all in n, c, h,
+/// w.
 void convolve(const Problem& p, std::vector<double>& x, std::vector<double>& w,
               std::vector<double>& y) {
   const auto& c = p.conv;

@@ -24,9 +24,9 @@ cudaError_t copy(Stream* stream, void* to, const void* from, std::size_t bytes, 
                  int to_device, int from_device) {
   // What is not page-locked is read at once, into memory of the driver's, and where it is written
   // the call waits. A recorded copy comes later and finds what is there then.
-  const bool reads_now = from_device == kOther && !stream->recording;
-  const bool waits =
-      (to_device == kOther || (to_device < 0 && from_device < 0)) && !stream->recording;
+  const bool on_its_own = options().reaches_pageable || stream->recording;
+  const bool reads_now = from_device == kOther && !on_its_own;
+  const bool waits = (to_device == kOther || (to_device < 0 && from_device < 0)) && !on_its_own;
   std::shared_ptr<std::vector<char>> staged;
   if (reads_now) {
     const char* const begin = static_cast<const char*>(from);
@@ -75,6 +75,7 @@ const char* cudaGetErrorName(cudaError_t error) {
     NAME(cudaErrorInvalidConfiguration);
     NAME(cudaErrorInvalidDevice);
     NAME(cudaErrorNoDevice);
+    NAME(cudaErrorInsufficientDriver);
     NAME(cudaErrorInvalidResourceHandle);
     NAME(cudaErrorNotReady);
     NAME(cudaErrorInvalidDeviceFunction);
@@ -96,8 +97,23 @@ const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(erro
 // -------------------------------------------------------------------------------------------
 
 cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 0;
+  if (options().driver < CUDART_VERSION / 1000 * 1000) return fail(cudaErrorInsufficientDriver);
   *count = options().devices;
   return *count ? cudaSuccess : fail(cudaErrorNoDevice);
+}
+
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = options().driver;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  if (!is_device(device) || attribute != cudaDevAttrPageableMemoryAccess) {
+    return fail(cudaErrorInvalidValue);
+  }
+  *value = options().reaches_pageable;
+  return cudaSuccess;
 }
 
 cudaError_t cudaGetDevice(int* device) {
@@ -353,9 +369,9 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t handle) {
   const Guard guard;
   const std::shared_ptr<Graph> graph = *reinterpret_cast<std::shared_ptr<Graph>*>(exec);
   Stream* const stream = stream_of(handle);
-  const auto work = [graph] {
+  const auto work = [graph, stream] {
     ++statistics().graphs;
-    run_recorded(*graph);
+    run_recorded(*graph, stream);
   };
   return put(stream, {work, nullptr, nullptr, stream->device, -1});
 }

@@ -86,6 +86,7 @@ cudnnStatus_t check(const Problem& p) {
 /// As NVIDIA's tables of supported combinations, roughly: channels last has the implicit products
 /// alone, and none in f64; the others want stride 1 or 3x3 and the like.
 bool supports(const Problem& p, int algorithm) {
+  if (!options().convolutions) return false;
   const auto& c = p.conv;
   const bool plain = c.dilation[0] == 1 && c.dilation[1] == 1;
   const bool unit = plain && c.stride[0] == 1 && c.stride[1] == 1;
@@ -303,8 +304,9 @@ cudnnStatus_t rank(const Problem& p, int count, int requested, int* returned, Pe
       perf.time = good ? 1 : -1;
       perf.memory = good ? workspace_of(p, a) : 0;
       perf.determinism = deterministic(p.pass, a) ? CUDNN_DETERMINISTIC : CUDNN_NON_DETERMINISTIC;
-      // Kinder than what was asked for, as the library is.
-      perf.mathType = p.x.type == CUDNN_DATA_BFLOAT16 ? CUDNN_TENSOR_OP_MATH : CUDNN_DEFAULT_MATH;
+      // Kinder than FMA_MATH where that was asked for, as the library is.
+      perf.mathType =
+          p.conv.math == CUDNN_TENSOR_OP_MATH ? CUDNN_TENSOR_OP_MATH : CUDNN_DEFAULT_MATH;
     }
   }
   return CUDNN_STATUS_SUCCESS;

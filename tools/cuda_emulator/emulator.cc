@@ -120,6 +120,9 @@ Options::Options()
       memory(static_cast<std::size_t>(number("WEFT_EMULATED_MEMORY", 4096)) << 20),
       peers(number("WEFT_EMULATED_PEERS", 1) != 0),
       statistics(number("WEFT_EMULATED_STATS", 0) != 0),
+      reaches_pageable(number("WEFT_EMULATED_HMM", 0) != 0),
+      convolutions(number("WEFT_EMULATED_CONVOLUTIONS", 1) != 0),
+      driver(number("WEFT_EMULATED_DRIVER", CUDART_VERSION)),
       order(Order::lazy),
       random(static_cast<std::uint64_t>(number("WEFT_EMULATED_SEED", 1))) {
   if (devices > kMostDevices) fault("WEFT_EMULATED_DEVICES=%d: at most %d", devices, kMostDevices);

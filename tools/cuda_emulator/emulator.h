@@ -13,6 +13,9 @@
 //   WEFT_EMULATED_SEED=1         of everything random
 //   WEFT_EMULATED_RACES=1        how many launches of each kernel are tried in two orders
 //   WEFT_EMULATED_STATS=0        1: what ran, at exit
+//   WEFT_EMULATED_HMM=0          1: devices read pageable host memory when a copy runs
+//   WEFT_EMULATED_CONVOLUTIONS=1 0: cuDNN has no algorithm for any
+//   WEFT_EMULATED_DRIVER=13000   the newest CUDA version the driver takes, here 13.0
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -38,7 +41,8 @@ struct Options {
 
   int devices, races;
   std::size_t memory;
-  bool peers, statistics;
+  bool peers, statistics, reaches_pageable, convolutions;
+  int driver;
   Order order;
   std::mt19937_64 random;
 };
@@ -120,6 +124,9 @@ void check_addresses(const void* kernel, const Signature& signature, void* const
                      int device);
 void run_kernel(const void* kernel, const Signature& signature, dim3 grid, dim3 block,
                 void* const* arguments, int device);
+/// What clock64() has counted so far, in all kernels.
+std::int64_t device_cycles();
+inline constexpr double kCyclesPerMs = 1e6;
 /// For the text of a crash: "in kernel f, block (0,0), thread 3", or nothing.
 void describe_running_thread(char* text, std::size_t size);
 

@@ -60,6 +60,9 @@ void barrier(int line);
 extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 
+/// Counts on by itself, and with each call.
+long long clock64();
+
 #define __syncthreads() ::emulator::barrier(__LINE__)
 
 template <class T>

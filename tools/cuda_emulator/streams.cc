@@ -1,8 +1,11 @@
 #include "tools/cuda_emulator/streams.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <utility>
 
 #include "tools/cuda_emulator/emulator.h"
@@ -16,23 +19,38 @@ constexpr std::size_t kLongQueue = 4096;
 
 std::vector<Stream*> streams;  // never destroyed
 std::set<Recording*> recordings;
-double device_clock = 0;
 std::atomic<unsigned> contexts = 0;  // bit i: device i has one
 
 thread_local int current = 0;
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
 
-void run(Operation& operation) {
+double host_clock() {
+  using Ms = std::chrono::duration<double, std::milli>;
+  return Ms(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Of this thread alone: a machine that is busy elsewhere does not count.
+double work_clock() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) * 1e-6;
+}
+
+void run(Operation& operation, Stream* stream) {
+  stream->time = std::max(stream->time, operation.queued);
   if (operation.run) {
     std::set<int> devices{operation.device};
     if (operation.also >= 0) devices.insert(operation.also);
     open_memory(devices);
+    const std::int64_t cycles = device_cycles();
+    const double before = work_clock();
     operation.run();
+    stream->time += 0.001 + 0.000001 * static_cast<double>(random_word() % 3000) + work_clock() -
+                    before + static_cast<double>(device_cycles() - cycles) / kCyclesPerMs;
   }
   if (operation.point) {
-    device_clock += 0.001 + 0.000001 * static_cast<double>(random_word() % 1000000);
-    operation.point->time = device_clock;
+    operation.point->time = stream->time;
     operation.point->passed = true;
   }
 }
@@ -41,8 +59,11 @@ bool run_one(Stream* stream) {
   if (stream->queue.empty()) return false;
   Operation operation = std::move(stream->queue.front());
   stream->queue.pop_front();
-  if (operation.wait) run_until(operation.wait);
-  run(operation);
+  if (operation.wait) {
+    run_until(operation.wait);
+    stream->time = std::max(stream->time, operation.wait->time);
+  }
+  run(operation, stream);
   return true;
 }
 
@@ -113,8 +134,8 @@ void run_until(const std::shared_ptr<Point>& point) {
   }
 }
 
-void run_recorded(std::vector<Operation>& operations) {
-  for (Operation& operation : operations) run(operation);
+void run_recorded(std::vector<Operation>& operations, Stream* stream) {
+  for (Operation& operation : operations) run(operation, stream);
 }
 
 cudaError_t put(Stream* stream, Operation operation) {
@@ -123,6 +144,7 @@ cudaError_t put(Stream* stream, Operation operation) {
     stream->recording->operations.push_back(std::move(operation));
     return cudaSuccess;
   }
+  operation.queued = host_clock();
   stream->queue.push_back(std::move(operation));
   queued(stream);
   return cudaSuccess;

@@ -17,7 +17,7 @@ struct Stream;
 /// A point in a stream.
 struct Point {
   bool passed = false;
-  double time = 0;  // ms, of a clock that runs at random
+  double time = 0;  // ms, see Stream
   Stream* stream = nullptr;
 };
 
@@ -26,7 +26,8 @@ struct Operation {
   std::function<void()> run;
   std::shared_ptr<Point> wait, point;
   int device = 0;
-  int also = -1;  // another device whose memory it touches
+  int also = -1;      // another device whose memory it touches
+  double queued = 0;  // when, in ms of the host's clock
 };
 
 struct Recording {
@@ -38,11 +39,14 @@ struct Recording {
   bool invalid = false;
 };
 
+/// Its work begins when it has been queued and the one before has ended, and takes a few random
+/// microseconds besides what it takes this processor, whenever it does run.
 struct Stream {
   int device;
   bool is_default;
   std::deque<Operation> queue;
   Recording* recording = nullptr;
+  double time = 0;  // ms, when its last work ended
 };
 
 struct Event {
@@ -61,7 +65,7 @@ void run_all(Stream* stream);
 void run_device(int device);
 void run_until(const std::shared_ptr<Point>& point);
 /// Runs what a recording holds.
-void run_recorded(std::vector<Operation>& operations);
+void run_recorded(std::vector<Operation>& operations, Stream* stream);
 
 Recording* begin_recording(Stream* stream, cudaStreamCaptureMode mode);
 /// Its streams are free again; events may still name it.

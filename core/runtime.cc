@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <mutex>
 
 #include "weft/core/error.h"
 
@@ -53,8 +54,8 @@ Runtime& runtime(Device device) {
   }
   WEFT_CHECK(found, Device, to_string(device), "no such device: this build has no CUDA");
   WEFT_CHECK(count > 0, Device, to_string(device),
-             "no such device: no CUDA device is visible (no GPU, no driver, or hidden by "
-             "CUDA_VISIBLE_DEVICES)");
+             "no such device: no CUDA device is visible (no GPU, no driver, hidden by "
+             "CUDA_VISIBLE_DEVICES, or not to be used as the log says)");
   WEFT_THROW(Device, to_string(device), "no such device: ", count,
              count == 1 ? " device is visible" : " devices are visible");
 }
@@ -63,12 +64,14 @@ int device_count(DeviceType type) {
   Runtime* const found = entry(type).runtime.load(std::memory_order_acquire);
   if (!found) return 0;
   if (type == DeviceType::cpu) return host_device_count();
-  int count = entry(type).devices.load(std::memory_order_relaxed);
-  if (count < 0) {
-    count = std::min(found->device_count(), kMaxDevices);
-    entry(type).devices.store(count, std::memory_order_relaxed);
+  std::atomic<int>& devices = entry(type).devices;
+  if (const int count = devices.load(std::memory_order_relaxed); count >= 0) return count;
+  static std::mutex mutex;  // one thread asks, and tells the log if something is wrong
+  const std::lock_guard lock(mutex);
+  if (devices.load(std::memory_order_relaxed) < 0) {
+    devices.store(std::min(found->device_count(), kMaxDevices), std::memory_order_relaxed);
   }
-  return count;
+  return devices.load(std::memory_order_relaxed);
 }
 
 }  // namespace weft

@@ -38,9 +38,8 @@ void throw_status(cudaError_t status, const char* call, const char* file, int li
               "cuda", describe(call, message_of(status)), file, line);
 }
 
-// A library that fails may have left a CUDA call's status there, too.
+// The libraries have a CUDA runtime of their own, with its own last error.
 void throw_status(cublasStatus_t status, const char* call, const char* file, int line) {
-  cudaGetLastError();
   throw Error(ErrorCode::Library, "cublas",
               describe(call, detail::concat(cublasLtGetStatusName(status), " (",
                                             cublasLtGetStatusString(status), ")")),
@@ -48,7 +47,6 @@ void throw_status(cublasStatus_t status, const char* call, const char* file, int
 }
 
 void throw_status(cudnnStatus_t status, const char* call, const char* file, int line) {
-  cudaGetLastError();
   char detail_text[512] = "";
   cudnnGetLastErrorString(detail_text, sizeof detail_text);
   throw Error(ErrorCode::Library, "cudnn",

@@ -2,12 +2,11 @@
 // failure says which call, what the library calls it, on which device and where.
 #pragma once
 
-#include <cublasLt.h>
 #include <cuda_runtime_api.h>
-#include <cudnn.h>
 
 #include "weft/core/error.h"
 #include "weft/core/runtime.h"
+#include "weft/kernels/cuda/libraries.h"
 
 namespace weft::cuda {
 

@@ -36,7 +36,7 @@ std::size_t rounded_up(std::size_t bytes) {
 }
 
 /// Owns one cuDNN descriptor.
-template <class T, cudnnStatus_t (*create)(T*), cudnnStatus_t (*destroy)(T)>
+template <class T, auto& create, auto& destroy>
 class Descriptor {
  public:
   Descriptor() { WEFT_CUDNN(create(&descriptor_)); }

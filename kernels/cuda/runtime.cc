@@ -1,6 +1,7 @@
 #include "weft/kernels/cuda/runtime.h"
 
 #include <cmath>
+#include <string>
 
 #include "weft/core/capture.h"
 #include "weft/core/thread_state.h"
@@ -68,10 +69,25 @@ class CudaEvent final : public Event {
 int CudaRuntime::device_count() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
-  if (status == cudaSuccess) return count;
+  // Without a GPU or driver a CUDA build is a CPU build. With one of no use too, but not in
+  // silence.
+  if (status == cudaSuccess) {
+    if (count == 0) return 0;
+    const std::string missing = missing_library();
+    if (missing.empty()) return count;
+    log_warning("no GPU is used: " + missing);
+    return 0;
+  }
   cudaGetLastError();
-  // Without a GPU or driver a CUDA build is a CPU build. With a broken one too, but not in silence.
-  if (status != cudaErrorNoDevice && status != cudaErrorInsufficientDriver) {
+  int driver = 0;  // stays so without one
+  cudaDriverGetVersion(&driver);
+  if (status == cudaErrorInsufficientDriver && driver > 0) {
+    const auto text = [](int version) {
+      return detail::concat(version / 1000, ".", version % 1000 / 10);
+    };
+    log_warning(detail::concat("no GPU is used: the driver is made for CUDA up to ", text(driver),
+                               ", this weft for ", text(CUDART_VERSION)));
+  } else if (status != cudaErrorNoDevice && status != cudaErrorInsufficientDriver) {
     log_status(status, "cudaGetDeviceCount(&count)", __FILE__, __LINE__);
   }
   return 0;

@@ -74,6 +74,20 @@ TEST_P(EmulatedPrograms, TrainAsOnTheCpu) {
   }
 }
 
+TEST(OldDriver, IsNamed) {
+  testing::TempFolder folder;
+  const std::string log = folder.path("log");
+  const std::string command = "WEFT_EMULATED_DRIVER=11040 examples/mlp --device cuda --data " +
+                              folder.path("data") + " --out " + folder.path("out") + " >" + log +
+                              " 2>&1";
+  testing::write_mnist(folder.path("data"), 4, 2);
+  EXPECT_NE(std::system(command.c_str()), 0);
+  EXPECT_NE(testing::read_file(log).find(
+                "no GPU is used: the driver is made for CUDA up to 11.4, this weft for "),
+            std::string::npos)
+      << testing::read_file(log);
+}
+
 INSTANTIATE_TEST_SUITE_P(All, EmulatedPrograms,
                          ::testing::Combine(::testing::ValuesIn(kPrograms),
                                             ::testing::ValuesIn(kNumbers),

@@ -51,6 +51,8 @@ def _missing(ctx, home):
     for file in ["bin/nvcc", "include/cuda_runtime.h", "include/cublasLt.h"]:
         if not ctx.path(home + "/" + file).exists:
             return home + "/" + file
+    if not _first_existing(ctx, [home + lib + "/libcudart_static.a" for lib in ["/lib64", "/lib"]]):
+        return "libcudart_static.a"
     if not _first_existing(ctx, [home + "/include/cudnn.h", "/usr/include/cudnn.h", "/usr/include/x86_64-linux-gnu/cudnn.h"]):
         return "cudnn.h"
     return None
@@ -76,7 +78,8 @@ def _impl(ctx):
     nccl = []
     if version:
         lib = _first_existing(ctx, [home + "/lib64", home + "/lib"])
-        libs = ["-L" + lib, "-Wl,-rpath," + lib, "-lcudart", "-lcublas", "-lcublasLt", "-lcudnn"]
+        # cuBLASLt and cuDNN are opened at run time (kernels/cuda/libraries.h), by way of the rpath.
+        libs = ["-L" + lib, "-Wl,-rpath," + lib, "-lcudart_static", "-ldl", "-lpthread", "-lrt"]
         nccl = ["-L" + lib, "-Wl,-rpath," + lib, "-lnccl"]
         ctx.symlink(home + "/include", "include")
     ctx.file("BUILD", _BUILD.format(

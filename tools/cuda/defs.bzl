@@ -63,6 +63,13 @@ def _impl(ctx):
             pic_objects = depset(objects),
         ),
         linking_contexts = [deps.linking_context],
+        # For the shared object of tests, too: it has CUDA's static runtime, whose symbols are hidden
+        # from others, and opens libraries by its own rpath.
+        user_link_flags = [
+            flag
+            for input in deps.linking_context.linker_inputs.to_list()
+            for flag in input.user_link_flags
+        ],
     )
     return [
         DefaultInfo(files = depset(objects)),

@@ -28,7 +28,8 @@ class TrialMemory {
   char* data_ = nullptr;
 };
 
-/// Milliseconds `run` takes on the stream, the best of a few, after one that does not count.
+/// Milliseconds the device takes for what `run` queues on the stream, however long the host takes
+/// to queue it: the least of three means, each of many runs that wait in the queue together.
 /// Infinity when run returns false: the candidate does not work here.
 double time_ms(const Stream& stream, const std::function<bool()>& run);
 

@@ -1,0 +1,86 @@
+// What plans are chosen by: the device's time, and what is asked of the libraries. All but the last
+// need a GPU.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "weft/core/thread_state.h"
+#include "weft/kernels/backend.h"
+#include "weft/kernels/cuda/libraries.h"
+#include "weft/kernels/cuda/runtime.h"
+#include "weft/kernels/cuda/timing.h"
+#include "weft/tests/core/expect_error.h"
+
+namespace weft::cuda {
+namespace {
+
+class Lines final : public LogSink {
+ public:
+  void write(Level, std::string_view message) override { lines.emplace_back(message); }
+  std::vector<std::string> lines;
+};
+
+class ChoosingPlans : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (device_count(DeviceType::cuda) == 0) GTEST_SKIP() << "needs a GPU";
+    stream = cuda_runtime().new_stream(0);
+  }
+  Stream stream;
+};
+
+// A host this slow costs 0.3 ms a run; the device needs a few microseconds for 4 KiB.
+TEST_F(ChoosingPlans, TimesAreTheDevicesNotTheHosts) {
+  constexpr std::size_t kBytes = 4096;
+  const TrialMemory memory(stream, kBytes);
+  int runs = 0;
+  const double ms = time_ms(stream, [&] {
+    const auto begin = std::chrono::steady_clock::now();
+    while (std::chrono::steady_clock::now() - begin < std::chrono::microseconds(300)) {
+    }
+    cuda_runtime().fill_zero(memory.data(), kBytes, stream);
+    ++runs;
+    return true;
+  });
+  EXPECT_GT(ms, 0);
+  EXPECT_LT(ms, 0.1);
+  EXPECT_GT(runs, 10);
+}
+
+TEST_F(ChoosingPlans, WhatDoesNotWorkTakesForever) {
+  int left = 2;
+  EXPECT_GT(time_ms(stream, [&] { return left-- > 0; }), 1e300);
+}
+
+// Without asking cuDNN's old interface offers bf16 no tensor cores. Its number for such arithmetic
+// is the second of a candidate's name: "nhwc.1.1".
+TEST_F(ChoosingPlans, Bf16ConvolvesOnTensorCores) {
+  const auto view = [](Shape shape) {
+    return View{nullptr, DType::bf16, shape, contiguous_strides(shape)};
+  };
+  const Conv2dArgs args{ConvPass::forward,    {},     view({8, 16, 16, 16}),
+                        view({32, 16, 3, 3}), View{}, view({8, 32, 14, 14})};
+  Lines log;
+  const Scoped<LogSink*> logging(&ThreadState::log, &log);
+  const Scoped explain(&ThreadState::log_perf, true);
+  (void)backend(Device("cuda:0")).kernels.conv2d.plan(args);
+  ASSERT_EQ(log.lines.size(), 1U);
+  EXPECT_TRUE(std::regex_search(log.lines[0], std::regex("-> n...\\.[0-9]\\.1(\\.bias)? ")))
+      << log.lines[0];
+}
+
+TEST(CudaLibraries, WhatIsMissingIsNamed) {
+  const Library none("libweft_nowhere.so.1");
+  EXPECT_NE(none.error().find("libweft_nowhere.so.1"), std::string::npos) << none.error();
+  EXPECT_WEFT_ERROR(none.find("f"), Library, "[f] libweft_nowhere.so.1");
+  const Library here("libc.so.6");
+  EXPECT_EQ(here.error(), "");
+  EXPECT_NE(here.find("abs"), nullptr);
+  EXPECT_WEFT_ERROR(here.find("weft_nothing"), Library, "undefined symbol: weft_nothing");
+}
+
+}  // namespace
+}  // namespace weft::cuda

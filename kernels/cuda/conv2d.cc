@@ -359,8 +359,11 @@ std::vector<Execution> executions(const ConvProblem& p, int device, MemoryFormat
                                   bool deterministic, bool tf32) {
   const bool exact = p.dtype == DType::f32 && !tf32;
   const Descriptors d(p, format);
-  WEFT_CUDNN(
-      cudnnSetConvolutionMathType(d.conv.get(), exact ? CUDNN_FMA_MATH : CUDNN_DEFAULT_MATH));
+  // The default allows TF32 for f32, but tensor cores for bf16 have to be asked for.
+  WEFT_CUDNN(cudnnSetConvolutionMathType(d.conv.get(), exact ? CUDNN_FMA_MATH
+                                                       : p.dtype == DType::bf16
+                                                           ? CUDNN_TENSOR_OP_MATH
+                                                           : CUDNN_DEFAULT_MATH));
   std::vector<Execution> out, with_bias;
   std::vector<Algorithm> taken;
   for (Algorithm a : ranked(p.pass, cudnn_handle(device), d)) {

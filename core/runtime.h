@@ -56,7 +56,7 @@ class Runtime {
   virtual void free_pinned(void* p) noexcept = 0;
 
   /// Either side may be host memory or a device of this runtime. Asynchronous on `stream` where the
-  /// hardware allows it.
+  /// hardware allows it; pageable host memory has been read when it returns, pinned is read later.
   virtual void copy(void* dst, Device dst_device, const void* src, Device src_device,
                     std::size_t bytes, const Stream& stream) = 0;
   virtual void fill_zero(void* dst, std::size_t bytes, const Stream& stream) = 0;

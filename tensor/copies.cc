@@ -23,7 +23,6 @@ void copy_block(const Tensor& y, const Tensor& x) {
     cuda.synchronize(stream);  // the caller reads the memory next
   } else if (from.is_cpu()) {
     cuda.copy(y.raw_data(), to, x.raw_data(), from, bytes, stream);
-    // Pageable memory has been read when the call returns; pinned memory is read later.
     if (x.storage()->pinned()) x.storage()->record_stream(stream);
   } else {
     // On the source's stream, after what the target's stream still does with y's memory, and before

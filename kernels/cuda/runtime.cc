@@ -145,6 +145,21 @@ void CudaRuntime::connect(int from, int to) {
   WEFT_CUDA(status);
 }
 
+namespace {
+
+/// Whether a copy from host memory may read it after it has returned. From pageable memory it
+/// does not, but for a GPU that reaches such memory by itself (HMM, ATS) nobody promises that.
+bool may_read_later(int device, const void* src) {
+  int pageable_access = 0;
+  WEFT_CUDA(cudaDeviceGetAttribute(&pageable_access, cudaDevAttrPageableMemoryAccess, device));
+  if (!pageable_access) return false;
+  cudaPointerAttributes attributes{};
+  WEFT_CUDA(cudaPointerGetAttributes(&attributes, src));
+  return attributes.type == cudaMemoryTypeUnregistered;
+}
+
+}  // namespace
+
 void CudaRuntime::copy(void* dst, Device dst_device, const void* src, Device src_device,
                        std::size_t bytes, const Stream& stream) {
   if (bytes == 0) return;
@@ -164,6 +179,9 @@ void CudaRuntime::copy(void* dst, Device dst_device, const void* src, Device src
           ? (src_device.is_cuda() ? cudaMemcpyDeviceToDevice : cudaMemcpyHostToDevice)
           : (src_device.is_cuda() ? cudaMemcpyDeviceToHost : cudaMemcpyHostToHost);
   WEFT_CUDA(cudaMemcpyAsync(dst, src, bytes, kind, handle(stream)));
+  if (kind == cudaMemcpyHostToDevice && may_read_later(stream.device.index, src)) {
+    WEFT_CUDA(cudaStreamSynchronize(handle(stream)));
+  }
 }
 
 void CudaRuntime::fill_zero(void* dst, std::size_t bytes, const Stream& stream) {

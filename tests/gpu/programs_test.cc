@@ -35,6 +35,7 @@ constexpr const char* kPrograms[] = {
 constexpr const char* kConditions[] = {
     "WEFT_EMULATED_ORDER=lazy",
     "WEFT_EMULATED_ORDER=random WEFT_EMULATED_PEERS=0",
+    "WEFT_EMULATED_HMM=1",
 };
 
 class EmulatedPrograms

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <iterator>
 #include <optional>
 #include <string>
@@ -12,6 +13,7 @@
 
 #include "weft/core/thread_state.h"
 #include "weft/kernels/cuda/check.h"
+#include "weft/kernels/cuda/conv2d_direct.h"
 #include "weft/kernels/cuda/conv_problem.h"
 #include "weft/kernels/cuda/families.h"
 #include "weft/kernels/cuda/handles.h"
@@ -398,10 +400,13 @@ class CudaConvPlan final : public Conv2dPlan {
   std::vector<Measured> times(const std::vector<Execution>& executions,
                               const std::vector<std::string>& names) const;
   void run_empty(const Stream& stream, const Conv2dArgs& args) const;
+  void run_directly(const Stream& stream, const Conv2dArgs& args) const;
 
   ConvProblem problem_;
+  std::string text_;  // of the problem, for people
   int device_;
-  std::optional<Execution> execution_;  // nothing for an empty problem
+  std::optional<Execution> execution_;  // nothing for an empty problem, nor where cuDNN has none
+  mutable bool warned_ = false;         // a plan serves one run at a time
 };
 
 /// The bias as a view over y's dimensions, of length 1 in all but channels.
@@ -448,10 +453,6 @@ CudaConvPlan::CudaConvPlan(const Conv2dArgs& args, int device) : problem_(args),
       choices.push_back(std::move(e));
     }
   }
-  WEFT_CHECK(!choices.empty(), Library, "conv2d", "cuDNN has no ",
-             state.deterministic ? "deterministic " : "", "algorithm for x ",
-             to_string(args.x.shape), ", w ", to_string(args.w.shape), ", y ",
-             to_string(args.y.shape), ", ", to_string(problem_.dtype), " on cuda:", device);
   static constexpr const char* kPasses[] = {"forward", "backward_data", "backward_weights"};
   const auto words = problem_.key(0, false, state.allow_tf32_conv);
   ChoiceProblem problem{
@@ -463,8 +464,14 @@ CudaConvPlan::CudaConvPlan(const Conv2dArgs& args, int device) : problem_(args),
       {words.begin(), words.end()},
       {}};
   for (const Execution& e : choices) problem.candidates.push_back(e.name());
-  execution_ = std::move(
-      choices[choose(problem, why_not, [&] { return times(choices, problem.candidates); })]);
+  text_ = problem.text;
+  if (choices.empty()) return;
+  std::vector<Measured> measured;
+  const std::size_t best =
+      choose(problem, why_not, [&] { return measured = times(choices, problem.candidates); });
+  const auto failed = [](const Measured& m) { return std::isinf(m.ms); };
+  if (!measured.empty() && std::all_of(measured.begin(), measured.end(), failed)) return;
+  execution_ = std::move(choices[best]);
   output_format = execution_->format();
   // The bias gradient is summed before the pass needs the memory.
   workspace_bytes = std::max(bias_bytes, execution_->workspace_bytes());
@@ -527,6 +534,16 @@ void CudaConvPlan::run_empty(const Stream& stream, const Conv2dArgs& args) const
   }
 }
 
+void CudaConvPlan::run_directly(const Stream& stream, const Conv2dArgs& args) const {
+  if (!std::exchange(warned_, true)) {
+    log_warning(detail::concat("conv2d ", text_, ": cuDNN has no ",
+                               thread_state().deterministic ? "deterministic " : "",
+                               "algorithm for this; weft's own loop is slow"));
+  }
+  convolve_directly(stream, problem_.pass, args.params, ConvProblem::big_of(args),
+                    ConvProblem::small_of(args), args.w);
+}
+
 void CudaConvPlan::run(const Stream& stream, const Conv2dArgs& args, void* workspace) const {
   use_device(device_);
   WEFT_CHECK(problem_.bias || args.pass == ConvPass::backward_data || !args.bias, Internal,
@@ -534,11 +551,13 @@ void CudaConvPlan::run(const Stream& stream, const Conv2dArgs& args, void* works
   if (problem_.bias && args.pass == ConvPass::backward_weights) {
     reduce(stream, ReduceOp::sum, args.y, channel_view(args.bias), workspace);
   }
-  if (!execution_) {
+  const View& big = ConvProblem::big_of(args);
+  const View& small = ConvProblem::small_of(args);
+  if (problem_.empty()) {
     run_empty(stream, args);
+  } else if (!execution_) {
+    run_directly(stream, args);
   } else {
-    const View& big = ConvProblem::big_of(args);
-    const View& small = ConvProblem::small_of(args);
     if (problem_.pass != ConvPass::backward_weights) {
       const View& written = problem_.pass == ConvPass::forward ? small : big;
       WEFT_CHECK(formats_of(written).has(output_format), Internal, "conv2d",
@@ -547,9 +566,14 @@ void CudaConvPlan::run(const Stream& stream, const Conv2dArgs& args, void* works
     WEFT_CHECK(execution_->accepts(big, small, args.w, args.bias), Internal, "conv2d",
                "a view is less aligned than the one its plan was made with (", kConvAlignment,
                " bytes); ask for a plan with the views themselves");
-    WEFT_CUDNN(
-        execution_->run(stream, big, small, args.w, args.bias, static_cast<char*>(workspace)));
-    check_launched("conv2d", stream);
+    const cudnnStatus_t status =
+        execution_->run(stream, big, small, args.w, args.bias, static_cast<char*>(workspace));
+    if (refused(status)) {
+      run_directly(stream, args);
+    } else {
+      WEFT_CUDNN(status);
+      check_launched("conv2d", stream);
+    }
   }
   if (problem_.bias && args.pass == ConvPass::forward && !(execution_ && execution_->adds_bias())) {
     add_bias(stream, args.y, args.bias);

@@ -255,6 +255,12 @@ class DeviceAllocator {
     return block;
   }
 
+  /// Where the borrower of the block finds its first `bytes`.
+  void* lend(const Block& block, std::size_t bytes) {
+    return is_watched() ? driver_.lend(block.data, bytes, {device_, block.home->handle})
+                        : block.data;
+  }
+
   void free(Block* block) noexcept {
     std::lock_guard lock(mutex_);
     in_use_ -= std::exchange(block->charged, 0);
@@ -341,6 +347,7 @@ class DeviceAllocator {
 
  private:
   bool is_host() const { return device_.is_cpu(); }
+  bool is_watched() const { return !is_host() || pinned_; }
 
   StreamLists& lists_of(void* handle) {
     for (StreamLists* lists = streams_; lists; lists = lists->next) {
@@ -454,6 +461,7 @@ class DeviceAllocator {
   }
 
   void insert_and_merge(Block* block) {
+    if (is_watched()) driver_.take_back(block->data, {device_, block->home->handle});
     FreeBlocks& blocks = block->home->blocks(block->small);
     if (Block* next = block->after; next && next->is_free) {
       blocks.remove(next);
@@ -568,7 +576,7 @@ intrusive_ptr<Storage> Storage::allocate(Device device, std::size_t bytes) {
     const MemoryPool* const pool = capture ? capture->pool_for(device) : nullptr;
     storage->block_ =
         from.allocate(bytes, current_stream(device).handle, pool ? pool->lists_ : nullptr);
-    storage->data_ = storage->block_->data;
+    storage->data_ = from.lend(*storage->block_, bytes);
   }
   return storage;
 }
@@ -588,8 +596,9 @@ intrusive_ptr<Storage> Storage::allocate_pinned(std::size_t bytes) {
   intrusive_ptr<Storage> storage(new Storage(host, empty_storage, bytes));
   storage->pinned_ = true;
   if (bytes > 0) {
-    storage->block_ = pinned_allocator().allocate(bytes, nullptr, nullptr);
-    storage->data_ = storage->block_->data;
+    DeviceAllocator& from = pinned_allocator();
+    storage->block_ = from.allocate(bytes, nullptr, nullptr);
+    storage->data_ = from.lend(*storage->block_, bytes);
   }
   return storage;
 }

@@ -55,6 +55,14 @@ class Runtime {
   virtual void* allocate_pinned(std::size_t bytes) = 0;
   virtual void free_pinned(void* p) noexcept = 0;
 
+  /// The caching allocator lends `bytes` at `p`, a part of what allocate() or allocate_pinned()
+  /// gave it, to work on `stream`; where the borrower finds them. For devices that watch their
+  /// bounds.
+  virtual void* lend(void* p, std::size_t /*bytes*/, const Stream& /*stream*/) { return p; }
+  /// They may be lent again, to what is queued on `stream` from now on. The stream is one of cpu:0
+  /// for page-locked memory, which the host itself may use at once.
+  virtual void take_back(void* /*p*/, const Stream& /*stream*/) noexcept {}
+
   /// Either side may be host memory or a device of this runtime. Asynchronous on `stream` where the
   /// hardware allows it; pageable host memory has been read when it returns, pinned is read later.
   virtual void copy(void* dst, Device dst_device, const void* src, Device src_device,

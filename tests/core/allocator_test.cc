@@ -407,6 +407,29 @@ TEST_F(AllocatorTest, RecordedStreamDelaysReuseUntilItHasPassed) {
   EXPECT_EQ(Storage::allocate(kCuda, 4096)->data(), data);
 }
 
+TEST_F(AllocatorTest, ADeviceIsToldOfItsLoans) {
+  using Loans = std::vector<testing::FakeRuntime::Loan>;
+  const Stream side = cuda().new_stream(0), home = current_stream(kCuda);
+  cuda().set_done(side.handle, false);
+  cuda().loan_shift = 64;
+  Ptr a = Storage::allocate(kCuda, 1000);
+  char* const p = static_cast<char*>(a->data()) - 64;
+  EXPECT_EQ(cuda().lent, (Loans{{p, 1000, home}}));
+  a->record_stream(side);
+  a = nullptr;
+  EXPECT_TRUE(cuda().taken_back.empty()) << "the other stream is still at work";
+  cuda().set_done(side.handle, true);
+  EXPECT_EQ(Storage::allocate(kCuda, 500)->data(), p + 64);
+  EXPECT_EQ(cuda().taken_back, (Loans{{p, 0, home}, {p, 0, home}}));
+  Storage::allocate_pinned(100);
+  EXPECT_EQ(cuda().lent.size(), 3u);
+  EXPECT_EQ(cuda().lent[2].stream.device, kHost);
+  EXPECT_EQ(cuda().taken_back.size(), 3u);
+  Storage::allocate(kHost, 100);
+  EXPECT_EQ(cuda().lent.size(), 3u);
+  cuda().loan_shift = 0;
+}
+
 TEST_F(AllocatorTest, AnotherDevicesDefaultStreamIsAnother) {
   const Stream there{Device("cuda:1"), current_stream(kCuda).handle};
   const int recorded = cuda().recorded;

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "weft/core/error.h"
 #include "weft/core/runtime.h"
@@ -21,6 +22,7 @@ class FakeRuntime : public Runtime {
   // Set by tests, read by the allocator in the same thread.
   std::size_t capacity = SIZE_MAX;  ///< bytes a device gives out in total
   bool broken = false;              ///< record() throws
+  std::ptrdiff_t loan_shift = 0;  ///< where a borrower finds its memory; loans are logged if not 0
 
   std::size_t held = 0;  ///< bytes given out
   int allocations = 0;
@@ -28,6 +30,13 @@ class FakeRuntime : public Runtime {
   int pinned_allocations = 0;
   int events_made = 0;
   int recorded = 0;
+  struct Loan {
+    void* p;
+    std::size_t bytes;
+    Stream stream;
+    friend bool operator==(const Loan&, const Loan&) = default;
+  };
+  std::vector<Loan> lent, taken_back;
 
   /// Work enqueued on the stream with this handle so far, or from now on again, is (not) done.
   void set_done(void* handle, bool done) {
@@ -55,6 +64,13 @@ class FakeRuntime : public Runtime {
     return std::aligned_alloc(512, bytes);
   }
   void free_pinned(void* p) noexcept override { std::free(p); }
+  void* lend(void* p, std::size_t bytes, const Stream& stream) override {
+    if (loan_shift != 0) lent.push_back({p, bytes, stream});
+    return static_cast<char*>(p) + loan_shift;
+  }
+  void take_back(void* p, const Stream& stream) noexcept override {
+    if (loan_shift != 0) taken_back.push_back({p, 0, stream});
+  }
   void copy(void* dst, Device, const void* src, Device, std::size_t bytes, const Stream&) override {
     std::memcpy(dst, src, bytes);
   }

@@ -130,6 +130,18 @@ void* CudaRuntime::allocate_pinned(std::size_t bytes) {
 
 void CudaRuntime::free_pinned(void* p) noexcept { WEFT_CUDA_LOG(cudaFreeHost(p)); }
 
+#ifdef WEFT_EMULATED_CUDA
+void* CudaRuntime::lend(void* p, std::size_t bytes, const Stream& stream) {
+  const int device = stream.device.is_cuda() ? stream.device.index : -1;
+  return ::emulator::lend(p, bytes, device, handle(stream));
+}
+
+void CudaRuntime::take_back(void* p, const Stream& stream) noexcept {
+  const int device = stream.device.is_cuda() ? stream.device.index : -1;
+  ::emulator::take_back(p, device, handle(stream));
+}
+#endif
+
 void CudaRuntime::connect(int from, int to) {
   const std::lock_guard lock(mutex_);
   if (!connected_.insert({from, to}).second) return;

@@ -19,6 +19,10 @@ class CudaRuntime final : public Runtime {
   void free(int device, void* p, std::size_t bytes) noexcept override;
   void* allocate_pinned(std::size_t bytes) override;
   void free_pinned(void* p) noexcept override;
+#ifdef WEFT_EMULATED_CUDA
+  void* lend(void* p, std::size_t bytes, const Stream& stream) override;
+  void take_back(void* p, const Stream& stream) noexcept override;
+#endif
   void copy(void* dst, Device dst_device, const void* src, Device src_device, std::size_t bytes,
             const Stream& stream) override;
   void fill_zero(void* dst, std::size_t bytes, const Stream& stream) override;

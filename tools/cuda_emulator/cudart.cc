@@ -180,12 +180,12 @@ cudaError_t cudaFree(void* p) {
   if (!options().devices) return fail(cudaErrorNoDevice);
   if (prohibited()) return fail(cudaErrorStreamCaptureUnsupported);
   if (!p) return cudaSuccess;
-  const int device = place_of(p, 0);
+  const int device = allocated_on(p);
   if (device < 0) return fail(cudaErrorInvalidValue);
   run_device(device);  // cudaFree waits
-  const bool was = release(p);
+  release(p);
   close_memory();
-  return was ? cudaSuccess : fail(cudaErrorInvalidValue);
+  return cudaSuccess;
 }
 
 cudaError_t cudaHostAlloc(void** p, std::size_t bytes, unsigned) {
@@ -200,11 +200,11 @@ cudaError_t cudaFreeHost(void* p) {
   const Guard guard;
   if (prohibited()) return fail(cudaErrorStreamCaptureUnsupported);
   if (!p) return cudaSuccess;
-  if (place_of(p, 0) != kPinned) return fail(cudaErrorInvalidValue);
+  if (allocated_on(p) != kPinned) return fail(cudaErrorInvalidValue);
   for (int device = 0; device < options().devices; ++device) run_device(device);
-  const bool was = release(p);
+  release(p);
   close_memory();
-  return was ? cudaSuccess : fail(cudaErrorInvalidValue);
+  return cudaSuccess;
 }
 
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* p) {

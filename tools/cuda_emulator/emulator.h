@@ -78,8 +78,12 @@ enum : int { kPinned = -1, kOther = -2, kNowhere = -3 };
 
 /// Poisoned, before an inaccessible page. Null when there is no room.
 void* allocate(std::size_t bytes, int device);
-/// False where nothing was allocated. Faults where something was written beyond the block.
-bool release(void* p);
+/// Of what allocate() gave; kNowhere for anything else.
+int allocated_on(const void* p);
+/// Of what allocate() gave. Faults where something was written beyond the block.
+void release(void* p);
+/// Faults where the kernel wrote beside the block that p points into.
+void check_border(const void* p, const void* kernel);
 /// Of all of [p, p + bytes); kNowhere where no or another block begins in it.
 int place_of(const void* p, std::size_t bytes);
 bool is_device_memory(const void* p, std::size_t bytes, int device);

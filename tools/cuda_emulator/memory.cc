@@ -1,5 +1,11 @@
-// Device and pinned memory: each block ends, up to cudaMalloc's granule, where an inaccessible page
-// begins. Device memory is inaccessible itself but to the operation that runs on its device.
+// Device and pinned memory: each block ends where an inaccessible page begins, up to its alignment.
+// Device memory is inaccessible itself but to the operation that runs on its device.
+//
+// What the caching allocator cuts out of its segments is a block of its own here, elsewhere, so
+// that its bounds are watched too: reads as well as writes, which a border of known bytes alone
+// would not tell. The allocator's bookkeeping stays what it is on a GPU; nobody reaches the
+// segments' memory. And as each loan is at another address, it can be filled with NaN at once: work
+// that is queued for the block's last borrower does not meet it.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -9,6 +15,8 @@
 #include <map>
 
 #include "tools/cuda_emulator/emulator.h"
+#include "tools/cuda_emulator/prelude.h"
+#include "tools/cuda_emulator/streams.h"
 
 namespace emulator {
 
@@ -16,40 +24,118 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kGranule = 256;  // cudaMalloc's alignment
+// The widest vector, and all that weft asks for: with the allocator's 512 a page would come too
+// late to stop who reads beyond the end.
+constexpr std::size_t kLoanGranule = 16;
 // Recognisable among a kernel's parameters.
 constexpr std::uintptr_t kArena = 0x5A5A00000000, kArenaBytes = std::uintptr_t{1} << 38;
 // NaN, and integers that are no index.
 constexpr unsigned char kFresh = 0xFF;
-constexpr unsigned char kSlack = 0xCB;
-
-std::size_t round_up(std::size_t n, std::size_t step) { return (n + step - 1) / step * step; }
+// Loans whose end is queued are given back for good when they hold this much.
+constexpr std::size_t kMuchMemory = 512 << 20;
 
 struct Block {
   char* map;  // pages between inaccessible ones
   std::size_t map_bytes;
   char* data;
   std::size_t bytes;
-  int device;  // or kPinned
+  int device;                  // or kPinned
+  std::uintptr_t segment = 0;  // of a loan: what the allocator cut it out of
+  bool is_replayed = false;    // of a loan: recorded work uses it, again and again
+  bool is_lent = false;        // of a segment: in parts
 };
 
-std::map<std::uintptr_t, Block> blocks;  // by data
+// Never destroyed: storages may outlive static objects.
+auto& blocks = *new std::map<std::uintptr_t, Block>;  // by data
+auto& loans = *new std::map<std::uintptr_t, std::uintptr_t>;  // data, by the allocator's address
 std::uintptr_t next_address = 0;
-std::array<std::size_t, kMostDevices> in_use{};
-std::set<int> accessible;
+std::array<std::size_t, kMostDevices> in_use{}, ending{};
+auto& accessible = *new std::set<int>;
+
+std::size_t round_up(std::size_t n, std::size_t step) { return (n + step - 1) / step * step; }
+std::uintptr_t address_of(const void* p) { return reinterpret_cast<std::uintptr_t>(p); }
+
+// What lies around a block: NaN in every type too, but another one.
+const char* border() {
+  static char made[2 * kPage];
+  if (!made[0]) {
+    for (std::size_t i = 0; i < sizeof made; ++i) made[i] = static_cast<char>(i % 2 ? 0xFF : 0xF7);
+  }
+  return made;
+}
 
 const Block* find(const void* p) {
-  const auto address = reinterpret_cast<std::uintptr_t>(p);
-  auto it = blocks.upper_bound(address);
+  auto it = blocks.upper_bound(address_of(p));
   if (it == blocks.begin()) return nullptr;
   --it;
   const Block& block = it->second;
-  return address <= it->first + round_up(block.bytes, kGranule) ? &block : nullptr;
+  return address_of(p) <= it->first + round_up(block.bytes, kGranule) ? &block : nullptr;
 }
 
 void set_access(const Block& block, bool on) {
   if (mprotect(block.map, block.map_bytes, on ? PROT_READ | PROT_WRITE : PROT_NONE) != 0) {
     fault("mprotect: %s", std::strerror(errno));
   }
+}
+
+void discard(const Block& block) {
+  mmap(block.map, block.map_bytes, PROT_NONE,
+       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
+/// At the end of its pages. Null when there is no room.
+Block* add_block(std::size_t bytes, std::size_t granule, int device) {
+  if (!next_address) {
+    void* const got =
+        mmap(reinterpret_cast<void*>(kArena), kArenaBytes, PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    if (got == MAP_FAILED) fault("no address space: %s", std::strerror(errno));
+    next_address = kArena + kPage;
+  }
+  const std::size_t rounded = round_up(std::max<std::size_t>(bytes, 1), granule);
+  Block block{};
+  block.map_bytes = round_up(rounded, kPage);
+  if (next_address + block.map_bytes + kPage > kArena + kArenaBytes) fault("the arena is used up");
+  block.map = reinterpret_cast<char*>(next_address);
+  block.data = block.map + block.map_bytes - rounded;
+  block.bytes = bytes;
+  block.device = device;
+  if (mprotect(block.map, block.map_bytes, PROT_READ | PROT_WRITE) != 0) return nullptr;
+  // Addresses are never used again: who keeps one after the end finds an inaccessible page.
+  next_address += block.map_bytes + kPage;
+  const std::size_t before = static_cast<std::size_t>(block.data - block.map), end = before + bytes;
+  std::memcpy(block.map, border(), before);
+  std::memset(block.data, kFresh, bytes);
+  std::memcpy(block.map + end, border() + end % 2, block.map_bytes - end);
+  if (device >= 0 && !accessible.count(device)) set_access(block, false);
+  return &(blocks[address_of(block.data)] = block);
+}
+
+/// Where something was written beside the block, or null.
+const char* written_beside(const Block& block) {
+  const auto differs = [](const char* p, std::size_t bytes) -> const char* {
+    const char* const expected = border() + address_of(p) % 2;
+    if (std::memcmp(p, expected, bytes) == 0) return nullptr;
+    return std::mismatch(p, p + bytes, expected).first;
+  };
+  const char* const end = block.data + block.bytes;
+  const char* const found = differs(block.map, static_cast<std::size_t>(block.data - block.map));
+  return found ? found : differs(end, static_cast<std::size_t>(block.map + block.map_bytes - end));
+}
+
+void check_border(const Block& block, const void* kernel) {
+  const char* const at = written_beside(block);
+  if (!at) return;
+  fault("%s wrote %td bytes from the start of a block of %zu",
+        kernel ? name_of(kernel).c_str() : "something", at - block.data, block.bytes);
+}
+
+void end_loan(std::uintptr_t data) {
+  const auto it = blocks.find(data);
+  if (it == blocks.end()) return;  // with its segment
+  check_border(it->second, nullptr);
+  discard(it->second);
+  blocks.erase(it);
 }
 
 }  // namespace
@@ -61,7 +147,7 @@ bool in_arena(std::uintptr_t address) {
 void open_memory(const std::set<int>& devices) {
   if (devices == accessible) return;
   for (const auto& [address, block] : blocks) {
-    if (block.device < 0) continue;
+    if (block.device < 0 || block.is_lent) continue;
     const bool was = accessible.count(block.device), is = devices.count(block.device);
     if (was != is) set_access(block, is);
   }
@@ -69,59 +155,97 @@ void open_memory(const std::set<int>& devices) {
 }
 
 void* allocate(std::size_t bytes, int device) {
-  if (!next_address) {
-    void* const got =
-        mmap(reinterpret_cast<void*>(kArena), kArenaBytes, PROT_NONE,
-             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
-    if (got == MAP_FAILED) fault("no address space: %s", std::strerror(errno));
-    next_address = kArena + kPage;
-  }
-  const std::size_t rounded = round_up(std::max<std::size_t>(bytes, 1), kGranule);
-  Block block;
-  block.map_bytes = round_up(rounded, kPage);
-  if (device >= 0 && in_use[device] + block.map_bytes > options().memory) return nullptr;
-  if (next_address + block.map_bytes + kPage > kArena + kArenaBytes) fault("the arena is used up");
-  block.map = reinterpret_cast<char*>(next_address);
-  block.data = block.map + block.map_bytes - rounded;
-  block.bytes = bytes;
-  block.device = device;
-  if (mprotect(block.map, block.map_bytes, PROT_READ | PROT_WRITE) != 0) return nullptr;
-  // Addresses are never used again: who keeps one after the end finds an inaccessible page.
-  next_address += block.map_bytes + kPage;
-  std::memset(block.map, kSlack, block.map_bytes);
-  std::memset(block.data, kFresh, bytes);
-  if (device >= 0) {
-    in_use[device] += block.map_bytes;
-    if (!accessible.count(device)) set_access(block, false);
-  }
-  blocks[reinterpret_cast<std::uintptr_t>(block.data)] = block;
-  return block.data;
+  const std::size_t charged = round_up(bytes, kPage);
+  if (device >= 0 && in_use[device] + charged > options().memory) return nullptr;
+  Block* const block = add_block(bytes, kGranule, device);
+  if (!block) return nullptr;
+  if (device >= 0) in_use[device] += charged;
+  return block->data;
 }
 
-bool release(void* p) {
-  const auto it = blocks.find(reinterpret_cast<std::uintptr_t>(p));
-  if (it == blocks.end()) return false;
+int allocated_on(const void* p) {
+  const auto it = blocks.find(address_of(p));
+  return it == blocks.end() || it->second.segment ? kNowhere : it->second.device;
+}
+
+void release(void* p) {
+  const auto it = blocks.find(address_of(p));
   const Block block = it->second;
-  set_access(block, true);
-  const char* const end = block.map + block.map_bytes;
-  const auto touched = [](char c) { return static_cast<unsigned char>(c) != kSlack; };
-  const char* at = std::find_if<const char*>(block.map, block.data, touched);
-  if (at == block.data) at = std::find_if<const char*>(block.data + block.bytes, end, touched);
-  if (at != end) {
-    fault("something wrote %td bytes from the start of a block of %zu", at - block.data,
-          block.bytes);
+  if (block.is_lent) {
+    std::erase_if(blocks, [&](const auto& entry) {
+      if (entry.second.segment != it->first) return false;
+      discard(entry.second);
+      return true;
+    });
+    loans.erase(loans.lower_bound(it->first), loans.lower_bound(it->first + block.bytes));
+  } else {
+    set_access(block, true);
+    check_border(block, nullptr);
+    discard(block);
   }
   if (block.device >= 0) in_use[block.device] -= block.map_bytes;
-  blocks.erase(it);
-  mmap(block.map, block.map_bytes, PROT_NONE,
-       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-  return true;
+  blocks.erase(address_of(p));
+}
+
+void* lend(void* p, std::size_t bytes, int device, cudaStream_t stream) {
+  const Guard guard;
+  auto segment = blocks.upper_bound(address_of(p));
+  Block& whole = (--segment)->second;
+  if (!whole.is_lent) {
+    whole.is_lent = true;
+    discard(whole);
+  }
+  Block* const block = add_block(bytes, kLoanGranule, whole.device);
+  if (!block) fault("no memory for a loan of %zu bytes", bytes);
+  block->segment = segment->first;
+  block->is_replayed = device >= 0 && stream_of(stream, device)->recording;
+  loans[address_of(p)] = address_of(block->data);
+  return block->data;
+}
+
+void take_back(void* p, int device, cudaStream_t handle) {
+  const Guard guard;
+  const auto loan = loans.find(address_of(p));
+  const std::uintptr_t data = loan->second;
+  loans.erase(loan);
+  if (device < 0) return end_loan(data);
+  Stream* const stream = stream_of(handle, device);
+  const Block& block = blocks.at(data);
+  if (stream->recording) {
+    // Not the end of it: the next replay uses it again, as fresh memory.
+    const auto refill = [data] {
+      const auto it = blocks.find(data);
+      if (it == blocks.end()) return;
+      check_border(it->second, nullptr);
+      std::memset(it->second.data, kFresh, it->second.bytes);
+    };
+    put(stream, {refill, nullptr, nullptr, device, -1});
+    return;
+  }
+  if (block.is_replayed) return;  // until the segment goes
+  const std::size_t bytes = block.map_bytes;
+  ending[device] += bytes;
+  const auto end = [=] {
+    ending[device] -= bytes;
+    end_loan(data);
+  };
+  put(stream, {end, nullptr, nullptr, device, -1});
+  if (ending[device] > kMuchMemory) {
+    run_device(device);
+    close_memory();
+  }
+}
+
+void check_border(const void* p, const void* kernel) {
+  if (const Block* const block = find(p)) check_border(*block, kernel);
 }
 
 int place_of(const void* p, std::size_t bytes) {
   const Block* const block = find(p);
-  if (!block) return in_arena(reinterpret_cast<std::uintptr_t>(p)) ? kNowhere : kOther;
-  if (static_cast<const char*>(p) + bytes > block->data + block->bytes) return kNowhere;
+  if (!block) return in_arena(address_of(p)) ? kNowhere : kOther;
+  if (static_cast<const char*>(p) + bytes > block->data + block->bytes || block->is_lent) {
+    return kNowhere;
+  }
   return block->device;
 }
 
@@ -132,7 +256,7 @@ bool is_device_memory(const void* p, std::size_t bytes, int device) {
 
 void for_each_block(int device, const std::function<void(const char*, std::size_t)>& f) {
   for (const auto& [address, block] : blocks) {
-    if (block.device == device) f(block.data, block.bytes);
+    if (block.device == device && !block.is_lent) f(block.data, block.bytes);
   }
 }
 

@@ -51,6 +51,10 @@ const void* address_of(void (*kernel)(P...)) {
   return address;
 }
 
+/// weft's Runtime::lend() and take_back(); device -1: page-locked memory, and no stream.
+void* lend(void* p, std::size_t bytes, int device, cudaStream_t stream);
+void take_back(void* p, int device, cudaStream_t stream);
+
 /// All threads of the block get here before one goes on.
 void barrier(int line);
 

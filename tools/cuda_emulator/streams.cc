@@ -17,7 +17,7 @@ namespace {
 // A queue this long is run: what waits holds memory.
 constexpr std::size_t kLongQueue = 4096;
 
-std::vector<Stream*> streams;  // never destroyed
+auto& streams = *new std::vector<Stream*>;  // never destroyed
 std::set<Recording*> recordings;
 std::atomic<unsigned> contexts = 0;  // bit i: device i has one
 
@@ -102,10 +102,14 @@ cudaError_t take_error(bool keep) {
 }
 
 Stream* stream_of(cudaStream_t handle) {
+  return handle ? stream_of(handle, -1) : stream_of(handle, device_with_context());
+}
+
+Stream* stream_of(cudaStream_t handle, int device) {
   if (handle) return reinterpret_cast<Stream*>(handle);
   static std::array<Stream*, kMostDevices> defaults{};
-  Stream*& found = defaults[static_cast<std::size_t>(current)];
-  if (!found) streams.push_back(found = new Stream{device_with_context(), true, {}, nullptr});
+  Stream*& found = defaults[static_cast<std::size_t>(device)];
+  if (!found) streams.push_back(found = new Stream{device, true, {}, nullptr});
   return found;
 }
 

@@ -56,8 +56,9 @@ struct Event {
   Recording* recorded_in = nullptr;
 };
 
-/// A default stream is the calling thread's device's.
+/// A default stream is the calling thread's device's, or that of `device`.
 Stream* stream_of(cudaStream_t handle);
+Stream* stream_of(cudaStream_t handle, int device);
 Stream* new_stream();
 /// Queues or records.
 cudaError_t put(Stream* stream, Operation operation);

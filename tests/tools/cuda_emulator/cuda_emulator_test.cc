@@ -5,8 +5,13 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <optional>
+#include <utility>
 #include <vector>
 
+#include "weft/core/allocator.h"
+#include "weft/core/capture.h"
+#include "weft/core/thread_state.h"
 #include "weft/tests/tools/cuda_emulator/kernels.h"
 
 namespace weft::testing {
@@ -21,6 +26,7 @@ class EmulatorTest : public ::testing::Test {
  protected:
   void SetUp() override {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
+    cudaGetLastError();  // another test's
     OK(cudaSetDevice(0));
     OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     x = floats();
@@ -53,9 +59,9 @@ class EmulatorTest : public ::testing::Test {
     const cudaError_t status = launch(kernel, grid, block, parameters...);
     return status == cudaSuccess ? cudaStreamSynchronize(stream) : status;
   }
-  std::vector<float> read(const float* from) {
-    std::vector<float> values(kThreads);
-    EXPECT_EQ(cudaMemcpyAsync(values.data(), from, kBytes, cudaMemcpyDeviceToHost, stream),
+  std::vector<float> read(const float* from, std::size_t count = kThreads) {
+    std::vector<float> values(count);
+    EXPECT_EQ(cudaMemcpyAsync(values.data(), from, count * 4, cudaMemcpyDeviceToHost, stream),
               cudaSuccess);
     return values;
   }
@@ -103,8 +109,8 @@ TEST_F(EmulatorDeathTest, AWriteBesideABlock) {
     (void)run(poke(), 1, 1, odd, at);
     (void)cudaFree(odd);
   };
-  EXPECT_DEATH(poke_and_free(11), "something wrote 44 bytes from the start of a block of 40");
-  EXPECT_DEATH(poke_and_free(-1), "something wrote -4 bytes from the start of a block of 40");
+  EXPECT_DEATH(poke_and_free(11), "poke_kernel.* wrote 44 bytes from the start of a block of 40");
+  EXPECT_DEATH(poke_and_free(-1), "poke_kernel.* wrote -4 bytes from the start of a block of 40");
 }
 
 TEST_F(EmulatorDeathTest, MemoryThatWasFreed) {
@@ -220,6 +226,117 @@ TEST_F(EmulatorDeathTest, AWorkspaceThatIsTooSmall) {
   EXPECT_DEATH((void)cudnnConvolutionForward(handle, &one, image, x, filter, w, convolution,
                                              kAlgorithm, floats(), kBytes, &zero, image, y),
                "cudnn: workspace .* of 256 bytes, .* needed");
+}
+
+// Memory that weft's caching allocator lends: blocks that lie side by side in one segment.
+class LoanTest : public EmulatorTest {
+ protected:
+  void SetUp() override {
+    EmulatorTest::SetUp();
+    scope.emplace(Stream{kDevice, stream});
+  }
+  static intrusive_ptr<Storage> borrow(std::size_t floats) {
+    return Storage::allocate(kDevice, floats * 4);
+  }
+  static float* floats_of(const intrusive_ptr<Storage>& storage) {
+    return static_cast<float*>(storage->data());
+  }
+
+  static constexpr Device kDevice{DeviceType::cuda, 0};
+  std::optional<StreamScope> scope;
+};
+using LoanDeathTest = LoanTest;
+
+TEST_F(LoanDeathTest, AnAccessOneBeyondTheEnd) {
+  const auto before = borrow(100), a = borrow(100), after = borrow(100);
+  for (int at : {0, 99}) {
+    OK(run(poke(), 1, 1, floats_of(a), at));
+    OK(run(peek(), 1, 1, floats_of(a), at, y));
+  }
+  constexpr const char* kFault =
+      "no memory, beyond or after the end of a block.*p[eo][ek][ek]_kernel";
+  EXPECT_DEATH((void)run(poke(), 1, 1, floats_of(a), 100), kFault);
+  EXPECT_DEATH((void)run(peek(), 1, 1, floats_of(a), 100, y), kFault);
+  EXPECT_DEATH(read(floats_of(a), 101), "cudaMemcpyAsync");
+}
+
+// Up to the next 16 bytes, and in front, no page keeps it out.
+TEST_F(LoanDeathTest, AnAccessBesideIt) {
+  const auto a = borrow(101);
+  EXPECT_DEATH((void)run(poke(), 1, 1, floats_of(a), 101),
+               "poke_kernel.* wrote 404 bytes from the start of a block of 404");
+  EXPECT_DEATH((void)run(poke(), 1, 1, floats_of(a), -1),
+               "poke_kernel.* wrote -4 bytes from the start of a block of 404");
+  for (int at : {-1, 101}) {
+    OK(run(peek(), 1, 1, floats_of(a), at, y));
+    EXPECT_TRUE(std::isnan(read(y)[0])) << at;
+  }
+}
+
+TEST_F(LoanDeathTest, MemoryThatWasGivenBack) {
+  float* const gone = floats_of(borrow(100));
+  OK(cudaStreamSynchronize(stream));
+  EXPECT_DEATH((void)run(peek(), 1, 1, gone, 0, y), "is 0x.*, where no memory is");
+}
+
+TEST_F(LoanTest, AReusedBlockIsFreshAndStillTheLastBorrowers) {
+  auto first = borrow(kThreads);
+  const auto driver_calls = memory_stats(kDevice).driver_allocations;
+  OK(launch(increment(), 1, kThreads, x, floats_of(first)));
+  OK(launch(peek(), 1, 1, floats_of(first), 5, y));
+  first = nullptr;
+  const auto second = borrow(kThreads);  // while all that is only queued
+  EXPECT_EQ(memory_stats(kDevice).driver_allocations, driver_calls);
+  EXPECT_EQ(read(y)[0], 6);
+  for (const float value : read(floats_of(second))) EXPECT_TRUE(std::isnan(value));
+}
+
+TEST_F(LoanDeathTest, AnotherStreamThatWasNotRecorded) {
+  const Stream other = runtime(kDevice).new_stream(0);
+  const auto use_there = [&](bool records) {
+    const auto a = borrow(kThreads);
+    OK(launch(increment(), 1, kThreads, x, floats_of(a)));
+    OK(cudaStreamSynchronize(stream));
+    const cudaStream_t here = std::exchange(stream, static_cast<cudaStream_t>(other.handle));
+    OK(launch(peek(), 1, 1, floats_of(a), 5, y));
+    stream = here;
+    if (records) a->record_stream(other);
+  };
+  const auto wait = [&] {
+    runtime(kDevice).synchronize({kDevice, stream});
+    runtime(kDevice).synchronize(other);
+  };
+  use_there(true);
+  wait();
+  EXPECT_EQ(read(y)[0], 6);
+  EXPECT_DEATH((use_there(false), wait()), "peek_kernel.*: parameter 0.*where no memory is");
+}
+
+TEST_F(LoanTest, EachReplayFindsFreshMemory) {
+  graph::Step step = graph::capture(kDevice, [&] {
+    const Stream now = current_stream(kDevice);
+    const cudaStream_t outside = std::exchange(stream, static_cast<cudaStream_t>(now.handle));
+    const auto a = borrow(1);
+    OK(launch(peek(), 1, 1, floats_of(a), 0, y));  // too early
+    OK(launch(poke(), 1, 1, floats_of(a), 0));
+    stream = outside;
+  });
+  for (int i = 0; i < 4; ++i) {
+    OK(run(poke(), 1, 1, y, 0));
+    step();
+    EXPECT_TRUE(std::isnan(read(y)[0])) << i;
+  }
+}
+
+TEST_F(LoanDeathTest, PageLockedMemory) {
+  auto host = Storage::allocate_pinned(400);
+  EXPECT_DEATH(floats_of(host)[100] = 1, "no memory, beyond or after the end of a block");
+  const auto copy_and_let_go = [&] {  // with the copy still queued, and nobody told
+    (void)cudaMemcpyAsync(host->data(), x, kBytes, cudaMemcpyDeviceToHost, stream);
+    host = nullptr;
+    (void)cudaStreamSynchronize(stream);
+  };
+  EXPECT_DEATH(copy_and_let_go(), "the memory is gone by the time it runs");
 }
 
 }  // namespace

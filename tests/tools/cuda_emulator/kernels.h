@@ -15,6 +15,8 @@ const void* reversed(bool barrier);
 const void* divergent(bool other_place);
 /// y[at] = 1.
 const void* poke();
+/// y[0] = x[at].
+const void* peek();
 /// All threads of two blocks write their block's number to y[0].
 const void* disputed();
 /// Reads four floats at once at x + at.

@@ -11,6 +11,7 @@
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 #include "weft/tests/core/expect_error.h"
+#include "weft/tests/device_param.h"
 
 namespace weft::data {
 namespace {
@@ -19,14 +20,23 @@ FakeData images(std::int64_t size, ImageFormat format = {}) {
   return {size, {2, 4, 3}, 5, {.seed = 4, .format = std::move(format)}};
 }
 
-class Resident : public ::testing::Test {
+// Two devices of each kind; what no device is named for is on the host.
+class Resident : public testing::DeviceParam {
  protected:
-  void SetUp() override { set_host_devices(2); }
-  void TearDown() override { set_host_devices(devices_); }
+  void SetUp() override {
+    set_host_devices(2);
+    DeviceParam::SetUp();
+    thread_state().device = Device();
+  }
+  void TearDown() override {
+    DeviceParam::TearDown();
+    set_host_devices(devices_);
+  }
 
  private:
   const int devices_ = host_device_count();
 };
+WEFT_FOR_EACH_DEVICE(Resident);
 
 // All batches of two epochs, the state after the first batch, and what the generator gives next.
 struct Epochs {
@@ -54,16 +64,17 @@ Epochs epochs_of(const FakeData& set, const DataLoaderOptions& options) {
   return result;
 }
 
-// More samples than are read at once, on every virtual device.
-TEST_F(Resident, TheSameBatchesAsTheLoaders) {
+// More samples than are read at once, on every device.
+TEST_P(Resident, TheSameBatchesAsTheLoaders) {
   const FakeData set = images(1100);
-  for (const char* device : {"cpu:0", "cpu:1"}) {
+  for (int index = 0; index < device_count(GetParam()); ++index) {
+    const Device device(GetParam(), index);
     for (const bool shuffle : {false, true}) {
       DataLoaderOptions options{.batch_size = 96,
                                 .shuffle = shuffle,
                                 .workers = 2,
                                 .drop_last = shuffle,
-                                .device = Device(device)};
+                                .device = device};
       const Epochs expected = epochs_of(set, options);
       options.device_resident = true;
       EXPECT_EQ(epochs_of(set, options), expected) << device << " shuffle " << shuffle;
@@ -71,8 +82,8 @@ TEST_F(Resident, TheSameBatchesAsTheLoaders) {
   }
 }
 
-TEST_F(Resident, GoesOnWhereALoaderStood) {
-  const DataLoaderOptions plain{.batch_size = 7, .shuffle = true};
+TEST_P(Resident, GoesOnWhereALoaderStood) {
+  const DataLoaderOptions plain{.batch_size = 7, .shuffle = true, .device = device()};
   DataLoaderOptions resident = plain;
   resident.device_resident = true;
   manual_seed(2);
@@ -88,23 +99,23 @@ TEST_F(Resident, GoesOnWhereALoaderStood) {
 }
 
 // A batch is copied into what a captured step reads; the step itself does not ask the loader.
-TEST_F(Resident, BesideACapturedStep) {
-  DataLoader loader(images(12), {.batch_size = 4, .device_resident = true});
-  const Tensor x = zeros({4, 2, 4, 3});
+TEST_P(Resident, BesideACapturedStep) {
+  DataLoader loader(images(12), {.batch_size = 4, .device = device(), .device_resident = true});
+  const Tensor x = zeros({4, 2, 4, 3}, device());
   Tensor total;
-  graph::Step step = graph::capture([&] { total = raw::sum(x); });
+  graph::Step step = graph::capture(device(), [&] { total = raw::sum(x); });
   for (auto& batch : loader) {
     raw::copy_(x, batch.x);
     step();
     EXPECT_EQ(total.item<float>(), raw::sum(batch.x).item<float>());
   }
-  graph::Step inside = graph::capture([&] { loader.begin(); });
+  graph::Step inside = graph::capture(device(), [&] { loader.begin(); });
   inside();
   EXPECT_WEFT_ERROR(inside(), Unsupported, "[dataloader] cannot be captured");
 }
 
-TEST_F(Resident, BatchesThatAreKeptStay) {
-  DataLoader loader(images(12), {.batch_size = 4, .device_resident = true});
+TEST_P(Resident, BatchesThatAreKeptStay) {
+  DataLoader loader(images(12), {.batch_size = 4, .device = device(), .device_resident = true});
   std::vector<Tensor> kept;
   for (auto& batch : loader) kept.push_back(batch.x);
   std::size_t i = 0;
@@ -113,7 +124,7 @@ TEST_F(Resident, BatchesThatAreKeptStay) {
   }
 }
 
-TEST_F(Resident, RandomTransformsAreRefused) {
+TEST_P(Resident, RandomTransformsAreRefused) {
   const ImageFormat format{.transform = RandomHorizontalFlip()};
   EXPECT_WEFT_ERROR(DataLoader(images(64, format), {.device_resident = true}), InvalidArgument,
                     "would freeze the random transforms of this set");
@@ -122,7 +133,7 @@ TEST_F(Resident, RandomTransformsAreRefused) {
   EXPECT_EQ(loader.begin()->x.shape(), (Shape{1, 2, 6, 5}));
 }
 
-TEST_F(Resident, ASetAboveTheLimitIsRefused) {
+TEST_P(Resident, ASetAboveTheLimitIsRefused) {
   // 24 floats and a label each
   EXPECT_WEFT_ERROR(
       DataLoader(images(64), {.device_resident = true, .device_resident_limit = 64 * 104 - 1}),
@@ -139,7 +150,7 @@ struct Noise {
   }
 };
 
-TEST_F(Resident, ASetThatDrawsFromTheGeneratorIsRefusedAndLeavesItAlone) {
+TEST_P(Resident, ASetThatDrawsFromTheGeneratorIsRefusedAndLeavesItAlone) {
   manual_seed(3);
   const std::uint64_t next = default_generator().random64();
   manual_seed(3);
@@ -156,7 +167,7 @@ struct Sums {
   }
 };
 
-TEST_F(Resident, TensorsWithoutARowPerSampleAreRefused) {
+TEST_P(Resident, TensorsWithoutARowPerSampleAreRefused) {
   EXPECT_WEFT_ERROR(DataLoader(Sums(), {.device_resident = true}), InvalidArgument,
                     "device_resident needs a row for each sample: got [] for 4 samples");
 }
@@ -170,8 +181,8 @@ struct Lists {
   }
 };
 
-TEST_F(Resident, BatchesMayBeLists) {
-  DataLoader loader(Lists(), {.batch_size = 3, .device_resident = true});
+TEST_P(Resident, BatchesMayBeLists) {
+  DataLoader loader(Lists(), {.batch_size = 3, .device = device(), .device_resident = true});
   std::int64_t next = 0;
   for (const std::vector<Tensor>& batch : loader) {
     ASSERT_EQ(batch.size(), 2u);
@@ -183,8 +194,9 @@ TEST_F(Resident, BatchesMayBeLists) {
   EXPECT_EQ(next, 6);
 }
 
-TEST_F(Resident, AnEmptySetHasNoBatches) {
-  DataLoader loader(images(0), {.batch_size = 4, .shuffle = true, .device_resident = true});
+TEST_P(Resident, AnEmptySetHasNoBatches) {
+  DataLoader loader(
+      images(0), {.batch_size = 4, .shuffle = true, .device = device(), .device_resident = true});
   EXPECT_TRUE(loader.begin() == loader.end());
 }
 

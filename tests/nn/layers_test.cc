@@ -20,10 +20,16 @@
 #include "weft/nn/sequential.h"
 #include "weft/nn/summary.h"
 #include "weft/tests/core/expect_error.h"
+#include "weft/tests/device_param.h"
 #include "weft/tests/nn/goldens.h"
 
 namespace weft {
 namespace {
+
+class Layers : public testing::DeviceParam {};
+WEFT_FOR_EACH_DEVICE(Layers);
+class Losses : public testing::DeviceParam {};
+WEFT_FOR_EACH_DEVICE(Losses);
 
 // The formula of write_goldens.py.
 Tensor ramp(const Shape& shape, double scale = 1) {
@@ -63,7 +69,7 @@ TEST(Init, LayersStartWithPyTorchsBits) {
                  goldens::conv_transpose_bias_7);
 }
 
-TEST(Layers, ConvolutionWithEveryOption) {
+TEST_P(Layers, ConvolutionWithEveryOption) {
   const Tensor x = ramp({1, 4, 5, 6}), w = ramp({2, 2, 3, 2}), b = ramp({2});
   Conv2dParams params{.stride = {2, 1}, .padding = {1, 2}, .dilation = {1, 2}, .groups = 2};
   const Tensor y = conv2d(x, w, b, params);
@@ -74,7 +80,7 @@ TEST(Layers, ConvolutionWithEveryOption) {
   expect_close(b.grad(), goldens::conv_strided_grad2, "grad_b");
 }
 
-TEST(Layers, TransposedConvolutionWithEveryOption) {
+TEST_P(Layers, TransposedConvolutionWithEveryOption) {
   const Tensor x = ramp({1, 4, 3, 2}), w = ramp({4, 2, 3, 3}), b = ramp({4});
   Conv2dParams params{.stride = {2, 3},
                       .padding = {1, 1},
@@ -89,7 +95,7 @@ TEST(Layers, TransposedConvolutionWithEveryOption) {
   expect_close(b.grad(), goldens::conv_transpose_strided_grad2, "grad_b");
 }
 
-TEST(Layers, MaxPool) {
+TEST_P(Layers, MaxPool) {
   const Tensor x = ramp({1, 2, 6, 5});
   nn::MaxPool2d pool({3, 2}, {.stride = 2, .padding = 1, .ceil_mode = true});
   const Tensor y = pool(x);
@@ -111,7 +117,7 @@ void expect_pooled(Layer layer, const Shape& shape, const std::vector<double>& y
   }
 }
 
-TEST(Layers, PoolingWithEveryOption) {
+TEST_P(Layers, PoolingWithEveryOption) {
   expect_pooled(
       nn::MaxPool2d(
           3,
@@ -128,7 +134,7 @@ TEST(Layers, PoolingWithEveryOption) {
                 goldens::adaptive_avg_pool_grad0);
 }
 
-TEST(Layers, LayerNorm) {
+TEST_P(Layers, LayerNorm) {
   nn::LayerNorm norm({3, 2});
   EXPECT_EQ(norm.weight.to_vector<float>(), std::vector<float>(6, 1));
   EXPECT_EQ(norm.bias.to_vector<float>(), std::vector<float>(6, 0));
@@ -191,13 +197,13 @@ void expect_batch_norm(std::optional<double> momentum, const BatchNormGoldens& w
   }
 }
 
-TEST(Layers, BatchNormTrainsAndEvaluates) { expect_batch_norm(0.1, WEFT_GOLDENS(batch_norm)); }
+TEST_P(Layers, BatchNormTrainsAndEvaluates) { expect_batch_norm(0.1, WEFT_GOLDENS(batch_norm)); }
 
-TEST(Layers, BatchNormAveragesAllBatches) {
+TEST_P(Layers, BatchNormAveragesAllBatches) {
   expect_batch_norm(std::nullopt, WEFT_GOLDENS(batch_norm_cumulative));
 }
 
-TEST(Layers, BatchNormsStateHasPyTorchsNames) {
+TEST_P(Layers, BatchNormsStateHasPyTorchsNames) {
   std::vector<std::string> names;
   for (const auto& [name, tensor] : nn::BatchNorm2d(3).state_dict()) names.push_back(name);
   EXPECT_EQ(names, (std::vector<std::string>{"weight", "bias", "running_mean", "running_var",
@@ -207,7 +213,7 @@ TEST(Layers, BatchNormsStateHasPyTorchsNames) {
 }
 
 // Without running statistics a batch is always normalised by its own.
-TEST(Layers, BatchNormWithoutRunningStatistics) {
+TEST_P(Layers, BatchNormWithoutRunningStatistics) {
   nn::BatchNorm2d norm(3,
                        {.momentum = std::nullopt, .affine = false, .track_running_stats = false});
   const Tensor x = ramp({2, 3, 4, 5}).detach();
@@ -217,7 +223,7 @@ TEST(Layers, BatchNormWithoutRunningStatistics) {
 }
 
 // A block that is computed again in backward counts its batch once.
-TEST(Layers, BatchNormCountsARecomputedBatchOnce) {
+TEST_P(Layers, BatchNormCountsARecomputedBatchOnce) {
   for (const std::optional<double> momentum : {std::optional(0.1), std::optional<double>()}) {
     const auto train = [&](bool recompute) {
       nn::BatchNorm2d norm(3, {.momentum = momentum});
@@ -246,7 +252,7 @@ TEST(Layers, BatchNormCountsARecomputedBatchOnce) {
 
 // What comes in one pass has the values and gradients of the calls one after the other, to the bit:
 // each step rounds as the operation does, and the sums run in the same order.
-TEST(Layers, BatchNormGoesOnInTheSamePass) {
+TEST_P(Layers, BatchNormGoesOnInTheSamePass) {
   using Forward = std::function<Tensor(nn::BatchNorm2d&, const Tensor& x, const Tensor& identity)>;
   const auto results = [](const Forward& forward, DType dtype, bool training, bool nhwc) {
     nn::BatchNorm2d norm(5);
@@ -298,7 +304,7 @@ TEST(Layers, BatchNormGoesOnInTheSamePass) {
 }
 
 // As autocast has it: bf16 images, f32 weights.
-TEST(Layers, BatchNormOfMixedTypesGoesOn) {
+TEST_P(Layers, BatchNormOfMixedTypesGoesOn) {
   nn::BatchNorm2d norm(3);
   const Tensor x = raw::to(ramp({2, 3, 4, 5}).detach(), DType::bf16);
   const Tensor more = raw::to(ramp({2, 3, 4, 5}, -0.5).detach(), DType::bf16);
@@ -314,7 +320,7 @@ TEST(Layers, BatchNormOfMixedTypesGoesOn) {
 }
 
 // As for the two operations apart.
-TEST(Layers, BatchNormWithReluLetsItsParametersChangeBeforeBackward) {
+TEST_P(Layers, BatchNormWithReluLetsItsParametersChangeBeforeBackward) {
   nn::BatchNorm2d norm(3);
   norm.to(DType::f64);
   const Tensor x =
@@ -335,20 +341,20 @@ TEST(Layers, BatchNormWithReluLetsItsParametersChangeBeforeBackward) {
 
 // One operation on the tape; with an activation alone backward finds its mask in x, and keeps no
 // image that norm alone would not keep.
-TEST(Layers, BatchNormWithReluSavesNoMore) {
+TEST_P(Layers, BatchNormWithReluSavesNoMore) {
   nn::BatchNorm2d norm(4, {.affine = false});
   norm.to(DType::f64);
   const Tensor x = ramp({2, 4, 8, 8});
   const auto held = [&](bool then) {
-    const std::int64_t before = memory_stats(Device()).in_use_bytes;
+    const std::int64_t before = memory_stats(device()).in_use_bytes;
     Tensor y = then ? norm(x, nn::then_relu()) : norm(x);
     y = y.sum();
-    return memory_stats(Device()).in_use_bytes - before;
+    return memory_stats(device()).in_use_bytes - before;
   };
   EXPECT_EQ(held(true), held(false));
 }
 
-TEST(Layers, SequentialTakesOverAnActivationUnlessObserved) {
+TEST_P(Layers, SequentialTakesOverAnActivationUnlessObserved) {
   nn::Sequential net{nn::Conv2d(1, 3, 3), nn::BatchNorm2d(3), nn::ReLU(), nn::BatchNorm2d(3),
                      nn::LeakyReLU(0.1)};
   std::vector<std::string> names;
@@ -362,7 +368,7 @@ TEST(Layers, SequentialTakesOverAnActivationUnlessObserved) {
                                              "BatchNorm2d", "LeakyReLU"}));
 }
 
-TEST(Layers, NewLayersPrintAsPyTorchs) {
+TEST_P(Layers, NewLayersPrintAsPyTorchs) {
   const auto line = [](const nn::ModuleBase& m) {
     const std::string text = m.to_string();
     return text.substr(0, text.find(')') + 1);
@@ -386,7 +392,7 @@ TEST(Layers, NewLayersPrintAsPyTorchs) {
             "LayerNorm((4, 5), eps=0.0001, elementwise_affine=False)\n0 parameters");
 }
 
-TEST(Layers, FlattenAndUnflattenAreInverse) {
+TEST_P(Layers, FlattenAndUnflattenAreInverse) {
   const Tensor x = ramp({2, 3, 4, 5});
   nn::Flatten flatten;
   nn::Unflatten unflatten(1, {3, -1, 5});
@@ -395,7 +401,7 @@ TEST(Layers, FlattenAndUnflattenAreInverse) {
   EXPECT_EQ(unflatten(flatten(x)).to_vector<double>(), x.to_vector<double>());
 }
 
-TEST(Layers, FlattenAndUnflattenLeaveTheirInputToTheNext) {
+TEST_P(Layers, FlattenAndUnflattenLeaveTheirInputToTheNext) {
   nn::Sequential flat{nn::Flatten(), nn::ReLU()}, deep{nn::Unflatten(1, {3, 4}), nn::ReLU()};
   Tensor image = ramp({2, 3, 4}) * 2.0, row = ramp({2, 12}) * 2.0;
   const void *image_at = image.raw_data(), *row_at = row.raw_data();
@@ -403,7 +409,7 @@ TEST(Layers, FlattenAndUnflattenLeaveTheirInputToTheNext) {
   EXPECT_EQ(deep(std::move(row)).raw_data(), row_at);
 }
 
-TEST(Losses, CrossEntropyIgnoresAndSmoothes) {
+TEST_P(Losses, CrossEntropyIgnoresAndSmoothes) {
   const Tensor x = ramp({4, 3}, 3);
   const Tensor target = from_vector(std::vector<std::int64_t>{2, -100, 0, 1}, {4});
   const Tensor loss = nn::cross_entropy(x, target, {.label_smoothing = 0.1});
@@ -412,7 +418,7 @@ TEST(Losses, CrossEntropyIgnoresAndSmoothes) {
   expect_close(x.grad(), goldens::cross_entropy_grad0, "grad");
 }
 
-TEST(Losses, MseToBothSides) {
+TEST_P(Losses, MseToBothSides) {
   const Tensor x = ramp({2, 3}), target = ramp({2, 3}, 0.5);
   const Tensor loss = nn::mse_loss(x, target);
   expect_close(loss, goldens::mse_y, "loss");
@@ -434,7 +440,7 @@ std::string message_of(F&& f, ErrorCode code) {
 }
 
 // As PyTorch's: weights of no elements, a bias of zeros for which the generator still draws.
-TEST(Layers, LinearOfNothing) {
+TEST_P(Layers, LinearOfNothing) {
   manual_seed(5);
   nn::Linear none(0, 3);
   const Tensor next = rand({2});
@@ -447,7 +453,7 @@ TEST(Layers, LinearOfNothing) {
   EXPECT_EQ(nn::Linear(4, 0)(zeros({2, 4})).shape(), (Shape{2, 0}));
 }
 
-TEST(Layers, RefuseBadOptions) {
+TEST_P(Layers, RefuseBadOptions) {
   EXPECT_NE(message_of([] { nn::Linear(-1, 3); }, ErrorCode::InvalidArgument)
                 .find("[Linear] features must not be negative, got in -1, out 3"),
             std::string::npos);

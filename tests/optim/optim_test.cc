@@ -14,10 +14,14 @@
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 #include "weft/tests/core/expect_error.h"
+#include "weft/tests/device_param.h"
 #include "weft/tests/optim/goldens.h"
 
 namespace weft {
 namespace {
+
+class Optimizers : public testing::DeviceParam {};
+WEFT_FOR_EACH_DEVICE(Optimizers);
 
 struct Pair {
   Tensor a = from_vector(std::vector<double>{1, -2, 3}, {3}).set_requires_grad();
@@ -50,7 +54,7 @@ void expect_golden(const Options& options, const std::vector<double>& expected) 
   for (std::size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(values[i], expected[i], 1e-13) << i;
 }
 
-TEST(Optim, FollowsPyTorch) {
+TEST_P(Optimizers, FollowsPyTorch) {
   expect_golden<optim::SGD>(optim::SGDOptions{.lr = 0.1}, goldens::sgd);
   expect_golden<optim::SGD>(
       optim::SGDOptions{.lr = 0.1, .momentum = 0.9, .dampening = 0.5, .weight_decay = 0.01},
@@ -75,7 +79,7 @@ TEST(Optim, FollowsPyTorch) {
       goldens::rmsprop_all);
 }
 
-TEST(Optim, ResumesFromItsState) {
+TEST_P(Optimizers, ResumesFromItsState) {
   Pair straight, resumed;
   optim::Adam one(straight.params());
   run(one, straight, 0, 5);
@@ -94,7 +98,7 @@ TEST(Optim, ResumesFromItsState) {
 }
 
 // Its buffers depend on the options: those it does without have no name in the state.
-TEST(Optim, RMSpropResumesFromItsState) {
+TEST_P(Optimizers, RMSpropResumesFromItsState) {
   for (const double momentum : {0.0, 0.8}) {
     for (const bool centered : {false, true}) {
       const optim::RMSpropOptions options{.momentum = momentum, .centered = centered};
@@ -114,7 +118,7 @@ TEST(Optim, RMSpropResumesFromItsState) {
 }
 
 // The mean of g^2 and the square of its mean, both rounded, may cross.
-TEST(Optim, CenteredRMSpropNeverTakesTheRootOfANegative) {
+TEST_P(Optimizers, CenteredRMSpropNeverTakesTheRootOfANegative) {
   const Tensor p = full({64}, 1).set_requires_grad();
   optim::RMSprop rmsprop({p}, {.alpha = 0, .centered = true});
   for (int t = 0; t < 20; ++t) {
@@ -124,7 +128,7 @@ TEST(Optim, CenteredRMSpropNeverTakesTheRootOfANegative) {
   for (const float v : p.to_vector<float>()) EXPECT_TRUE(std::isfinite(v));
 }
 
-TEST(Optim, PassesOverParametersWithoutGradient) {
+TEST_P(Optimizers, PassesOverParametersWithoutGradient) {
   Pair pair;
   optim::Adam adam(pair.params());
   pair.set_grads(0);
@@ -138,7 +142,7 @@ TEST(Optim, PassesOverParametersWithoutGradient) {
   EXPECT_NEAR(pair.b.to_vector<double>()[0], before[0] - 1e-3, 1e-9);
 }
 
-TEST(Optim, GroupsHaveTheirOwnOptions) {
+TEST_P(Optimizers, GroupsHaveTheirOwnOptions) {
   Pair pair;
   optim::SGD sgd({{{pair.a}, {.lr = 0.1}}, {{pair.b}, {.lr = 0}}});
   const auto before = pair.b.to_vector<double>();
@@ -150,7 +154,7 @@ TEST(Optim, GroupsHaveTheirOwnOptions) {
   EXPECT_NE(pair.b.to_vector<double>(), before);
 }
 
-TEST(Optim, RefusesGroupsThereAreNotAndRatesBelowZero) {
+TEST_P(Optimizers, RefusesGroupsThereAreNotAndRatesBelowZero) {
   Pair pair;
   optim::SGD sgd({{{pair.a}, {.momentum = 0.9}}, {{pair.b}, {.momentum = 0.9}}});
   optim::Adam adam(pair.params());
@@ -178,7 +182,7 @@ TEST(Optim, RefusesGroupsThereAreNotAndRatesBelowZero) {
   EXPECT_WEFT_ERROR(adam.set_momentum(0, 1), InvalidArgument, "beta1 must be in [0, 1), got 1");
 }
 
-TEST(Optim, TakesGradientsOfAnotherLayout) {
+TEST_P(Optimizers, TakesGradientsOfAnotherLayout) {
   const Tensor p = zeros({2, 3}).set_requires_grad();
   const std::vector<float> g = {1, 2, 3, 4, 5, 6};
   p.set_grad(raw::transpose(from_vector(std::vector<float>{1, 4, 2, 5, 3, 6}, {3, 2}), 0, 1));
@@ -189,7 +193,7 @@ TEST(Optim, TakesGradientsOfAnotherLayout) {
   EXPECT_EQ(p.to_vector<float>(), expected);
 }
 
-TEST(Optim, MixesDtypes) {
+TEST_P(Optimizers, MixesDtypes) {
   const Tensor f = ones({2}).set_requires_grad();
   const Tensor d = ones({2}, DType::f64).set_requires_grad();
   f.set_grad(ones({2}));
@@ -200,7 +204,7 @@ TEST(Optim, MixesDtypes) {
   EXPECT_EQ(d.to_vector<double>(), (std::vector<double>{0.75, 0.75}));
 }
 
-TEST(Optim, AStepInvalidatesWhatTheTapeSaved) {
+TEST_P(Optimizers, AStepInvalidatesWhatTheTapeSaved) {
   const Tensor p = ones({2}).set_requires_grad();
   const Tensor y = (p * p).sum();
   p.set_grad(ones({2}));
@@ -209,7 +213,7 @@ TEST(Optim, AStepInvalidatesWhatTheTapeSaved) {
   EXPECT_THROW(y.backward(), Error);
 }
 
-TEST(Optim, ClipsTheJointNorm) {
+TEST_P(Optimizers, ClipsTheJointNorm) {
   Pair pair;
   pair.a.set_grad(from_vector(std::vector<double>{3, 0, 0}, {3}));
   pair.b.set_grad(from_vector(std::vector<double>{0, 4}, {2}));
@@ -233,7 +237,7 @@ std::string message_of(const std::function<void()>& f) {
   return "";
 }
 
-TEST(Optim, RefusesBadArguments) {
+TEST_P(Optimizers, RefusesBadArguments) {
   Pair pair;
   EXPECT_NE(
       message_of([&] { optim::SGD({pair.a, pair.a}); }).find("parameter 1 [3] is given twice"),

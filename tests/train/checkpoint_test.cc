@@ -4,13 +4,17 @@
 
 #include "weft/tensor/creation.h"
 #include "weft/tests/core/expect_error.h"
+#include "weft/tests/device_param.h"
 #include "weft/tests/io/files.h"
 #include "weft/train/metrics.h"
 
 namespace weft::train {
 namespace {
 
-TEST(Checkpoint, RoundTrips) {
+class Saved : public testing::DeviceParam {};
+WEFT_FOR_EACH_DEVICE(Saved);
+
+TEST_P(Saved, RoundTrips) {
   testing::TempFolder folder;
   Checkpoint saved;
   saved.model = {{"fc.weight", rand({2, 3})},

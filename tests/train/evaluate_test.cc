@@ -7,11 +7,15 @@
 
 #include "weft/data/dataloader.h"
 #include "weft/tensor/creation.h"
+#include "weft/tests/device_param.h"
 
 namespace weft::train {
 namespace {
 
 constexpr std::int64_t kClasses = 6;
+
+class Accuracy : public testing::DeviceParam {};
+WEFT_FOR_EACH_DEVICE(Accuracy);
 
 // Sample i is a row of logits.
 struct Rows {
@@ -27,7 +31,7 @@ struct Rows {
       label.push_back(labels[static_cast<std::size_t>(i)]);
     }
     const auto n = static_cast<std::int64_t>(indices.size());
-    return {from_vector(x, {n, kClasses}), from_vector(label, {n})};
+    return {from_vector(x, {n, kClasses}, Device()), from_vector(label, {n}, Device())};
   }
 };
 
@@ -45,7 +49,7 @@ struct Same {
   }
 };
 
-TEST(Accuracy, CountsTheLabelAmongTheHighest) {
+TEST_P(Accuracy, CountsTheLabelAmongTheHighest) {
   const Rows rows{{{9, 1, 2, 3, 4, 5},     // label first
                    {0, 9, 8, 7, 6, 5},     // label second
                    {0, 9, 8, 7, 6, 5},     // label fifth
@@ -53,7 +57,7 @@ TEST(Accuracy, CountsTheLabelAmongTheHighest) {
                    {0, NAN, 0, 0, 0, 9},   // a NaN is above
                    {0, 1, NAN, 0, 0, 0}},  // the label's own is NaN
                   {0, 2, 5, 0, 5, 2}};
-  data::DataLoader loader(rows, {.batch_size = 4});
+  data::DataLoader loader(rows, {.batch_size = 4, .device = device()});
   Same model;
   EXPECT_EQ(top_accuracy(model, loader, {1, 2, 5}),
             (std::vector<double>{1.0 / 6, 3.0 / 6, 4.0 / 6}));
@@ -65,9 +69,9 @@ TEST(Accuracy, CountsTheLabelAmongTheHighest) {
 }
 
 // A net that has died gives every class the same logit: it has not learned them all.
-TEST(Accuracy, OfEqualLogitsTheFirstIsTheHighest) {
+TEST_P(Accuracy, OfEqualLogitsTheFirstIsTheHighest) {
   const Rows rows{std::vector(6, std::vector<double>(6, 0.5)), {0, 1, 2, 3, 4, 5}};
-  data::DataLoader loader(rows, {.batch_size = 6});
+  data::DataLoader loader(rows, {.batch_size = 6, .device = device()});
   Same model;
   EXPECT_EQ(top_accuracy(model, loader, {1, 2, 5}),
             (std::vector<double>{1.0 / 6, 2.0 / 6, 5.0 / 6}));

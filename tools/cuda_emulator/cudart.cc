@@ -472,6 +472,7 @@ cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** a
     copies.push_back(to);
     to += round_up(signature->sizes[i], 16);
   }
+  signature->clear_padding(copies.data());
   const int device = stream->device;
   check_addresses(kernel, *signature, copies.data(), device);
   const auto work = [=, keep = memory] {

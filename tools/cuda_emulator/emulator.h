@@ -82,7 +82,7 @@ void* allocate(std::size_t bytes, int device);
 int allocated_on(const void* p);
 /// Of what allocate() gave. Faults where something was written beyond the block.
 void release(void* p);
-/// Faults where the kernel wrote beside the block that p points into.
+/// Faults where the kernel wrote beside the block that p points into, if it can reach that.
 void check_border(const void* p, const void* kernel);
 /// Of all of [p, p + bytes); kNowhere where no or another block begins in it.
 int place_of(const void* p, std::size_t bytes);
@@ -123,7 +123,7 @@ struct Signature;
 const Signature* signature_of(const void* kernel);
 /// Slow: for the text of a fault.
 std::string name_of(const void* kernel);
-/// Faults where a parameter holds an address of this device's that is no live memory of it.
+/// Faults where a pointer is an address of this emulator's that is no live memory of the device.
 void check_addresses(const void* kernel, const Signature& signature, void* const* arguments,
                      int device);
 void run_kernel(const void* kernel, const Signature& signature, dim3 grid, dim3 block,

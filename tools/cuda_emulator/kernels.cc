@@ -216,14 +216,14 @@ void run_in_two_orders(int device) {
   });
 }
 
-/// Calls f(parameter, byte in it, address) for what may be addresses of this emulator's memory.
+/// Calls f(parameter, address) for what may be addresses of this emulator's memory.
 template <class F>
 void for_each_address(const Signature& signature, void* const* arguments, F&& f) {
   for (int i = 0; i < signature.count; ++i) {
     for (std::size_t at = 0; at + 8 <= signature.sizes[i]; at += 8) {
       std::uintptr_t word;
       std::memcpy(&word, static_cast<const char*>(arguments[i]) + at, 8);
-      if (in_arena(word)) f(i, at, reinterpret_cast<const void*>(word));
+      if (in_arena(word)) f(i, reinterpret_cast<const void*>(word));
     }
   }
 }
@@ -265,15 +265,16 @@ void describe_running_thread(char* text, std::size_t size) {
 
 void check_addresses(const void* kernel, const Signature& signature, void* const* arguments,
                      int device) {
-  for_each_address(signature, arguments, [&](int i, std::size_t at, const void* p) {
+  for_each_address(signature, arguments, [&](int i, const void* p) {
+    // An empty std::optional keeps what was on the stack: that of a struct shows when it is used.
+    if (!signature.is_pointer[i]) return;
     const int place = place_of(p, 0);
     if (place == kNowhere) {
-      fault("%s: parameter %d, byte %zu, is %p, where no memory is", name_of(kernel).c_str(), i, at,
-            p);
+      fault("%s: parameter %d is %p, where no memory is", name_of(kernel).c_str(), i, p);
     }
     if (place >= 0 && place != device) {
-      fault("%s on cuda:%d: parameter %d, byte %zu, is memory of cuda:%d", name_of(kernel).c_str(),
-            device, i, at, place);
+      fault("%s on cuda:%d: parameter %d is memory of cuda:%d", name_of(kernel).c_str(), device, i,
+            place);
     }
   });
 }
@@ -294,8 +295,7 @@ void run_kernel(const void* kernel, const Signature& signature, dim3 grid, dim3 
   } else {
     run_blocks();
   }
-  for_each_address(signature, arguments,
-                   [&](int, std::size_t, const void* p) { check_border(p, kernel); });
+  for_each_address(signature, arguments, [&](int, const void* p) { check_border(p, kernel); });
   now.kernel = nullptr;
 }
 

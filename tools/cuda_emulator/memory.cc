@@ -237,7 +237,9 @@ void take_back(void* p, int device, cudaStream_t handle) {
 }
 
 void check_border(const void* p, const void* kernel) {
-  if (const Block* const block = find(p)) check_border(*block, kernel);
+  const Block* const block = find(p);
+  const bool reached = block && (block->device < 0 || accessible.count(block->device));
+  if (reached && !block->is_lent) check_border(*block, kernel);
 }
 
 int place_of(const void* p, std::size_t bytes) {

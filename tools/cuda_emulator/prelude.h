@@ -5,6 +5,7 @@
 #include <math.h>  // fma, sqrt, ... of float and double in the global namespace
 
 #include <cstddef>
+#include <type_traits>
 #include <utility>
 
 #undef __shared__
@@ -27,6 +28,8 @@ struct Signature {
   void (*call)(const void* kernel, void* const* arguments);
   int count;
   const std::size_t* sizes;
+  const bool* is_pointer;
+  void (*clear_padding)(void* const* arguments);  // which holds what was on the stack before
 };
 
 void note_kernel(const void* kernel, const Signature* signature);
@@ -36,16 +39,25 @@ void call_kernel(void (*kernel)(P...), void* const* arguments, std::index_sequen
   kernel(*static_cast<P*>(arguments[I])...);
 }
 
+template <class... P, std::size_t... I>
+void clear_padding_of(void* const* arguments, std::index_sequence<I...>) {
+  (__builtin_clear_padding(static_cast<P*>(arguments[I])), ...);
+}
+
 /// The address of a kernel, which can be launched from then on.
 template <class... P>
 const void* address_of(void (*kernel)(P...)) {
   static constexpr std::size_t sizes[] = {sizeof(P)..., 0};
+  static constexpr bool is_pointer[] = {std::is_pointer_v<P>..., false};
   static const Signature signature{
       [](const void* address, void* const* arguments) {
         call_kernel(reinterpret_cast<void (*)(P...)>(const_cast<void*>(address)), arguments,
                     std::index_sequence_for<P...>{});
       },
-      static_cast<int>(sizeof...(P)), sizes};
+      static_cast<int>(sizeof...(P)), sizes, is_pointer,
+      [](void* const* arguments) {
+        clear_padding_of<P...>(arguments, std::index_sequence_for<P...>{});
+      }};
   const void* const address = reinterpret_cast<const void*>(kernel);
   note_kernel(address, &signature);
   return address;

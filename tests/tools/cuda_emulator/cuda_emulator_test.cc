@@ -118,6 +118,14 @@ TEST_F(EmulatorDeathTest, MemoryThatWasFreed) {
   EXPECT_DEATH((void)run(increment(), 1, kThreads, x, y), "is 0x.*, where no memory is");
 }
 
+TEST_F(EmulatorDeathTest, AStructMayHoldWhatIsNotUsed) {
+  OK(cudaFree(y));
+  float* const z = floats();
+  OK(run(choose(), 1, 1, Choice{y, false}, z));
+  EXPECT_EQ(read(z)[0], 0);
+  EXPECT_DEATH((void)run(choose(), 1, 1, Choice{y, true}, z), "no memory.*choose_kernel");
+}
+
 TEST_F(EmulatorTest, FreshMemoryIsNoNumber) {
   for (const float value : read(y)) EXPECT_TRUE(std::isnan(value));
 }

@@ -29,6 +29,8 @@ __global__ void divergent_kernel(float* y) {
 __global__ void poke_kernel(float* y, int at) { y[at] = 1; }
 __global__ void peek_kernel(const float* x, int at, float* y) { y[0] = x[at]; }
 
+__global__ void choose_kernel(const Choice choice, float* y) { y[0] = choice.on ? choice.x[0] : 0; }
+
 __global__ void disputed_kernel(float* y) { y[0] = static_cast<float>(blockIdx.x); }
 
 struct alignas(16) Four {
@@ -53,6 +55,7 @@ const void* divergent(bool other_place) {
 }
 const void* poke() { return cuda::address_of(poke_kernel); }
 const void* peek() { return cuda::address_of(peek_kernel); }
+const void* choose() { return cuda::address_of(choose_kernel); }
 const void* disputed() { return cuda::address_of(disputed_kernel); }
 const void* wide() { return cuda::address_of(wide_kernel); }
 

@@ -17,6 +17,12 @@ const void* divergent(bool other_place);
 const void* poke();
 /// y[0] = x[at].
 const void* peek();
+/// y[0] = on ? x[0] : 0.
+struct Choice {
+  const float* x;
+  bool on;
+};
+const void* choose();
 /// All threads of two blocks write their block's number to y[0].
 const void* disputed();
 /// Reads four floats at once at x + at.

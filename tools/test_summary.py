@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Counts the tests of one `bazel test` run: `N passed, N failed, N skipped`.
+"""Counts the tests of `bazel test` runs: `N passed, N failed, N skipped`.
 
-usage: test_summary.py EVENTS     the file --build_event_json_file wrote
+usage: test_summary.py EVENTS...     the files --build_event_json_file wrote
 
 The counts are GoogleTest's own, one per test case, from the XML of each test program. A program that
 wrote none (it did not build, crashed or timed out) counts as one failed test. Exit status 1 when a
@@ -58,11 +58,10 @@ def count(xml_path):
     return counts, failed
 
 
-def main():
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
+def count_run(path):
+    """Counter of one run; says which failed."""
     total = collections.Counter()
-    exit_code, targets = read_events(sys.argv[1])
+    exit_code, targets = read_events(path)
     for target, attempts in sorted(targets.items()):
         if not attempts:
             total["failed"] += 1
@@ -81,6 +80,13 @@ def main():
     if exit_code not in (0, 3, 4) and not total["failed"]:  # 3: a test failed, 4: there are no tests
         total["failed"] += 1
         print(f"FAILED: the build, with Bazel's status {exit_code}")
+    return total
+
+
+def main():
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    total = sum((count_run(path) for path in sys.argv[1:]), collections.Counter())
     if not sum(total.values()):
         print("no test ran")
     print(f'{total["passed"]} passed, {total["failed"]} failed, {total["skipped"]} skipped')

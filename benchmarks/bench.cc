@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "weft/autograd/ops.h"
+#include "weft/benchmarks/emulated.h"
 #include "weft/benchmarks/floor.h"
 #include "weft/benchmarks/loader.h"
 #include "weft/benchmarks/operations.h"
@@ -41,6 +42,7 @@ struct Options {
   std::string device = "cpu";
   bool scaling = false;
   bool loader = false;
+  bool emulated = false;
   bool floor = false;
   bool operations = false;
   bool ieee = false;
@@ -286,7 +288,7 @@ int run(const Options& options) {
   std::error_code error;
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
   WEFT_CHECK(!error, Io, "bench", "cannot make the folder of ", options.out, ": ", error.message());
-  const Device device(options.device);
+  const Device device(options.emulated ? "cuda" : options.device);
   runtime(device);  // throws where there is no such device
   WEFT_CHECK(device.is_cpu() || !options.floor, InvalidArgument, "bench",
              "--floor times the CPU's kernels, not those of ", device);
@@ -305,6 +307,8 @@ int run(const Options& options) {
   } else if (options.loader) {
     const std::unique_ptr<Peer> peer = start_peer(options, result);
     result.update(run_loader(options.pairs, peer.get()));
+  } else if (options.emulated) {
+    result.update(count_steps(options.works));
   } else {
     compare(options, result);
   }
@@ -325,6 +329,11 @@ int main(int argc, char** argv) {
   CLI::Option* loader = app.add_flag("--loader", options.loader,
                                      "instead: images a second of the data loader, on the CPU");
   loader->excludes(scaling);
+  CLI::Option* emulated = app.add_flag(
+      "--emulated", options.emulated,
+      "instead: the launches, library calls and bytes of a step on a GPU, counted on an emulated "
+      "one");
+  emulated->excludes(scaling)->excludes(loader);
   const auto not_scaling = [&](CLI::Option* option) { return option->excludes(scaling); };
   const auto not_loader = [&](CLI::Option* option) { return option->excludes(loader); };
   const auto neither = [&](CLI::Option* option) { return not_loader(not_scaling(option)); };
@@ -349,8 +358,8 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();
   app.add_option("--out,--json", options.out,
-                 "JSON result (outputs/bench.json, scaling.json or loader.json); --scaling draws "
-                 "beside it");
+                 "JSON result (outputs/bench.json, scaling.json, loader.json or emulated.json); "
+                 "--scaling draws beside it");
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {
@@ -360,9 +369,10 @@ int main(int argc, char** argv) {
     return 2;
   }
   if (options.out.empty())
-    options.out = options.scaling  ? "outputs/scaling.json"
-                  : options.loader ? "outputs/loader.json"
-                                   : "outputs/bench.json";
+    options.out = options.scaling    ? "outputs/scaling.json"
+                  : options.loader   ? "outputs/loader.json"
+                  : options.emulated ? "outputs/emulated.json"
+                                     : "outputs/bench.json";
   const weft::train::EnvironmentScope environment;
   try {
     return weft::bench::run(options);

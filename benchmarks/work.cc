@@ -107,8 +107,9 @@ Batches batches(const Shape& shape, std::int64_t classes, std::int64_t count) {
 
 bool has_layouts(const std::string& name) { return name == "cnn" || name == "resnet50"; }
 
-std::unique_ptr<Work> make_work(const std::string& name, bool channels_last) {
+std::unique_ptr<Work> make_work(const std::string& name, bool channels_last, WorkSize size) {
   manual_seed(0);
+  const bool full = size == WorkSize::full;
   const auto images = [&](const Shape& shape, std::int64_t classes, std::int64_t count) {
     Batches result = batches(shape, classes, count);
     for (auto& [x, label] : result) {
@@ -120,11 +121,11 @@ std::unique_ptr<Work> make_work(const std::string& name, bool channels_last) {
   if (name == "mlp")
     return classifier(examples::mlp(), {.lr = 1e-3}, batches({64, 1, 28, 28}, 10, 8), 200);
   if (name == "cnn")
-    return classifier(examples::cnn({.width_scale = 1.0 / 16}), {.lr = 0.01},
+    return classifier(examples::cnn({.width_scale = full ? 1 : 1.0 / 16}), {.lr = 0.01},
                       images({64, 3, 32, 32}, 10, 2), 1);
   if (name == "resnet50")
     return classifier(examples::resnet50(), {.lr = 0.1, .momentum = 0.9, .weight_decay = 1e-4},
-                      images({8, 3, 224, 224}, 1000, 2), 1);
+                      images({full ? 256 : 8, 3, 224, 224}, 1000, 2), 1);
   if (name == "dcgan") return std::make_unique<DcganWork>();
   WEFT_THROW(InvalidArgument, "bench", "no work named '", name,
              "'; there are autoencoder, mlp, cnn, resnet50 and dcgan");

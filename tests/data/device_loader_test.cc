@@ -1,6 +1,8 @@
 // A loader that copies its batches to a device while the host goes on.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <tuple>
 #include <vector>
 
 #include "weft/data/dataloader.h"

@@ -115,6 +115,11 @@ std::int64_t extent(const Layout& l) {
   return ((l.batch - 1) * l.stride + (l.cols - 1) * l.ld + l.rows) * size_of(l.type);
 }
 
+/// Bytes, each element once.
+std::int64_t elements(const Layout& l) {
+  return (l.stride == 0 ? 1 : l.batch) * l.rows * l.cols * size_of(l.type);
+}
+
 void multiply(const Description& d, const Layout& la, const Layout& lb, const Layout& lc,
               const Layout& ly, double alpha, double beta, const void* a, const void* b,
               const void* c, void* y) {
@@ -324,9 +329,13 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   const double one = f64 ? *static_cast<const double*>(alpha) : *static_cast<const float*>(alpha);
   const double add = f64 ? *static_cast<const double*>(beta) : *static_cast<const float*>(beta);
   const std::size_t used = chosen.workspace;
+  const std::int64_t named = elements(la) + elements(lb) + elements(ly) +
+                             (add != 0 ? elements(lc) : 0) +
+                             (chosen.epilogue ? ly.rows * size_of(ly.type) : 0);
   return enqueue(stream,
                  [=] {
-                   ++statistics().products;
+                   statistics().add(statistics().products, named);
+                   if (options().counts) return;
                    if (used) scribble(workspace, used);
                    multiply(d, la, lb, lc, ly, one, add, a, b, c, y);
                  }) == cudaSuccess

@@ -28,7 +28,7 @@ cudaError_t copy(Stream* stream, void* to, const void* from, std::size_t bytes, 
   const bool reads_now = from_device == kOther && !on_its_own;
   const bool waits = (to_device == kOther || (to_device < 0 && from_device < 0)) && !on_its_own;
   std::shared_ptr<std::vector<char>> staged;
-  if (reads_now) {
+  if (reads_now && !options().counts) {
     const char* const begin = static_cast<const char*>(from);
     staged = std::make_shared<std::vector<char>>(begin, begin + bytes);
   }
@@ -36,8 +36,12 @@ cudaError_t copy(Stream* stream, void* to, const void* from, std::size_t bytes, 
                    : from_device >= 0 && from_device != stream->device ? from_device
                                                                        : -1;
   const auto work = [=] {
-    ++statistics().copies;
-    statistics().bytes += static_cast<std::int64_t>(bytes);
+    const int sides = (to_device >= 0) + (from_device >= 0);
+    statistics().add(statistics().copies, sides * static_cast<std::int64_t>(bytes));
+    if (options().counts) {
+      if (to_device < 0) std::memset(to, 0, bytes);
+      return;
+    }
     if (place_of(to, bytes) != to_device || (!staged && place_of(from, bytes) != from_device)) {
       fault("%s of %zu bytes: the memory is gone by the time it runs", name, bytes);
     }
@@ -253,8 +257,8 @@ cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t
   const int device = stream->device;
   if (place_of(to, bytes) != device) fault("cudaMemsetAsync(%p, %d, %zu)", to, value, bytes);
   const auto work = [=] {
-    ++statistics().fills;
-    statistics().bytes += static_cast<std::int64_t>(bytes);
+    statistics().add(statistics().fills, static_cast<std::int64_t>(bytes));
+    if (options().counts) return;
     if (place_of(to, bytes) != device) fault("cudaMemsetAsync: the memory is gone");
     std::memset(to, value, bytes);
   };
@@ -371,7 +375,9 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t handle) {
   Stream* const stream = stream_of(handle);
   const auto work = [graph, stream] {
     ++statistics().graphs;
+    statistics().in_graph = true;
     run_recorded(*graph, stream);
+    statistics().in_graph = false;
   };
   return put(stream, {work, nullptr, nullptr, stream->device, -1});
 }
@@ -472,12 +478,12 @@ cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** a
     copies.push_back(to);
     to += round_up(signature->sizes[i], 16);
   }
-  signature->clear_padding(copies.data());
   const int device = stream->device;
   check_addresses(kernel, *signature, copies.data(), device);
+  const std::int64_t bytes = named_bytes(*signature, copies.data());
   const auto work = [=, keep = memory] {
     check_addresses(kernel, *signature, copies.data(), device);
-    run_kernel(kernel, *signature, grid, block, copies.data(), device);
+    run_kernel(kernel, bytes, *signature, grid, block, copies.data(), device);
   };
   return put(stream, {work, nullptr, nullptr, device, -1});
 }

@@ -277,8 +277,14 @@ cudnnStatus_t run(cudnnHandle_t handle, const Problem& p, int algorithm, const v
     fault("cudnn: an operand reaches out of its memory");
   }
   const double a = scalar(p, alpha), b = scalar(p, beta);
+  const std::int64_t written = p.pass == forward ? bytes_of(p.y)
+                               : p.pass == data  ? bytes_of(p.x)
+                                                 : bytes_of(p.w);
+  const std::int64_t named = bytes_of(p.x) + bytes_of(p.w) + bytes_of(p.y) +
+                             (b != 0 ? written : 0) + (bias.data ? bytes_of(bias.desc) : 0);
   const auto status = enqueue(handle->stream, [=] {
-    ++statistics().convolutions;
+    statistics().add(statistics().convolutions, named);
+    if (options().counts) return;
     if (needed) scribble(workspace, needed);
     compute(p, const_cast<void*>(x), const_cast<void*>(w), const_cast<void*>(y), a, b, bias);
   });

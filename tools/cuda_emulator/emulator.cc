@@ -10,6 +10,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string>
+#include <utility>
 
 namespace emulator {
 
@@ -105,11 +107,12 @@ const bool processor_will_do = [] {
 
 void print_statistics() {
   const Statistics& s = statistics();
-  std::fprintf(stderr,
-               "emulated CUDA: %ld launches, %ld blocks, %ld barriers, %ld copies, %ld fills, %ld "
-               "products, %ld convolutions, %ld graph launches, %ld bytes copied and filled\n",
-               s.launches, s.blocks, s.barriers, s.copies, s.fills, s.products, s.convolutions,
-               s.graphs, s.bytes);
+  std::fprintf(
+      stderr,
+      "emulated CUDA: %ld launches, %ld blocks, %ld barriers, %ld copies, %ld fills, %ld "
+      "products, %ld convolutions, %ld graph launches, %ld device bytes of copies and fills\n",
+      s.kernels.calls, s.blocks, s.barriers, s.copies.calls, s.fills.calls, s.products.calls,
+      s.convolutions.calls, s.graphs, s.copies.bytes + s.fills.bytes);
 }
 
 }  // namespace
@@ -122,6 +125,7 @@ Options::Options()
       statistics(number("WEFT_EMULATED_STATS", 0) != 0),
       reaches_pageable(number("WEFT_EMULATED_HMM", 0) != 0),
       convolutions(number("WEFT_EMULATED_CONVOLUTIONS", 1) != 0),
+      counts(number("WEFT_EMULATED_COUNT", 0) != 0),
       driver(number("WEFT_EMULATED_DRIVER", CUDART_VERSION)),
       order(Order::lazy),
       random(static_cast<std::uint64_t>(number("WEFT_EMULATED_SEED", 1))) {
@@ -160,6 +164,12 @@ Statistics& statistics() {
   return made;
 }
 
+void Statistics::add(Count& to, std::int64_t bytes) {
+  ++to.calls;
+  to.bytes += bytes;
+  replayed += in_graph;
+}
+
 void fault(const char* format, ...) {
   char text[2000];
   std::va_list list;
@@ -176,3 +186,25 @@ void fault(const char* format, ...) {
 
 // For tests that count a program's calls of operator new: whether this thread's are the emulator's.
 extern "C" bool weft_cuda_emulator_runs() { return emulator::depth > 0; }
+
+// For the benchmark: what has run since the last call, as JSON. Valid until the next one.
+extern "C" const char* weft_emulated_take_counts() {
+  using namespace emulator;
+  const Guard guard;
+  static auto& text = *new std::string;
+  const auto fields = [](const Count& c) {
+    return "\"calls\":" + std::to_string(c.calls) + ",\"bytes\":" + std::to_string(c.bytes);
+  };
+  const Statistics s = std::exchange(statistics(), {});
+  text = "{\"kernels\":{" + fields(s.kernels) + "},\"cublaslt\":{" + fields(s.products) +
+         "},\"cudnn\":{" + fields(s.convolutions) + "},\"copies\":{" + fields(s.copies) +
+         "},\"fills\":{" + fields(s.fills) + "},\"graph_launches\":" + std::to_string(s.graphs) +
+         ",\"replayed\":" + std::to_string(s.replayed) + ",\"by_kernel\":[";
+  const char* comma = "";
+  for (const KernelCount& kernel : take_kernel_counts()) {
+    text += comma + ("{\"name\":\"" + kernel.name + "\"," + fields(kernel.launches) + "}");
+    comma = ",";
+  }
+  text += "]}";
+  return text.c_str();
+}

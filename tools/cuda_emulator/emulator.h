@@ -16,6 +16,8 @@
 //   WEFT_EMULATED_HMM=0          1: devices read pageable host memory when a copy runs
 //   WEFT_EMULATED_CONVOLUTIONS=1 0: cuDNN has no algorithm for any
 //   WEFT_EMULATED_DRIVER=13000   the newest CUDA version the driver takes, here 13.0
+//   WEFT_EMULATED_COUNT=0        1: kernels, libraries and copies are counted and do nothing, and
+//                                device memory is nothing but addresses
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -29,6 +31,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <vector>
 
 namespace emulator {
 
@@ -41,7 +44,7 @@ struct Options {
 
   int devices, races;
   std::size_t memory;
-  bool peers, statistics, reaches_pageable, convolutions;
+  bool peers, statistics, reaches_pageable, convolutions, counts;
   int driver;
   Order order;
   std::mt19937_64 random;
@@ -62,11 +65,19 @@ class Guard {
 /// trace.
 [[noreturn, gnu::format(printf, 1, 2)]] void fault(const char* format, ...);
 
-/// What ran so far.
+/// Calls, and the bytes they name: for a copy those that are read and written, for a library's
+/// those that its descriptors say, for a kernel those of the blocks that its parameters point into,
+/// each block once and from the lowest address to its end.
+struct Count {
+  std::int64_t calls = 0, bytes = 0;
+};
+/// What ran so far. Kernels' bytes are counted on demand: WEFT_EMULATED_STATS or _COUNT.
 struct Statistics {
-  std::int64_t launches = 0, blocks = 0, barriers = 0, copies = 0, fills = 0, products = 0,
-               convolutions = 0, graphs = 0;
-  std::int64_t bytes = 0;  // that copies and fills wrote
+  Count kernels, products, convolutions, copies, fills;
+  std::int64_t blocks = 0, barriers = 0, graphs = 0;
+  std::int64_t replayed = 0;  // of the calls, by graphs
+  bool in_graph = false;
+  void add(Count& to, std::int64_t bytes);
 };
 Statistics& statistics();
 
@@ -94,6 +105,13 @@ void open_memory(const std::set<int>& devices);
 inline void close_memory() { open_memory({}); }
 /// Calls f(data, bytes) for each block of the device.
 void for_each_block(int device, const std::function<void(const char*, std::size_t)>& f);
+/// Where the block begins that p points into, and how many bytes are left of it from p on; null for
+/// other addresses.
+struct Rest {
+  const void* block = nullptr;
+  std::int64_t bytes = 0;
+};
+Rest rest_of(const void* p);
 /// What libraries do to a workspace: anything. Called by queued work.
 void scribble(void* p, std::size_t bytes);
 
@@ -126,8 +144,17 @@ std::string name_of(const void* kernel);
 /// Faults where a pointer is an address of this emulator's that is no live memory of the device.
 void check_addresses(const void* kernel, const Signature& signature, void* const* arguments,
                      int device);
-void run_kernel(const void* kernel, const Signature& signature, dim3 grid, dim3 block,
-                void* const* arguments, int device);
+/// Of Count.
+std::int64_t named_bytes(const Signature& signature, void* const* arguments);
+/// Of each kernel launched since the last call, by name.
+struct KernelCount {
+  std::string name;
+  Count launches;
+};
+std::vector<KernelCount> take_kernel_counts();
+/// Counts the launch, too.
+void run_kernel(const void* kernel, std::int64_t bytes, const Signature& signature, dim3 grid,
+                dim3 block, void* const* arguments, int device);
 /// What clock64() has counted so far, in all kernels.
 std::int64_t device_cycles();
 inline constexpr double kCyclesPerMs = 1e6;

@@ -10,7 +10,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "tools/cuda_emulator/emulator.h"
@@ -29,6 +31,8 @@ namespace context = boost::context::detail;
 
 struct Kernel {
   const Signature* signature = nullptr;
+  Count launches;
+  std::string name;  // once it was asked for
   int compared = 0;  // launches that were tried in two orders
 };
 
@@ -266,7 +270,8 @@ void describe_running_thread(char* text, std::size_t size) {
 void check_addresses(const void* kernel, const Signature& signature, void* const* arguments,
                      int device) {
   for_each_address(signature, arguments, [&](int i, const void* p) {
-    // An empty std::optional keeps what was on the stack: that of a struct shows when it is used.
+    // Padding and empty optionals hold what was on the stack: of a struct, an address shows when it
+    // is used.
     if (!signature.is_pointer[i]) return;
     const int place = place_of(p, 0);
     if (place == kNowhere) {
@@ -279,9 +284,37 @@ void check_addresses(const void* kernel, const Signature& signature, void* const
   });
 }
 
-void run_kernel(const void* kernel, const Signature& signature, dim3 grid, dim3 block,
-                void* const* arguments, int device) {
-  ++statistics().launches;
+std::int64_t named_bytes(const Signature& signature, void* const* arguments) {
+  if (!options().statistics && !options().counts) return 0;
+  std::map<const void*, std::int64_t> most;  // of each block
+  for_each_address(signature, arguments, [&](int, const void* p) {
+    const Rest rest = rest_of(p);
+    if (rest.block) most[rest.block] = std::max(most[rest.block], rest.bytes);
+  });
+  std::int64_t sum = 0;
+  for (const auto& [block, bytes] : most) sum += bytes;
+  return sum;
+}
+
+std::vector<KernelCount> take_kernel_counts() {
+  std::vector<KernelCount> all;
+  for (auto& [address, kernel] : kernels()) {
+    if (kernel.launches.calls == 0) continue;
+    if (kernel.name.empty()) kernel.name = name_of(address);
+    all.push_back({kernel.name, std::exchange(kernel.launches, {})});
+  }
+  std::sort(all.begin(), all.end(),
+            [](const KernelCount& a, const KernelCount& b) { return a.name < b.name; });
+  return all;
+}
+
+void run_kernel(const void* kernel, std::int64_t bytes, const Signature& signature, dim3 grid,
+                dim3 block, void* const* arguments, int device) {
+  statistics().add(statistics().kernels, bytes);
+  Count& launches = kernels()[kernel].launches;
+  ++launches.calls;
+  launches.bytes += bytes;
+  if (options().counts) return;
   gridDim = grid;
   blockDim = block;
   now.kernel = kernel;

@@ -47,7 +47,11 @@ struct Block {
 
 // Never destroyed: storages may outlive static objects.
 auto& blocks = *new std::map<std::uintptr_t, Block>;  // by data
-auto& loans = *new std::map<std::uintptr_t, std::uintptr_t>;  // data, by the allocator's address
+struct Loan {
+  std::uintptr_t data;
+  std::size_t bytes;
+};
+auto& loans = *new std::map<std::uintptr_t, Loan>;  // by the allocator's address
 std::uintptr_t next_address = 0;
 std::array<std::size_t, kMostDevices> in_use{}, ending{};
 auto& accessible = *new std::set<int>;
@@ -72,7 +76,11 @@ const Block* find(const void* p) {
   return address_of(p) <= it->first + round_up(block.bytes, kGranule) ? &block : nullptr;
 }
 
+// By work that is only counted nothing is touched, but the host's own memory.
+bool is_touched(int device) { return device < 0 || !options().counts; }
+
 void set_access(const Block& block, bool on) {
+  if (!is_touched(block.device)) return;
   if (mprotect(block.map, block.map_bytes, on ? PROT_READ | PROT_WRITE : PROT_NONE) != 0) {
     fault("mprotect: %s", std::strerror(errno));
   }
@@ -100,13 +108,16 @@ Block* add_block(std::size_t bytes, std::size_t granule, int device) {
   block.data = block.map + block.map_bytes - rounded;
   block.bytes = bytes;
   block.device = device;
-  if (mprotect(block.map, block.map_bytes, PROT_READ | PROT_WRITE) != 0) return nullptr;
+  const bool touched = is_touched(device);
+  if (touched && mprotect(block.map, block.map_bytes, PROT_READ | PROT_WRITE) != 0) return nullptr;
   // Addresses are never used again: who keeps one after the end finds an inaccessible page.
   next_address += block.map_bytes + kPage;
   const std::size_t before = static_cast<std::size_t>(block.data - block.map), end = before + bytes;
-  std::memcpy(block.map, border(), before);
-  std::memset(block.data, kFresh, bytes);
-  std::memcpy(block.map + end, border() + end % 2, block.map_bytes - end);
+  if (touched) {
+    std::memcpy(block.map, border(), before);
+    std::memset(block.data, kFresh, bytes);
+    std::memcpy(block.map + end, border() + end % 2, block.map_bytes - end);
+  }
   if (device >= 0 && !accessible.count(device)) set_access(block, false);
   return &(blocks[address_of(block.data)] = block);
 }
@@ -124,6 +135,7 @@ const char* written_beside(const Block& block) {
 }
 
 void check_border(const Block& block, const void* kernel) {
+  if (!is_touched(block.device)) return;
   const char* const at = written_beside(block);
   if (!at) return;
   fault("%s wrote %td bytes from the start of a block of %zu",
@@ -189,6 +201,10 @@ void release(void* p) {
 
 void* lend(void* p, std::size_t bytes, int device, cudaStream_t stream) {
   const Guard guard;
+  if (options().counts) {
+    loans[address_of(p)] = {address_of(p), bytes};
+    return p;
+  }
   auto segment = blocks.upper_bound(address_of(p));
   Block& whole = (--segment)->second;
   if (!whole.is_lent) {
@@ -199,15 +215,16 @@ void* lend(void* p, std::size_t bytes, int device, cudaStream_t stream) {
   if (!block) fault("no memory for a loan of %zu bytes", bytes);
   block->segment = segment->first;
   block->is_replayed = device >= 0 && stream_of(stream, device)->recording;
-  loans[address_of(p)] = address_of(block->data);
+  loans[address_of(p)] = {address_of(block->data), bytes};
   return block->data;
 }
 
 void take_back(void* p, int device, cudaStream_t handle) {
   const Guard guard;
   const auto loan = loans.find(address_of(p));
-  const std::uintptr_t data = loan->second;
+  const std::uintptr_t data = loan->second.data;
   loans.erase(loan);
+  if (options().counts) return;
   if (device < 0) return end_loan(data);
   Stream* const stream = stream_of(handle, device);
   const Block& block = blocks.at(data);
@@ -260,6 +277,20 @@ void for_each_block(int device, const std::function<void(const char*, std::size_
   for (const auto& [address, block] : blocks) {
     if (block.device == device && !block.is_lent) f(block.data, block.bytes);
   }
+}
+
+Rest rest_of(const void* p) {
+  const auto rest = [&](std::uintptr_t data, std::size_t bytes) {
+    return Rest{reinterpret_cast<const void*>(data),
+                static_cast<std::int64_t>(data + bytes - address_of(p))};
+  };
+  // What is only counted has its loans where the allocator cut them out.
+  if (auto it = loans.upper_bound(address_of(p)); options().counts && it != loans.begin()) {
+    --it;
+    if (address_of(p) <= it->first + it->second.bytes) return rest(it->first, it->second.bytes);
+  }
+  const Block* const block = find(p);
+  return block ? rest(address_of(block->data), block->bytes) : Rest{};
 }
 
 void scribble(void* p, std::size_t bytes) { std::memset(p, 0xFE, bytes); }

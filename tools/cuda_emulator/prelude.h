@@ -29,7 +29,6 @@ struct Signature {
   int count;
   const std::size_t* sizes;
   const bool* is_pointer;
-  void (*clear_padding)(void* const* arguments);  // which holds what was on the stack before
 };
 
 void note_kernel(const void* kernel, const Signature* signature);
@@ -37,11 +36,6 @@ void note_kernel(const void* kernel, const Signature* signature);
 template <class... P, std::size_t... I>
 void call_kernel(void (*kernel)(P...), void* const* arguments, std::index_sequence<I...>) {
   kernel(*static_cast<P*>(arguments[I])...);
-}
-
-template <class... P, std::size_t... I>
-void clear_padding_of(void* const* arguments, std::index_sequence<I...>) {
-  (__builtin_clear_padding(static_cast<P*>(arguments[I])), ...);
 }
 
 /// The address of a kernel, which can be launched from then on.
@@ -54,10 +48,7 @@ const void* address_of(void (*kernel)(P...)) {
         call_kernel(reinterpret_cast<void (*)(P...)>(const_cast<void*>(address)), arguments,
                     std::index_sequence_for<P...>{});
       },
-      static_cast<int>(sizeof...(P)), sizes, is_pointer,
-      [](void* const* arguments) {
-        clear_padding_of<P...>(arguments, std::index_sequence_for<P...>{});
-      }};
+      static_cast<int>(sizeof...(P)), sizes, is_pointer};
   const void* const address = reinterpret_cast<const void*>(kernel);
   note_kernel(address, &signature);
   return address;

@@ -35,7 +35,6 @@ template <class Library>
 class Handle {
  public:
   explicit Handle(int device) : device_(device) {
-    use_device(device);
     const AllowWhileRecording allow;
     handle_ = Library::create();
   }

@@ -8,8 +8,10 @@
 
 namespace weft::cuda {
 
-/// The calling thread's cuDNN handle of the stream's device, set to the stream. The device must be
-/// current (use_device). A cuDNN handle may not be used by two threads at once.
+// The device must be current (use_device), for a handle as for the calls that take it.
+
+/// The calling thread's cuDNN handle of the stream's device, set to the stream. A cuDNN handle may
+/// not be used by two threads at once.
 cudnnHandle_t cudnn_handle(const Stream& stream);
 /// The same without a stream, for questions that queue no work.
 cudnnHandle_t cudnn_handle(int device);

@@ -199,7 +199,6 @@ void check_bounds(const Stream& stream, const char* op, const View& index, std::
     space.add_outer(index.shape[d], {index.strides[d]});
   }
   BadIndex bad;
-  use_device(stream.device.index);
   {
     const Scratch scratch(stream);
     auto* const result = static_cast<BadIndex*>(scratch.data());

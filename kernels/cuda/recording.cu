@@ -11,8 +11,8 @@ namespace {
 /// An executable graph.
 class CudaRecordedWork final : public RecordedWork {
  public:
+  /// The device is current.
   CudaRecordedWork(int device, cudaGraph_t graph) : device_(device) {
-    use_device(device);
     WEFT_CUDA(cudaGraphInstantiate(&work_, graph, 0));
   }
 

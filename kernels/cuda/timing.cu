@@ -73,7 +73,6 @@ TrialMemory::~TrialMemory() {
 
 double time_ms(const Stream& stream, const std::function<bool()>& run) {
   constexpr double kFailed = std::numeric_limits<double>::infinity();
-  use_device(stream.device.index);
   TimingEvent begin, end;
   double host_ms = 0;  // to queue the last batch
   const auto batch_ms = [&](int runs, double busy_ms) {

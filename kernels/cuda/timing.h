@@ -30,7 +30,8 @@ class TrialMemory {
 
 /// Milliseconds the device takes for what `run` queues on the stream, however long the host takes
 /// to queue it: the least of three means, each of many runs that wait in the queue together.
-/// Infinity when run returns false: the candidate does not work here.
+/// Infinity when run returns false: the candidate does not work here. The stream's device is
+/// current.
 double time_ms(const Stream& stream, const std::function<bool()>& run);
 
 /// The GPU and the libraries whose choices are remembered together.

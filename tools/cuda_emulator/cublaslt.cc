@@ -255,6 +255,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               int* found) {
   *found = 0;
   if (!handle || asked < 1) return CUBLAS_STATUS_INVALID_VALUE;
+  if (const int device = reinterpret_cast<Handle*>(handle)->device; device != current_device()) {
+    fault("cublasLt: a handle of cuda:%d is asked on cuda:%d", device, current_device());
+  }
   const auto d = read<Description>(desc);
   const auto p = read<Preference>(preference);
   const Layout layouts[] = {read<Layout>(a), read<Layout>(b), read<Layout>(c), read<Layout>(y)};

@@ -291,9 +291,18 @@ cudnnStatus_t run(cudnnHandle_t handle, const Problem& p, int algorithm, const v
   return status == cudaSuccess ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_EXECUTION_FAILED;
 }
 
+// The handle's device is current for questions, too.
+void check_asked(cudnnHandle_t handle) {
+  if (handle->device != current_device()) {
+    fault("cudnn: a handle of cuda:%d is asked on cuda:%d", handle->device, current_device());
+  }
+}
+
 template <class Perf>
-cudnnStatus_t rank(const Problem& p, int count, int requested, int* returned, Perf* perfs) {
+cudnnStatus_t rank(cudnnHandle_t handle, const Problem& p, int count, int requested, int* returned,
+                   Perf* perfs) {
   const Guard guard;
+  check_asked(handle);
   *returned = 0;
   if (const auto status = check(p); status != CUDNN_STATUS_SUCCESS) return status;
   std::vector<int> works, others;
@@ -318,7 +327,8 @@ cudnnStatus_t rank(const Problem& p, int count, int requested, int* returned, Pe
   return CUDNN_STATUS_SUCCESS;
 }
 
-cudnnStatus_t query(const Problem& p, int algorithm, std::size_t* bytes) {
+cudnnStatus_t query(cudnnHandle_t handle, const Problem& p, int algorithm, std::size_t* bytes) {
+  check_asked(handle);
   *bytes = 0;
   if (const auto status = check(p); status != CUDNN_STATUS_SUCCESS) return status;
   if (!supports(p, algorithm)) return CUDNN_STATUS_NOT_SUPPORTED;
@@ -428,46 +438,44 @@ cudnnStatus_t cudnnGetConvolution2dForwardOutputDim(const cudnnConvolutionDescri
   return CUDNN_STATUS_SUCCESS;
 }
 
-cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(cudnnHandle_t, const cudnnTensorDescriptor_t x,
-                                                     const cudnnFilterDescriptor_t w,
-                                                     const cudnnConvolutionDescriptor_t c,
-                                                     const cudnnTensorDescriptor_t y,
-                                                     const int requested, int* returned,
-                                                     cudnnConvolutionFwdAlgoPerf_t* perfs) {
-  return rank({forward, *x, *y, *w, *c}, CUDNN_CONVOLUTION_FWD_ALGO_COUNT, requested, returned,
-              perfs);
-}
-cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(
-    cudnnHandle_t, const cudnnFilterDescriptor_t w, const cudnnTensorDescriptor_t dy,
-    const cudnnConvolutionDescriptor_t c, const cudnnTensorDescriptor_t dx, const int requested,
-    int* returned, cudnnConvolutionBwdDataAlgoPerf_t* perfs) {
-  return rank({data, *dx, *dy, *w, *c}, CUDNN_CONVOLUTION_BWD_DATA_ALGO_COUNT, requested, returned,
-              perfs);
-}
-cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(
-    cudnnHandle_t, const cudnnTensorDescriptor_t x, const cudnnTensorDescriptor_t dy,
-    const cudnnConvolutionDescriptor_t c, const cudnnFilterDescriptor_t dw, const int requested,
-    int* returned, cudnnConvolutionBwdFilterAlgoPerf_t* perfs) {
-  return rank({weights, *x, *dy, *dw, *c}, CUDNN_CONVOLUTION_BWD_FILTER_ALGO_COUNT, requested,
+cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(
+    cudnnHandle_t handle, const cudnnTensorDescriptor_t x, const cudnnFilterDescriptor_t w,
+    const cudnnConvolutionDescriptor_t c, const cudnnTensorDescriptor_t y, const int requested,
+    int* returned, cudnnConvolutionFwdAlgoPerf_t* perfs) {
+  return rank(handle, {forward, *x, *y, *w, *c}, CUDNN_CONVOLUTION_FWD_ALGO_COUNT, requested,
               returned, perfs);
 }
+cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(
+    cudnnHandle_t handle, const cudnnFilterDescriptor_t w, const cudnnTensorDescriptor_t dy,
+    const cudnnConvolutionDescriptor_t c, const cudnnTensorDescriptor_t dx, const int requested,
+    int* returned, cudnnConvolutionBwdDataAlgoPerf_t* perfs) {
+  return rank(handle, {data, *dx, *dy, *w, *c}, CUDNN_CONVOLUTION_BWD_DATA_ALGO_COUNT, requested,
+              returned, perfs);
+}
+cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(
+    cudnnHandle_t handle, const cudnnTensorDescriptor_t x, const cudnnTensorDescriptor_t dy,
+    const cudnnConvolutionDescriptor_t c, const cudnnFilterDescriptor_t dw, const int requested,
+    int* returned, cudnnConvolutionBwdFilterAlgoPerf_t* perfs) {
+  return rank(handle, {weights, *x, *dy, *dw, *c}, CUDNN_CONVOLUTION_BWD_FILTER_ALGO_COUNT,
+              requested, returned, perfs);
+}
 cudnnStatus_t cudnnGetConvolutionForwardWorkspaceSize(
-    cudnnHandle_t, const cudnnTensorDescriptor_t x, const cudnnFilterDescriptor_t w,
+    cudnnHandle_t handle, const cudnnTensorDescriptor_t x, const cudnnFilterDescriptor_t w,
     const cudnnConvolutionDescriptor_t c, const cudnnTensorDescriptor_t y,
     cudnnConvolutionFwdAlgo_t algorithm, std::size_t* bytes) {
-  return query({forward, *x, *y, *w, *c}, algorithm, bytes);
+  return query(handle, {forward, *x, *y, *w, *c}, algorithm, bytes);
 }
 cudnnStatus_t cudnnGetConvolutionBackwardDataWorkspaceSize(
-    cudnnHandle_t, const cudnnFilterDescriptor_t w, const cudnnTensorDescriptor_t dy,
+    cudnnHandle_t handle, const cudnnFilterDescriptor_t w, const cudnnTensorDescriptor_t dy,
     const cudnnConvolutionDescriptor_t c, const cudnnTensorDescriptor_t dx,
     cudnnConvolutionBwdDataAlgo_t algorithm, std::size_t* bytes) {
-  return query({data, *dx, *dy, *w, *c}, algorithm, bytes);
+  return query(handle, {data, *dx, *dy, *w, *c}, algorithm, bytes);
 }
 cudnnStatus_t cudnnGetConvolutionBackwardFilterWorkspaceSize(
-    cudnnHandle_t, const cudnnTensorDescriptor_t x, const cudnnTensorDescriptor_t dy,
+    cudnnHandle_t handle, const cudnnTensorDescriptor_t x, const cudnnTensorDescriptor_t dy,
     const cudnnConvolutionDescriptor_t c, const cudnnFilterDescriptor_t dw,
     cudnnConvolutionBwdFilterAlgo_t algorithm, std::size_t* bytes) {
-  return query({weights, *x, *dy, *dw, *c}, algorithm, bytes);
+  return query(handle, {weights, *x, *dy, *dw, *c}, algorithm, bytes);
 }
 
 cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t handle, const void* alpha,

@@ -37,6 +37,7 @@ class CudaEvent final : public Event {
   }
 
   bool done() const override {
+    use_device(device_);
     const cudaError_t status = cudaEventQuery(event_);
     if (status == cudaErrorNotReady) {
       // Kept as the thread's last error otherwise, and found after the next launch.
@@ -49,6 +50,7 @@ class CudaEvent final : public Event {
 
   void synchronize() override {
     check_may_wait();
+    use_device(device_);
     WEFT_CUDA(cudaEventSynchronize(event_));
   }
 

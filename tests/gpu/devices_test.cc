@@ -1,6 +1,7 @@
 // Several emulated GPUs: what moves between them, and which of them a process touches.
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -30,6 +31,23 @@ TEST(Contexts, ARankOnTheSecondGpuLeavesTheFirstAlone) {
   // More than is kept from before, in a thread that has no device yet.
   std::thread([] { EXPECT_TRUE(Storage::allocate_pinned(64 << 20)->pinned()); }).join();
   EXPECT_EQ(weft_emulated_contexts(), 0b10U) << "bit i: GPU i has a context";
+}
+
+TEST(Contexts, EventsAndRecordingsOfTheSecondGpuLeaveTheFirstAlone) {
+  Runtime& cuda = runtime(kSecond);
+  const Stream stream = cuda.new_stream(1);
+  const auto begin = cuda.new_timing_event(1), end = cuda.new_timing_event(1);
+  begin->record(stream);
+  end->record(stream);
+  // Each from a thread that has no device yet.
+  std::thread([&] { end->synchronize(); }).join();
+  std::thread([&] { EXPECT_TRUE(end->done()); }).join();
+  std::thread([&] { EXPECT_GE(end->elapsed_ns(*begin), 0); }).join();
+  std::thread([&] {
+    cuda.begin_recording(stream);
+    EXPECT_TRUE(cuda.end_recording(stream));
+  }).join();
+  EXPECT_EQ(weft_emulated_contexts(), 0b10U);
 }
 
 // Each value is queued where it comes from and read where it goes, with no wait but weft's own.

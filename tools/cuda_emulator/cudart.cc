@@ -320,6 +320,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mode) {
   const Guard guard;
+  device_with_context();
   Stream* const stream = stream_of(handle);
   if (stream->is_default) return fail(cudaErrorStreamCaptureUnsupported);
   if (stream->recording) return fail(cudaErrorIllegalState);
@@ -417,6 +418,7 @@ cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream_handle) {
 
 cudaError_t cudaEventQuery(cudaEvent_t handle) {
   const Guard guard;
+  device_with_context();
   Event* const event = event_of(handle);
   if (event->recorded_in) return fail(cudaErrorCapturedEvent);
   if (prohibited()) return fail(cudaErrorStreamCaptureUnsupported);
@@ -430,6 +432,7 @@ cudaError_t cudaEventQuery(cudaEvent_t handle) {
 
 cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
   const Guard guard;
+  device_with_context();
   Event* const event = event_of(handle);
   if (event->recorded_in) return fail(cudaErrorCapturedEvent);
   if (prohibited()) return fail(cudaErrorStreamCaptureUnsupported);
@@ -440,6 +443,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
 
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end) {
   const Guard guard;
+  device_with_context();
   const Event *a = event_of(begin), *b = event_of(end);
   if (!a->last || !b->last || !a->timed || !b->timed) return fail(cudaErrorInvalidResourceHandle);
   if (!a->last->passed || !b->last->passed) return fail(cudaErrorNotReady);

@@ -1,8 +1,17 @@
 // Several emulated GPUs: what moves between them, and which of them a process touches.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
 #include <memory>
+#include <span>
 #include <thread>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "weft/tests/tensor/tensor_util.h"
@@ -48,6 +57,141 @@ TEST(Contexts, EventsAndRecordingsOfTheSecondGpuLeaveTheFirstAlone) {
     EXPECT_TRUE(cuda.end_recording(stream));
   }).join();
   EXPECT_EQ(weft_emulated_contexts(), 0b10U);
+}
+
+// The default streams of all GPUs have one handle, and only the current device tells them apart. A
+// new thread's is the first.
+class FromAnotherDevice : public ::testing::Test {
+ protected:
+  static void elsewhere(const std::function<void()>& f) {
+    std::thread([&] { EXPECT_NO_THROW(f()); }).join();
+  }
+  static constexpr std::size_t kBytes = 800;
+  Runtime& cuda = runtime(kSecond);
+  const Stream stream = cuda.default_stream(1);
+};
+
+TEST_F(FromAnotherDevice, TheRuntimesCallsFindTheirs) {
+  const auto from = Storage::allocate_pinned(kBytes), back = Storage::allocate_pinned(kBytes);
+  std::memset(from->data(), 3, kBytes);
+  const auto expect = [&](char value) {
+    EXPECT_EQ(std::memcmp(back->data(), std::vector<char>(kBytes, value).data(), kBytes), 0);
+  };
+  void* memory = nullptr;
+  Stream side;
+  std::unique_ptr<Event> event;
+  elsewhere([&] { memory = cuda.allocate(1, kBytes); });
+  elsewhere([&] { side = cuda.new_stream(1); });
+  elsewhere([&] { event = cuda.new_event(1); });
+
+  elsewhere([&] { cuda.copy(memory, kSecond, from->data(), Device(), kBytes, side); });
+  elsewhere([&] { event->record(side); });
+  elsewhere([&] { event->block(stream); });
+  elsewhere([&] { cuda.copy(back->data(), Device(), memory, kSecond, kBytes, stream); });
+  elsewhere([&] { cuda.synchronize(stream); });
+  expect(3);
+
+  elsewhere([&] { cuda.fill_zero(memory, kBytes, stream); });
+  elsewhere([&] { event->record(stream); });
+  elsewhere([&] { event->block(side); });
+  elsewhere([&] { cuda.copy(back->data(), Device(), memory, kSecond, kBytes, side); });
+  elsewhere([&] { cuda.synchronize_device(1); });
+  expect(0);
+  cuda.free(1, memory, kBytes);
+}
+
+TEST_F(FromAnotherDevice, RecordedWorkFindsItsOwn) {
+  const Stream side = cuda.new_stream(1);
+  const auto host = Storage::allocate_pinned(sizeof(std::uint64_t));
+  auto* const word = static_cast<std::uint64_t*>(host->data());
+  std::unique_ptr<RecordedWork> work;
+  const std::uint64_t seven = 7;
+  elsewhere([&] {
+    cuda.begin_recording(side);
+    cuda.write_words(word, {&seven, 1}, side);
+    work = cuda.end_recording(side);
+  });
+  *word = 0;
+  elsewhere([&] { work->launch(stream); });
+  cuda.synchronize(stream);
+  EXPECT_EQ(*word, 7U);
+
+  *word = 0;
+  elsewhere([&] { work->launch(stream); });
+  elsewhere([&] { work.reset(); });
+  EXPECT_EQ(*word, 7U) << "the end waits for the last launch";
+}
+
+// The first round makes what the second finds made, in a thread that has done nothing else.
+TEST_F(FromAnotherDevice, OperationsFindTheirs) {
+  const TensorOptions there(DType::f32, kSecond);
+  const Tensor x = ones({2, 6}, there), w = ones({3, 2, 3, 3}, there);
+  const Tensor image = ones({1, 2, 6, 6}, there), other_image = ones({1, 2, 5, 5}, there);
+  std::vector<std::pair<Tensor, double>> results;
+  for (int round = 0; round < 2; ++round) {
+    elsewhere([&] { results.emplace_back(raw::mul(x, 3), 3); });
+    elsewhere([&] { results.emplace_back(raw::matmul(x, raw::transpose(x, 0, 1)), 6); });
+    elsewhere([&] { results.emplace_back(raw::conv2d(image, w, {}, {}), 18); });
+  }
+  // New plans, with handles of threads that have ended.
+  elsewhere([&] { results.emplace_back(raw::matmul(raw::transpose(x, 0, 1), x), 2); });
+  elsewhere([&] { results.emplace_back(raw::conv2d(other_image, w, {}, {}), 18); });
+  for (const auto& [result, value] : results) {
+    EXPECT_EQ(testing::values_of(result.to(Device())),
+              std::vector<double>(static_cast<std::size_t>(result.numel()), value));
+  }
+}
+
+TEST_F(FromAnotherDevice, CopiesBetweenGpusFindTheirs) {
+  const Tensor x = ones({1000}, {DType::f32, kSecond}), y = empty({1000}, {DType::f32, kFirst});
+  for (int round = 1; round < 4; ++round) {
+    raw::fill_(x, round);
+    elsewhere([&] { raw::copy_(y, x); });
+    EXPECT_EQ(testing::values_of(y.to(Device())), std::vector<double>(1000, round));
+  }
+}
+
+TEST(SynchronousDeathTest, WorkIsDoneWhenItsLaunchReturns) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto launch = [] {
+    setenv("WEFT_SYNC", "1", 1);
+    const auto host = Storage::allocate_pinned(sizeof(std::uint64_t));
+    auto* const word = static_cast<std::uint64_t*>(host->data());
+    *word = 0;
+    const std::uint64_t seven = 7;
+    runtime(kFirst).write_words(word, {&seven, 1}, runtime(kFirst).new_stream(0));
+    std::exit(*word == 7 ? 0 : 1);
+  };
+  EXPECT_EXIT(launch(), ::testing::ExitedWithCode(0), "");
+}
+
+// 0, 1, 2, ...
+struct Numbers {
+  struct Batch {
+    Tensor x;
+    auto tensors() { return std::tie(x); }
+  };
+  std::int64_t size() const { return 60; }
+  Batch get_batch(std::span<const std::int64_t> indices) const {
+    Batch batch;
+    get_batch(indices, batch, data::HostMemory());
+    return batch;
+  }
+  void get_batch(std::span<const std::int64_t> indices, Batch& batch,
+                 const data::HostMemory& memory) const {
+    memory.prepare(batch.x, {static_cast<std::int64_t>(indices.size())}, DType::i64);
+    std::ranges::copy(indices, batch.x.data<std::int64_t>());
+  }
+};
+
+TEST(Loader, WritesNoMemoryThatIsStillToBeCopied) {
+  for (const int workers : {0, 1}) {
+    data::DataLoader loader(Numbers{}, {.batch_size = 1, .workers = workers, .device = kSecond});
+    std::vector<Tensor> kept;
+    for (auto& [x] : loader) kept.push_back(x);
+    ASSERT_EQ(kept.size(), 60U);
+    for (int i = 0; i < 60; ++i) EXPECT_EQ(kept[i].item<std::int64_t>(), i);
+  }
 }
 
 // Each value is queued where it comes from and read where it goes, with no wait but weft's own.
@@ -103,6 +247,23 @@ TEST_F(BetweenGpus, ABackwardCrossesThem) {
     loss(here, Device(), Device()).backward();
   }
   EXPECT_TRUE(testing::near_values(w.grad().to(Device()), testing::values_of(here.grad()), 1e-12));
+}
+
+// A worker copies in the order of the streams that whoever called it has.
+TEST_F(BetweenGpus, ABackwardCrossesThemOnSideStreams) {
+  const Tensor x = testing::some({4, 4}, DType::f64);
+  const Tensor w = x.to(kFirst).set_requires_grad();
+  runtime(kFirst).synchronize(current_stream(kFirst));
+  const StreamScope first(runtime(kFirst).new_stream(0)), second(runtime(kSecond).new_stream(1));
+  for (int round = 0; round < 5; ++round) {
+    const Tensor there = square(w.to(kSecond));
+    (square(there.to(kFirst)).sum() + square(square(there)).sum().to(kFirst)).backward();
+  }
+  std::vector<double> expected;
+  for (const double v : testing::values_of(x)) {
+    expected.push_back(5 * (4 * std::pow(v, 3) + 8 * std::pow(v, 7)));
+  }
+  EXPECT_TRUE(testing::near_values(w.grad().to(Device()), expected, 1e-12));
 }
 
 }  // namespace

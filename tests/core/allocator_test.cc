@@ -462,7 +462,9 @@ TEST_F(AllocatorTest, ReleaseWaitsForRecordedStreams) {
   a->record_stream(side);
   a = nullptr;
   EXPECT_EQ(cuda().held, 2 * MiB);
-  release_cached_memory(kCuda);  // synchronises with the event
+  const int waited = cuda().waited;
+  release_cached_memory(kCuda);
+  EXPECT_EQ(cuda().waited, waited + 1);
   EXPECT_EQ(cuda().held, 0u);
 }
 

@@ -30,6 +30,7 @@ class FakeRuntime : public Runtime {
   int pinned_allocations = 0;
   int events_made = 0;
   int recorded = 0;
+  int waited = 0;  ///< for events
   struct Loan {
     void* p;
     std::size_t bytes;
@@ -106,7 +107,11 @@ class FakeRuntime : public Runtime {
       const auto found = runtime_.done_.find(handle_);
       return found == runtime_.done_.end() || found->second;
     }
-    void synchronize() override { runtime_.set_done(handle_, true); }
+    void synchronize() override {
+      std::lock_guard lock(runtime_.mutex_);
+      ++runtime_.waited;
+      runtime_.done_[handle_] = true;
+    }
 
    private:
     FakeRuntime& runtime_;

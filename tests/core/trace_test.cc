@@ -18,6 +18,7 @@
 #include <tuple>
 #include <vector>
 
+#include "weft/core/trace_device.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/core/fake_runtime.h"
 #include "weft/tests/core/heap_count.h"
@@ -395,6 +396,29 @@ TEST(Tracer, WritingEndsWhileDevicesGetMoreWork) {
   written(tracer);
   cuda.waiting = nullptr;
   EXPECT_LE(more, 3);
+}
+
+// From time to time spans count from a new point, which may be in a stream that is not theirs.
+TEST(DeviceTimes, WaitForTheirSpansEndAndForThePointTheyCountFrom) {
+  static TimedRuntime cuda(DeviceType::cuda);
+  register_runtime(DeviceType::cuda, &cuda);
+  std::int64_t now = 0;
+  detail::DeviceTimes times([&] { return now; });
+  const auto span = [&] {
+    TraceRecord record{};
+    record.device = Device("cuda:0");
+    times.end(times.begin(record.device), record);
+  };
+  span();
+  int waited = 0;
+  cuda.waiting = [&] { ++waited; };
+  now = 5'000'000'000;
+  span();
+  int spans = 0;
+  times.for_each([&](const TraceRecord&, const Stream&) { ++spans; });
+  cuda.waiting = nullptr;
+  EXPECT_EQ(spans, 2);
+  EXPECT_EQ(waited, 2);
 }
 
 TEST(Tracer, DeviceTimeComesFromEvents) {

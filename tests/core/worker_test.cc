@@ -34,6 +34,8 @@ class FourDevices : public ::testing::Environment {
   void SetUp() override {
     static testing::FakeRuntime fake(DeviceType::cpu);
     register_runtime(DeviceType::cpu, &fake);
+    static testing::FakeRuntime cuda(DeviceType::cuda);
+    register_runtime(DeviceType::cuda, &cuda);
     set_host_devices(kDevices);
   }
 };
@@ -108,6 +110,8 @@ TEST(WorkerTest, AJobRunsAsItsSubmitterWould) {
   const Scoped deterministic(&ThreadState::deterministic, true);
   const Scoped counting(&ThreadState::multiply_adds, &counter);
   const PathScope path("block");
+  const Stream side = runtime(Device("cuda:0")).new_stream(0);
+  const StreamScope streams(side);
   std::uint64_t drawn = 0, expected = Generator(device_seed(11, cpu(2))).random64();
   JobGroup group;
   group.submit(cpu(2), [&] {
@@ -115,6 +119,7 @@ TEST(WorkerTest, AJobRunsAsItsSubmitterWould) {
     EXPECT_TRUE(thread_state().deterministic);
     EXPECT_EQ(thread_state().device, cpu(2));
     EXPECT_EQ(*worker_device(), cpu(2));
+    EXPECT_EQ(current_stream(side.device), side);
     EXPECT_EQ(thread_state().multiply_adds, nullptr);
     EXPECT_EQ(module_path(), "block");
     EXPECT_EQ(default_generator().initial_seed(), 11u);

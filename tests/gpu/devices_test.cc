@@ -59,6 +59,84 @@ TEST(Contexts, EventsAndRecordingsOfTheSecondGpuLeaveTheFirstAlone) {
   EXPECT_EQ(weft_emulated_contexts(), 0b10U);
 }
 
+// What a graph recorded in one stream and its backward's caller, in another one, ask of each other.
+class SideStreams : public ::testing::Test {
+ protected:
+  static Stream fresh() { return runtime(kFirst).new_stream(0); }
+  static void run(const Stream& stream) { runtime(kFirst).synchronize(stream); }
+  static void expect(const Tensor& x, double value) {
+    EXPECT_EQ(testing::values_of(x.to(Device())),
+              std::vector<double>(static_cast<std::size_t>(x.numel()), value));
+  }
+  static Tensor filled(double value) { return full({32, 32}, value, {DType::f32, kFirst}); }
+  // Waits for what makes them.
+  static Tensor made(double value) {
+    const Tensor x = filled(value);
+    run(current_stream(kFirst));
+    return x;
+  }
+
+  const Stream early = fresh(), late = fresh(), caller = fresh();
+};
+
+TEST_F(SideStreams, AGradientsMemoryIsKeptForTheStreamThatReadsIt) {
+  const Tensor w = made(1).set_requires_grad(), x = made(1);
+  Tensor y, z;
+  {
+    const StreamScope scope(early);
+    y = matmul(w, x);
+    run(early);
+  }
+  {
+    const StreamScope scope(late);
+    z = square(y).sum();
+  }
+  {
+    const StreamScope scope(caller);
+    z.backward();
+  }
+  {
+    const StreamScope scope(late);
+    std::vector<Tensor> others;  // in what the gradient of y leaves
+    for (int i = 0; i < 8; ++i) others.push_back(filled(7));
+    run(late);
+  }
+  const StreamScope scope(caller);
+  expect(w.grad(), 2 * 32 * 32);
+}
+
+TEST_F(SideStreams, GradientsOfOneOutputAddUpInItsStream) {
+  const Tensor w = made(1).set_requires_grad();
+  Tensor y;
+  {
+    const StreamScope scope(early);
+    y = w * 3;
+  }
+  const StreamScope scope(caller);
+  const Tensor outputs[] = {y, y}, grads[] = {filled(1), filled(2)};
+  autograd::backward(outputs, grads);
+  run(early);
+  expect(w.grad(), 9);
+}
+
+TEST_F(SideStreams, GradientsOfOneNodeAddUpInItsStream) {
+  const Tensor w = made(1).set_requires_grad();
+  Tensor y, z;
+  {
+    const StreamScope scope(early);
+    y = w * 3;
+    run(early);
+  }
+  {
+    const StreamScope scope(late);
+    z = (y * 2).sum() + (y * 4).sum();
+  }
+  const StreamScope scope(caller);
+  z.backward();
+  run(early);
+  expect(w.grad(), 18);
+}
+
 // The default streams of all GPUs have one handle, and only the current device tells them apart. A
 // new thread's is the first.
 class FromAnotherDevice : public ::testing::Test {
@@ -249,7 +327,6 @@ TEST_F(BetweenGpus, ABackwardCrossesThem) {
   EXPECT_TRUE(testing::near_values(w.grad().to(Device()), testing::values_of(here.grad()), 1e-12));
 }
 
-// A worker copies in the order of the streams that whoever called it has.
 TEST_F(BetweenGpus, ABackwardCrossesThemOnSideStreams) {
   const Tensor x = testing::some({4, 4}, DType::f64);
   const Tensor w = x.to(kFirst).set_requires_grad();

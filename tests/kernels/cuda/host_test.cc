@@ -89,9 +89,9 @@ TEST(CudaErrors, TimingEventsKnowWhenTheyPassed) {
     }
     set_current_stream(before);
   }
-  runtime.free(0, memory, kBytes);
   const std::string path = ::testing::TempDir() + "cuda_trace.json";
-  tracer.write(path);
+  tracer.write(path);  // waits for the span's end
+  runtime.free(0, memory, kBytes);
   std::ostringstream text;
   text << std::ifstream(path).rdbuf();
   std::filesystem::remove(path);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "weft/autograd/graph.h"
+#include "weft/core/capture.h"
 #include "weft/core/error.h"
 #include "weft/core/pool.h"
 
@@ -31,7 +32,6 @@ class WeightCache {
     }
     if (!cache) cache = new WeightCache;
     const std::lock_guard lock(cache->mutex_);
-    cache->capture_ = thread_state().capture;
     return {cache, ++cache->scope_};
   }
 
@@ -41,6 +41,7 @@ class WeightCache {
       const std::lock_guard lock(mutex_);
       ++scope_;
       entries_.clear();
+      captured_.clear();
     }
     Idle& idle = idle_caches();
     const std::lock_guard lock(idle.mutex);
@@ -97,9 +98,8 @@ class WeightCache {
 
   intrusive_ptr<Entry> entry_of(std::uint64_t scope, const Tensor& weight) {
     const std::lock_guard lock(mutex_);
-    // One made outside of a captured step would not be repeated by its replays.
-    if (scope_ != scope || capture_ != thread_state().capture) return nullptr;
-    auto& entry = entries_[{weight.impl(), current_stream(weight.device()).handle}];
+    if (scope_ != scope) return nullptr;
+    auto& entry = entries_here()[{weight.impl(), current_stream(weight.device()).handle}];
     if (!entry) {
       entry = make_intrusive<Entry>();
       entry->weight = weight;
@@ -107,10 +107,20 @@ class WeightCache {
     return entry;
   }
 
+  // A conversion made outside of a captured step would not be repeated by its replays, and one made
+  // in an earlier run of the step would not be part of this run.
+  Entries& entries_here() {
+    const graph::Capture* const capture = thread_state().capture;
+    if (!capture) return entries_;
+    if (std::exchange(captured_run_, capture->run()) != capture->run()) captured_.clear();
+    return captured_;
+  }
+
   std::mutex mutex_;
   std::uint64_t scope_ = 0;
-  const graph::Capture* capture_ = nullptr;  // the one in progress when the scope was opened
   Entries entries_;
+  Entries captured_;                // of one run of a captured step
+  std::uint64_t captured_run_ = 0;  // which
 };
 
 namespace autograd {

@@ -39,6 +39,7 @@ Stream take_stream(Device device) {
 }
 
 std::atomic<std::uint64_t> last_id{0};
+std::atomic<std::uint64_t> last_run{0};
 
 }  // namespace
 
@@ -48,6 +49,7 @@ void refuse(const char* op, const char* why) {
 
 Capture::Capture(Device device)
     : id_(++last_id),
+      run_(++last_run),
       stream_(take_stream(device)),
       on_host_(!runtime(device).can_record()),
       pool_(stream_),
@@ -183,6 +185,7 @@ void Capture::check_constants() const {
 }
 
 void Capture::run_on_host(const std::function<void()>& body) {
+  run_ = ++last_run;
   next_entry_ = 0;
   next_number_ = 0;
   op_ = "the beginning";

@@ -103,6 +103,8 @@ class Capture {
   Device device() const { return stream_.device; }
   /// Never 0, and no other capture's of the process.
   std::uint64_t id() const { return id_; }
+  /// Of the body's run that is being captured or compared; never 0, and no other's of the process.
+  std::uint64_t run() const { return run_; }
   /// Where memory of `device` comes from; null: from anywhere. Throws Unsupported for another
   /// device than the capture's, apart from the host.
   const MemoryPool* pool_for(Device device) const;
@@ -174,6 +176,7 @@ class Capture {
   void write_numbers(const Stream& stream) const;
 
   const std::uint64_t id_;
+  std::uint64_t run_;
   const Stream stream_;  // the step's own, so that its scratch memory is, too
   const bool on_host_;   // replays run the body
   MemoryPool pool_;

@@ -216,6 +216,21 @@ TEST_P(AutocastTest, AWeightUsedTwiceGetsBothGradients) {
   }
 }
 
+// The two gradients meet in bf16, where 1 + 2^-9 is 1: in a captured step as outside of one, though
+// the scope is older than the capture.
+TEST_P(AutocastTest, AWeightUsedTwiceIsConvertedOnceInACapturedStep) {
+  const Tensor w = weight({8, 8}), x = ones({1, 8}), small = full({1, 8}, 0x1p-9);
+  const Autocast autocast(type());
+  graph::Step step = graph::capture([&] {
+    autograd::zero_grad(w);
+    add(matmul(x, w).sum(), matmul(small, w).sum()).backward();
+  });
+  for (int i = 0; i < 4; ++i) {
+    step();
+    EXPECT_EQ(w.grad().to_vector<float>(), std::vector<float>(64, 1)) << i;
+  }
+}
+
 TEST_P(AutocastTest, BackwardRunsOutside) {
   const Tensor w = weight({3, 8});
   DType inside = DType::bf16;

@@ -12,17 +12,18 @@ void autoencoder(const train::Options& options) {
   if (train::show_model(options, model, {1, 1, 28, 28})) return;
   optim::Adam adam(model.parameters(), {.lr = options.lr});
   data::DataLoader loader(data::Mnist(options.data, {.dtype = options.dtype}), options.loader());
+  train::Step step(options, [&](const Tensor& x) {
+    adam.zero_grad();
+    const Tensor loss = nn::mse_loss(model(x).first, x);
+    loss.backward();
+    adam.step();
+    return loss;
+  });
 
   train::Recorder recorder(options);
   recorder.resume(model, loader, adam);
   while (recorder.next_epoch()) {
-    for (auto& [x, label] : recorder.batches(loader)) {
-      adam.zero_grad();
-      const Tensor loss = nn::mse_loss(model(x).first, x);
-      loss.backward();
-      adam.step();
-      recorder.step(loss);
-    }
+    for (auto& [x, label] : recorder.batches(loader)) recorder.step(step(x));
     recorder.save(model, loader, adam);
   }
   if (recorder.interrupted()) return;

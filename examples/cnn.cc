@@ -24,17 +24,18 @@ void cnn(const train::Options& options, const examples::CnnOptions& net) {
       images(options, false),
       {.batch_size = options.batch_size, .workers = options.workers, .device = options.device});
   optim::SGD sgd(model.parameters(), {.lr = options.lr});
+  train::Step step(options, [&](const Tensor& x, const Tensor& label) {
+    sgd.zero_grad();
+    const Tensor loss = nn::cross_entropy(model(x), label);
+    loss.backward();
+    sgd.step();
+    return loss;
+  });
 
   train::Recorder recorder(options);
   recorder.resume(model, loader, sgd);
   while (recorder.next_epoch()) {
-    for (auto& [x, label] : recorder.batches(loader)) {
-      sgd.zero_grad();
-      const Tensor loss = nn::cross_entropy(model(x), label);
-      loss.backward();
-      sgd.step();
-      recorder.step(loss);
-    }
+    for (auto& [x, label] : recorder.batches(loader)) recorder.step(step(x, label));
     // Not in the middle of one: a test draws from the generator the rest of the epoch goes on with.
     if (loader.position() == 0) recorder.test("accuracy", train::accuracy(model, test));
     recorder.save(model, loader, sgd);

@@ -1,6 +1,8 @@
 // Trains the DCGAN. `./weft run dcgan --help` lists the options.
 #include "weft/examples/dcgan.h"
 
+#include <utility>
+
 #include "weft/train/train.h"
 #include "weft/weft.h"
 
@@ -34,14 +36,18 @@ void dcgan(const train::Options& options, const DcganOptions& net) {
                                  .normalize = {{0.5}, {0.5}}}),
       options.loader());
   const Tensor fixed_noise = noise(64);
+  train::Step step(options, [&](const Tensor& real, const Tensor& z) {
+    const Tensor fake = gan.generator(z);
+    const Tensor loss_d = examples::train_discriminator(gan, adam_d, real, fake);
+    const Tensor loss_g = examples::train_generator(gan, adam_g, fake);
+    return std::pair(loss_d, loss_g);
+  });
 
   train::Recorder recorder(options);
   recorder.resume(gan, loader, adam_d, adam_g);
   while (recorder.next_epoch()) {
     for (auto& [real, label] : recorder.batches(loader)) {
-      const Tensor fake = gan.generator(noise(real.shape(0)));
-      const Tensor loss_d = examples::train_discriminator(gan, adam_d, real, fake);
-      const Tensor loss_g = examples::train_generator(gan, adam_g, fake);
+      const auto [loss_d, loss_g] = step(real, noise(real.shape(0)));
       recorder.step({{"discriminator", loss_d}, {"generator", loss_g}});
     }
     recorder.save(gan, loader, adam_d, adam_g);

@@ -12,17 +12,18 @@ void mlp(const train::Options& options) {
   if (train::show_model(options, model, {1, 1, 28, 28})) return;
   optim::SGD sgd(model.parameters(), {.lr = options.lr});
   data::DataLoader loader(data::Mnist(options.data, {.dtype = options.dtype}), options.loader());
+  train::Step step(options, [&](const Tensor& x, const Tensor& label) {
+    sgd.zero_grad();
+    const Tensor loss = nn::cross_entropy(model(x), label);
+    loss.backward();
+    sgd.step();
+    return loss;
+  });
 
   train::Recorder recorder(options);
   recorder.resume(model, loader, sgd);
   while (recorder.next_epoch()) {
-    for (auto& [x, label] : recorder.batches(loader)) {
-      sgd.zero_grad();
-      const Tensor loss = nn::cross_entropy(model(x), label);
-      loss.backward();
-      sgd.step();
-      recorder.step(loss);
-    }
+    for (auto& [x, label] : recorder.batches(loader)) recorder.step(step(x, label));
     recorder.save(model, loader, sgd);
   }
   if (recorder.interrupted()) return;

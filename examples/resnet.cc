@@ -94,6 +94,13 @@ void resnet(const train::Options& options, const ResNetFlags& flags) {
   data::DataLoader test(
       sets.test,
       {.batch_size = options.batch_size, .workers = options.workers, .device = options.device});
+  train::Step step(options, [&](const Tensor& x, const Tensor& label) {
+    sgd.zero_grad();
+    const Tensor loss = nn::cross_entropy(model(x), label);
+    loss.backward();
+    sgd.step();
+    return loss;
+  });
 
   train::Recorder recorder(options);
   recorder.resume(model, loader, sgd, *schedule);
@@ -103,13 +110,7 @@ void resnet(const train::Options& options, const ResNetFlags& flags) {
     recorder.test("top5", top[1]);
   };
   while (recorder.next_epoch()) {
-    for (auto& [x, label] : recorder.batches(loader)) {
-      sgd.zero_grad();
-      const Tensor loss = nn::cross_entropy(model(x), label);
-      loss.backward();
-      sgd.step();
-      recorder.step(loss);
-    }
+    for (auto& [x, label] : recorder.batches(loader)) recorder.step(step(x, label));
     if (loader.position() == 0) {  // the epoch is complete
       schedule->step();
       test_model();

@@ -206,6 +206,10 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
   app.add_option("--trace", options.trace, "write spans here, for ui.perfetto.dev")->check(path);
   app.add_flag("--deterministic", options.deterministic, "same bits in every run")
       ->disable_flag_override();
+  app.add_flag("--graph", options.graph,
+               "capture the training step once and replay it: on CUDA as one graph; the CPU only "
+               "checks that it could be")
+      ->disable_flag_override();
   app.add_option("--host-devices", options.host_devices, "split the CPU into so many devices")
       ->check(whole_number(1, kMaxDevices));
   app.add_option("--log-every", options.log_every, "print a line every so many steps; 0: none")

@@ -38,6 +38,7 @@ struct Options {
   Device map_location = Device();  ///< where its tensors are put before they are copied
   std::string trace = {};          ///< where the spans go
   bool deterministic = false;
+  bool graph = false;             ///< steps are captured and replayed (step.h)
   int host_devices = 0;           ///< 0: as WEFT_HOST_DEVICES says
   std::int64_t log_every = 0;     ///< a line that stays every so many steps; 0: none
   bool summary = false;           ///< show what nn::summary finds, and train nothing

@@ -5,3 +5,4 @@
 #include "weft/train/pictures.h"
 #include "weft/train/program.h"
 #include "weft/train/recorder.h"
+#include "weft/train/step.h"

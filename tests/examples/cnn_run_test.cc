@@ -69,6 +69,21 @@ TEST_F(CnnRunTest, FourStepsAndFourMoreAreEight) {
   }
 }
 
+// On the CPU, where every step is compared with the captured one. The last of four steps has 4
+// images.
+TEST_F(CnnRunTest, CapturedStepsLeaveTheSameCheckpoint) {
+  const std::string whole = "--epochs 2 --batch-size 12 ";
+  ASSERT_EQ(run("plain", whole), 0) << log();
+  ASSERT_EQ(run("captured", whole + "--graph"), 0) << log();
+  EXPECT_TRUE(bytes_of("captured/checkpoint.safetensors") ==
+              bytes_of("plain/checkpoint.safetensors"));
+  ASSERT_EQ(run("part", whole + "--graph --limit-steps 3"), 0) << log();
+  ASSERT_EQ(run("part", whole + "--graph --resume " + folder.path("part/checkpoint.safetensors")),
+            0)
+      << log();
+  EXPECT_TRUE(bytes_of("part/checkpoint.safetensors") == bytes_of("plain/checkpoint.safetensors"));
+}
+
 TEST_F(CnnRunTest, MapLocationIsWhereTheCheckpointIsRead) {
   ASSERT_EQ(run("out", "--limit-steps 1"), 0) << log();
   const std::string resume =

@@ -66,6 +66,7 @@ TEST(Options, EveryOptionArrives) {
                           "--trace",
                           "t",
                           "--deterministic",
+                          "--graph",
                           "--host-devices",
                           "2",
                           "--map-location",
@@ -87,6 +88,7 @@ TEST(Options, EveryOptionArrives) {
   EXPECT_EQ(o.limit_steps, 9);
   EXPECT_EQ(o.data + o.out + o.resume + o.trace, "dort");
   EXPECT_TRUE(o.deterministic);
+  EXPECT_TRUE(o.graph);
   EXPECT_EQ(o.host_devices, 2);
   EXPECT_EQ(o.map_location, Device("cpu:1"));
   EXPECT_EQ(o.log_every, 100);
@@ -190,7 +192,8 @@ TEST(Options, HelpNamesEveryOption) {
                              "--amp",
                              "--float32-matmul-precision",
                              "--data-on-device",
-                             "--conv-fp32-precision"}) {
+                             "--conv-fp32-precision",
+                             "--graph"}) {
     EXPECT_NE(p.out.find(option), std::string::npos) << option;
   }
 }
@@ -228,6 +231,7 @@ TEST(Options, WrongUsageIsStatusTwoAndSaysWhy) {
   refuses({"--epochs"}, "--epochs needs a value");
   refuses({"--no-shuffle=maybe"}, "--no-shuffle takes no value");
   refuses({"--deterministic=3"}, "--deterministic takes no value");
+  refuses({"--graph=1"}, "--graph takes no value");
   refuses({"--host-devices", "0"}, "--host-devices: '0' is no whole number from 1 to 64\n");
   for (const char* path : {"--data", "--out", "--resume", "--trace"})
     refuses({path, ""}, std::string(path) + ": needs a name, got ''");

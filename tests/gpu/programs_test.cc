@@ -3,13 +3,17 @@
 #include <sys/wait.h>
 
 #include <cmath>
+#include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <ostream>
+#include <random>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "weft/io/png.h"
 #include "weft/tests/io/files.h"
 
 namespace weft {
@@ -31,41 +35,63 @@ constexpr const char* kPrograms[] = {
     "autoencoder",
     "mlp",
     "cnn --width-scale 1/64",
+    "dcgan --width 2 --latent 4",
 };
+// The least that leaves a batch norm more than one value.
+constexpr const char* kResNet = "resnet --image-size 33";
 constexpr const char* kConditions[] = {
     "WEFT_EMULATED_ORDER=lazy",
     "WEFT_EMULATED_ORDER=random WEFT_EMULATED_PEERS=0",
     "WEFT_EMULATED_HMM=1",
 };
 
-class EmulatedPrograms
-    : public ::testing::TestWithParam<std::tuple<const char*, Numbers, const char*>> {
+class EmulatedPrograms : public ::testing::Test {
  protected:
+  /// Five images to train with, of whatever `program` is made for.
+  void write_data(const std::string& program) const {
+    if (program.starts_with("cnn")) {
+      testing::write_cifar10(folder.path("data"), 1, 2);
+    } else if (program.starts_with("resnet")) {
+      std::mt19937 random(1);
+      for (const char* name : {"train/a/1", "train/a/2", "train/a/3", "train/b/1", "train/b/2",
+                               "val/a/1", "val/b/1"}) {
+        const std::filesystem::path file = folder.path("data/" + std::string(name) + ".png");
+        std::filesystem::create_directories(file.parent_path());
+        io::Image image{40, 40, 3, std::vector<std::uint8_t>(3 * 40 * 40)};
+        for (auto& byte : image.pixels) byte = static_cast<std::uint8_t>(random());
+        io::write_png(file, image);
+      }
+    } else {
+      testing::write_mnist(folder.path("data"), 5, 2);
+    }
+  }
+
+  /// Of each step, by default with two images, one where an epoch has no more; the first loss of
+  /// several.
   std::vector<double> losses(const std::string& environment, const std::string& program,
                              const std::string& options) const {
     const std::string command = environment + " WEFT_CACHE=off timeout 300 examples/" + program +
                                 " --data " + folder.path("data") + " --out " + folder.path("out") +
-                                " --epochs 1 --limit-steps 2 --batch-size 2 --deterministic " +
-                                options + " >" + folder.path("log") + " 2>&1";
+                                " --batch-size 2 --deterministic " + options + " >" +
+                                folder.path("log") + " 2>&1";
     const int status = std::system(command.c_str());
-    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)
-        << command << "\n"
-        << testing::read_file(folder.path("log"));
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << command << "\n" << log();
     const auto metrics = nlohmann::json::parse(testing::read_file(folder.path("out/metrics.json")));
-    return metrics["losses"];
+    return metrics["losses"].is_object() ? metrics["losses"].front() : metrics["losses"];
   }
+  std::string log() const { return testing::read_file(folder.path("log")); }
 
   testing::TempFolder folder;
 };
 
-TEST_P(EmulatedPrograms, TrainAsOnTheCpu) {
+class AgainstTheCpu
+    : public EmulatedPrograms,
+      public ::testing::WithParamInterface<std::tuple<const char*, Numbers, const char*>> {};
+
+TEST_P(AgainstTheCpu, Trains) {
   const auto& [program, numbers, environment] = GetParam();
-  if (std::string(program).starts_with("cnn")) {
-    testing::write_cifar10(folder.path("data"), 1, 2);
-  } else {
-    testing::write_mnist(folder.path("data"), 4, 2);
-  }
-  const std::string options = numbers.options;
+  write_data(program);
+  const std::string options = std::string("--epochs 1 --limit-steps 2 ") + numbers.options;
   const std::vector<double> cpu = losses(environment, program, "--device cpu " + options);
   const std::vector<double> cuda = losses(environment, program, "--device cuda " + options);
   ASSERT_EQ(cpu.size(), 2U);
@@ -89,10 +115,53 @@ TEST(OldDriver, IsNamed) {
       << testing::read_file(log);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, EmulatedPrograms,
+INSTANTIATE_TEST_SUITE_P(EmulatedPrograms, AgainstTheCpu,
                          ::testing::Combine(::testing::ValuesIn(kPrograms),
                                             ::testing::ValuesIn(kNumbers),
                                             ::testing::ValuesIn(kConditions)));
+INSTANTIATE_TEST_SUITE_P(EmulatedResNet, AgainstTheCpu,
+                         ::testing::Combine(::testing::Values(kResNet),
+                                            ::testing::Values(kNumbers[0]),
+                                            ::testing::Values(kConditions[0])));
+
+struct CapturedRun {
+  const char* program;
+  const char* steps;  // options
+  std::size_t count;  // of steps
+  int graphs;         // launched
+  friend std::ostream& operator<<(std::ostream& out, const CapturedRun& r) {
+    return out << r.program;
+  }
+};
+class Captured : public EmulatedPrograms,
+                 public ::testing::WithParamInterface<std::tuple<CapturedRun, const char*>> {};
+
+TEST_P(Captured, LossesAreThoseOfThePlainLoop) {
+  const auto& [run, numbers] = GetParam();
+  write_data(run.program);
+  // Races are looked for above.
+  const std::string environment =
+      "WEFT_EMULATED_ORDER=random WEFT_EMULATED_RACES=0 WEFT_EMULATED_STATS=1";
+  const std::string options = std::string("--device cuda ") + run.steps + " " + numbers;
+  const std::vector<double> plain = losses(environment, run.program, options);
+  EXPECT_NE(log().find(" 0 graph launches"), std::string::npos) << log();
+  EXPECT_EQ(losses(environment, run.program, options + " --graph"), plain);
+  EXPECT_NE(log().find(" " + std::to_string(run.graphs) + " graph launches"), std::string::npos)
+      << log();
+  EXPECT_EQ(plain.size(), run.count);
+}
+
+// Of two epochs' steps the first runs as it is, and so do the third and the last, with one image.
+constexpr CapturedRun kRuns[] = {
+    {kPrograms[0], "--epochs 2", 6, 3},
+    {kPrograms[1], "--epochs 2", 6, 3},
+    {kPrograms[2], "--epochs 2", 6, 3},
+    {kPrograms[3], "--epochs 2", 6, 3},
+    {kResNet, "--limit-steps 3 --batch-size 1", 3, 2},
+};
+INSTANTIATE_TEST_SUITE_P(EmulatedPrograms, Captured,
+                         ::testing::Combine(::testing::ValuesIn(kRuns),
+                                            ::testing::Values("", "--amp bf16")));
 
 }  // namespace
 }  // namespace weft

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <functional>
@@ -38,7 +39,9 @@ using nlohmann::json;
 struct Options {
   std::string peer;
   std::string peer_script = "benchmarks/peer.py";
+  std::string peer_device = {};  // that of weft
   std::vector<std::string> works = {"autoencoder", "mlp", "cnn", "resnet50", "dcgan"};
+  std::vector<std::string> precisions = {"default"};
   std::string device = "cpu";
   bool scaling = false;
   bool loader = false;
@@ -46,7 +49,9 @@ struct Options {
   bool floor = false;
   bool operations = false;
   bool ieee = false;
+  bool capture = false;
   bool compile = false;
+  bool tiny = false;
   int threads = core_count();
   int pairs = 31;
   std::string out = {};
@@ -58,52 +63,62 @@ void finish() {
   runtime(device).synchronize_device(device.index);
 }
 
+// TF32 or not, on CUDA, for a scope; "default" as PyTorch starts.
+class PrecisionScope {
+ public:
+  explicit PrecisionScope(const std::string& name)
+      : conv_(&ThreadState::allow_tf32_conv, name != "f32"),
+        matmul_(&ThreadState::allow_tf32_matmul, name == "tf32" || name == "bf16") {}
+
+ private:
+  Scoped<bool> conv_, matmul_;
+};
+
 // weft's configurations: the team sizes up to all cores, and the batches' layout; the fastest is
 // kept, as on the peer's side.
 struct Prepared {
   std::unique_ptr<Work> work;
+  WorkOptions options;
   int threads = 1;
-  bool channels_last = false;
+  double ms = 0;
   std::string name;
   json tried;
 };
 
-Prepared prepare(const std::string& name, int most_threads) {
+Prepared prepare(const WorkSpec& spec, bool amp, int most_threads) {
   Prepared best;
-  double best_ms = 0;
   json tried;
   if (!thread_state().device.is_cpu()) most_threads = 1;
   for (int threads = 1; threads <= most_threads; threads *= 2) {
-    for (int channels_last = 0; channels_last <= int(has_layouts(name)); ++channels_last) {
+    for (int channels_last = 0; channels_last <= int(spec.has_layouts()); ++channels_last) {
       set_num_threads(threads);
-      auto work = make_work(name, channels_last);
-      const int block = work->block();
+      const WorkOptions work_options = {.channels_last = bool(channels_last), .amp = amp};
+      auto work = make_work(spec, work_options);
       const auto run = [&] {
-        for (int i = 0; i < block; ++i) work->step();
+        for (int i = 0; i < spec.block; ++i) work->step();
         finish();
       };
       run();
       double ms = time_ms(run);
       for (int i = 0; i < 2; ++i) ms = std::min(ms, time_ms(run));
-      ms /= block;
+      ms /= spec.block;
       const std::string config =
           "threads=" + std::to_string(threads) + (channels_last ? " channels_last" : "");
       tried[config] = ms;
-      if (!best.work || ms < best_ms) {
-        best_ms = ms;
-        best = {std::move(work), threads, bool(channels_last), config, {}};
-      }
+      if (!best.work || ms < best.ms)
+        best = {std::move(work), work_options, threads, ms, config, {}};
     }
   }
+  release_cached_memory(thread_state().device);  // the others'; the peer may be on the same GPU
   best.tried = tried;
   return best;
 }
 
 // Of one step: parameters, their gradients, optimiser state, the batches, and what the step makes.
-std::int64_t peak_bytes(const std::string& name, bool channels_last) {
+std::int64_t peak_bytes(const WorkSpec& spec, const WorkOptions& options) {
   const Device device = thread_state().device;
   const std::int64_t others = memory_stats(device).in_use_bytes;  // the work being timed
-  auto work = make_work(name, channels_last);
+  auto work = make_work(spec, options);
   work->step();
   work->step();
   reset_peak_memory(device);
@@ -121,112 +136,164 @@ double op_us(int count) {
          count * 1e3;
 }
 
-json bench_work(const std::string& name, const Options& options, Peer* peer) {
-  Prepared weft_side = prepare(name, options.threads);
-  const int block = weft_side.work->block();
-  json row = {{"work", name},
-              {"batch_size", weft_side.work->batch_size()},
-              {"weft_config", weft_side.name},
-              {"weft_tried", weft_side.tried}};
-  if (peer) {
-    const json answer =
-        peer->ask({{"cmd", "prepare"}, {"work", name}, {"threads", options.threads}});
-    row["peer_config"] = answer["config"];
-    row["peer_tried"] = answer["tried"];
+// One of those that take turns, and what was measured of it.
+struct Side {
+  std::string key;                  // of the row: "weft", "peer", ...
+  std::string label;                // of the table
+  std::function<double(int)> time;  // milliseconds of so many steps
+  int block = 1;                    // steps timed as one
+  std::vector<double> ms = {};      // of one step
+};
+
+// What the peer cannot do is that row's error, not the program's end.
+json ask(Peer& peer, const json& request) {
+  json answer = peer.ask(request);
+  WEFT_CHECK(!answer.contains("error"), Library, "peer", answer["error"].get<std::string>());
+  return answer;
+}
+
+// Measures the sides in turn, each time beginning with another end, so that a noisy moment meets
+// all.
+void alternate(std::vector<Side>& sides, int rounds) {
+  for (Side& side : sides) {
+    const double ms = side.time(side.block) / side.block;
+    // A GPU's clock and queue want longer stretches than a step that takes microseconds.
+    constexpr double kStretchMs = 100;
+    if (!thread_state().device.is_cpu())
+      side.block = static_cast<int>(std::clamp(kStretchMs / ms, 1.0, 10000.0));
   }
-  // Compiled after all else is chosen, for it takes minutes; a row of its own, as a program has to
-  // ask for it.
-  bool compiled = peer && options.compile;
-  if (compiled) {
-    const json answer = peer->ask({{"cmd", "compile"}, {"work", name}});
-    compiled = !answer.contains("error");
-    if (compiled)
-      row["compiled_seconds"] = answer["seconds"];
-    else
-      row["compiled_error"] = answer["error"];
+  for (int round = 0; round < rounds; ++round) {
+    for (std::size_t i = 0; i < sides.size(); ++i) {
+      Side& side = sides[round % 2 ? sides.size() - 1 - i : i];
+      side.ms.push_back(side.time(side.block) / side.block);
+    }
   }
-  std::vector<double> mine, ieee_ms, theirs, ratios, ieee_ratios, compiled_ms, compiled_ratios;
-  set_num_threads(weft_side.threads);
-  const auto steps = [&](int count) {
-    for (int s = 0; s < count; ++s) weft_side.work->step();
-    finish();
+}
+
+json as_json(const Quartiles& q) {
+  return {{"low", q.low}, {"median", q.median}, {"high", q.high}};
+}
+
+// The medians of the sides, and of the quotients of those that are each other's counterpart.
+void report(const std::vector<Side>& sides, json& row) {
+  struct Pair {
+    const char *key, *theirs, *mine;
   };
-  const auto ieee = [&](const std::function<void()>& run) {
-    const Scoped precision(&ThreadState::allow_tf32_conv, false);
-    run();
-  };
-  if (options.ieee) ieee([&] { steps(2); });  // finds its plans
-  for (int i = 0; i < options.pairs; ++i) {
-    // Who goes first alternates too.
-    const auto run_mine = [&] {
-      mine.push_back(time_ms([&] { steps(block); }) / block);
-      if (options.ieee) ieee([&] { ieee_ms.push_back(time_ms([&] { steps(block); }) / block); });
-    };
-    const auto run_peer = [&](bool compiled_one, std::vector<double>& times) {
-      const json answer =
-          peer->ask({{"cmd", "run"}, {"work", name}, {"steps", block}, {"compiled", compiled_one}});
-      times.push_back(answer["ms"].get<double>() / block);
-    };
-    const auto run_theirs = [&] {
-      if (peer) run_peer(false, theirs);
-      if (compiled) run_peer(true, compiled_ms);
-    };
-    if (i % 2) run_theirs();
-    run_mine();
-    if (i % 2 == 0) run_theirs();
-    if (peer) ratios.push_back(theirs.back() / mine.back());
-    if (peer && options.ieee) ieee_ratios.push_back(theirs.back() / ieee_ms.back());
-    if (compiled) compiled_ratios.push_back(compiled_ms.back() / mine.back());
-  }
-  const auto put = [&](const char* key, const std::vector<double>& values) {
-    if (values.empty()) return;
-    const Quartiles q = quartiles(values);
-    row[key] = {{"low", q.low}, {"median", q.median}, {"high", q.high}};
-  };
-  put("weft_ms", mine);
-  put("ieee_ms", ieee_ms);
-  put("peer_ms", theirs);
-  put("ratio", ratios);
-  put("ieee_ratio", ieee_ratios);
-  put("compiled_ms", compiled_ms);
-  put("compiled_ratio", compiled_ratios);
-  const double ms = quartiles(mine).median;
-  std::printf("%-12s weft %8.3f ms (%s)", name.c_str(), ms,
-              row["weft_config"].get<std::string>().c_str());
-  if (peer) {
-    const Quartiles q = quartiles(ratios);
-    std::printf("   PyTorch %8.3f ms (%s)   %.2fx [%.2f, %.2f]", quartiles(theirs).median,
-                row["peer_config"].get<std::string>().c_str(), q.median, q.low, q.high);
-  }
-  std::printf("\n");
-  if (options.ieee) {
-    std::printf("%-12s weft %8.3f ms with ieee convolutions", "", quartiles(ieee_ms).median);
-    if (peer) {
-      const Quartiles q = quartiles(ieee_ratios);
-      std::printf("   %.2fx [%.2f, %.2f]", q.median, q.low, q.high);
+  static constexpr Pair kPairs[] = {{"ratio", "peer", "weft"},
+                                    {"ieee_ratio", "peer", "ieee"},
+                                    {"compiled_ratio", "compiled", "weft"},
+                                    {"graphed_ratio", "graphed", "captured"},
+                                    {"compiled_captured_ratio", "compiled", "captured"}};
+  for (const Side& side : sides) {
+    const Quartiles q = quartiles(side.ms);
+    row[side.key + "_ms"] = as_json(q);
+    std::printf("%-14s %-8s %-28s %10.4f ms [%.4f, %.4f]", row["work"].get<std::string>().c_str(),
+                row["precision"].get<std::string>().c_str(), side.label.c_str(), q.median, q.low,
+                q.high);
+    for (const Pair& pair : kPairs) {
+      const auto mine = std::ranges::find(sides, pair.mine, &Side::key);
+      if (side.key != pair.theirs || mine == sides.end()) continue;
+      std::vector<double> ratios;
+      for (std::size_t i = 0; i < side.ms.size(); ++i) ratios.push_back(side.ms[i] / mine->ms[i]);
+      const Quartiles r = quartiles(ratios);
+      row[pair.key] = as_json(r);
+      std::printf("   %.2fx [%.2f, %.2f] that of %s", r.median, r.low, r.high, mine->label.c_str());
     }
     std::printf("\n");
   }
-  if (compiled) {
-    const Quartiles q = quartiles(compiled_ratios);
-    std::printf("%-12s PyTorch compiled %8.3f ms   %.2fx [%.2f, %.2f]; compiling took %.0f s\n", "",
-                quartiles(compiled_ms).median, q.median, q.low, q.high,
-                row["compiled_seconds"].get<double>());
-  } else if (row.contains("compiled_error")) {
-    std::printf("%-12s PyTorch compiled: failed: %s\n", "",
-                row["compiled_error"].get<std::string>().c_str());
-  }
+}
 
-  row["weft_peak_bytes"] = peak_bytes(name, weft_side.channels_last);
+void bench_work(const WorkSpec& spec, const std::string& precision, const Options& options,
+                Peer* peer, json& row) {
+  const PrecisionScope scope(precision);
+  const bool amp = precision == "bf16";
+  Prepared weft_side = prepare(spec, amp, options.threads);
+  row["batch_size"] = spec.images[0];
+  row["weft_config"] = weft_side.name;
+  row["weft_tried"] = weft_side.tried;
   if (peer) {
-    const json memory = peer->ask({{"cmd", "memory"}, {"work", name}});
-    row["peer_peak_bytes"] = memory["peak_bytes"];
-    std::printf("%-12s peak of live tensor bytes: weft %.2f MiB, PyTorch %.2f MiB\n", "",
+    const json answer = ask(*peer, {{"cmd", "prepare"},
+                                    {"work", to_json(spec)},
+                                    {"precision", precision},
+                                    {"threads", options.threads}});
+    row["peer_config"] = answer["config"];
+    row["peer_tried"] = answer["tried"];
+  }
+  set_num_threads(weft_side.threads);
+  const auto time = [](Work& work, int steps) {
+    return time_ms([&] {
+      for (int i = 0; i < steps; ++i) work.step();
+      finish();
+    });
+  };
+  std::vector<Side> sides = {{"weft", "weft (" + weft_side.name + ")",
+                              [&](int steps) { return time(*weft_side.work, steps); }, spec.block}};
+  if (options.ieee) {
+    sides.push_back({"ieee", "weft, ieee convolutions",
+                     [&](int steps) {
+                       const Scoped convolutions(&ThreadState::allow_tf32_conv, false);
+                       return time(*weft_side.work, steps);
+                     },
+                     spec.block});
+    sides.back().time(2);  // finds its plans
+  }
+  // What is made beside the two that are always there may fail alone.
+  const auto add = [&](const std::string& key, const std::string& label, auto make) {
+    try {
+      sides.push_back({key, label, make(), spec.block});
+    } catch (const Error& error) {
+      row[key + "_error"] = error.what();
+      std::printf("%-14s %-8s %s: failed: %s\n", spec.name.c_str(), precision.c_str(),
+                  label.c_str(), error.what());
+    }
+  };
+  std::unique_ptr<Work> captured;
+  if (options.capture) {
+    add("captured", "weft, captured", [&] {
+      WorkOptions work_options = weft_side.options;
+      work_options.captured = true;
+      captured = make_work(spec, work_options);
+      time(*captured, 2);  // the second step is the one that is captured
+      return [&](int steps) { return time(*captured, steps); };
+    });
+  }
+  if (peer) {
+    const auto run = [peer](const char* side) {
+      return [peer, side](int steps) {
+        return ask(*peer, {{"cmd", "run"}, {"side", side}, {"steps", steps}})["ms"].get<double>();
+      };
+    };
+    add("peer", "PyTorch (" + row["peer_config"].get<std::string>() + ")",
+        [&] { return run("plain"); });
+    if (options.capture) {
+      add("graphed", "PyTorch, graphed", [&] {
+        ask(*peer, {{"cmd", "graph"}});
+        return run("graphed");
+      });
+    }
+    // Compiled after all else is chosen, for it takes minutes.
+    if (options.compile) {
+      add("compiled", "PyTorch, compiled", [&] {
+        row["compiled_seconds"] = ask(*peer, {{"cmd", "compile"}})["seconds"];
+        return run("compiled");
+      });
+    }
+  }
+  alternate(sides, options.pairs);
+  report(sides, row);
+  const double ms = row["weft_ms"]["median"];
+  captured.reset();  // its memory may be what the next ones need
+
+  row["weft_peak_bytes"] = peak_bytes(spec, weft_side.options);
+  if (peer) {
+    row["peer_peak_bytes"] = ask(*peer, {{"cmd", "memory"}})["peak_bytes"];
+    std::printf("%-14s %-8s peak of live tensor bytes: weft %.2f MiB, PyTorch %.2f MiB\n",
+                spec.name.c_str(), precision.c_str(),
                 row["weft_peak_bytes"].get<double>() / 1048576,
                 row["peer_peak_bytes"].get<double>() / 1048576);
   }
   if (options.operations) {
-    for (const OperationRow& o : measure_operations(*weft_side.work, std::max(2, block))) {
+    for (const OperationRow& o : measure_operations(*weft_side.work, std::max(2, spec.block))) {
       std::printf("    %-28s %7.1f calls %9.3f ms %5.1f %%\n", o.name.c_str(), o.calls, o.ms,
                   100 * o.ms / ms);
       row["operations"].push_back({{"name", o.name}, {"calls", o.calls}, {"ms", o.ms}});
@@ -235,7 +302,7 @@ json bench_work(const std::string& name, const Options& options, Peer* peer) {
   if (options.floor) {
     set_num_threads(options.threads);
     double sum = 0;
-    for (const FloorRow& f : measure_floor(name)) {
+    for (const FloorRow& f : measure_floor(spec.name)) {
       std::printf("    %-24s %8.3f ms\n", f.kernel.c_str(), f.ms);
       row["floor"].push_back({{"kernel", f.kernel}, {"ms", f.ms}});
       sum += f.ms;
@@ -243,8 +310,6 @@ json bench_work(const std::string& name, const Options& options, Peer* peer) {
     row["floor_ms"] = sum;
     std::printf("    %-24s %8.3f ms, the step takes %.2fx of it\n", "sum", sum, ms / sum);
   }
-  std::fflush(stdout);
-  return row;
 }
 
 /// The other side, if one is wanted; its versions go into the result.
@@ -254,24 +319,49 @@ std::unique_ptr<Peer> start_peer(const Options& options, json& result) {
     return nullptr;
   }
   auto peer = std::make_unique<Peer>(options.peer, options.peer_script);
-  result["peer"] = peer->ask({{"cmd", "hello"}, {"device", to_string(thread_state().device)}});
+  const std::string device =
+      options.peer_device.empty() ? to_string(thread_state().device) : options.peer_device;
+  result["peer"] = ask(*peer, {{"cmd", "hello"}, {"device", device}});
+  result["peer"]["device"] = device;
   std::printf("PyTorch %s (%s)\n", result["peer"]["torch"].get<std::string>().c_str(),
               result["peer"]["capability"].get<std::string>().c_str());
   return peer;
 }
 
-/// The rows of `--work`, and the time of one operation.
-void compare(const Options& options, json& result) {
+void write(const Options& options, const json& result) {
+  write_file_atomically(options.out, result.dump(1) + "\n");
+}
+
+/// The rows of `--work`, each written as soon as it is there, and the time of one operation. How
+/// many rows failed.
+int compare(const Options& options, json& result) {
   const std::unique_ptr<Peer> peer = start_peer(options, result);
   std::fflush(stdout);
-  for (const std::string& work : options.works)
-    result["rows"].push_back(bench_work(work, options, peer.get()));
+  int failed = 0;
+  for (const std::string& name : options.works) {
+    for (const std::string& precision : options.precisions) {
+      const WorkSpec spec = options.tiny ? tiny(find_work(name)) : find_work(name);
+      json row = {{"work", name}, {"precision", precision}};
+      try {
+        bench_work(spec, precision, options, peer.get(), row);
+      } catch (const Error& error) {
+        ++failed;
+        row["error"] = error.what();
+        std::printf("%-14s %-8s failed: %s\n", name.c_str(), precision.c_str(), error.what());
+      }
+      std::fflush(stdout);
+      release_cached_memory(thread_state().device);
+      result["rows"].push_back(row);
+      write(options, result);
+    }
+  }
 
   set_num_threads(1);
   std::vector<double> mine, theirs;
+  const int count = options.tiny ? 10 : 20000;
   for (int i = 0; i < 15; ++i) {
-    mine.push_back(op_us(20000));
-    if (peer) theirs.push_back(peer->ask({{"cmd", "op"}, {"count", 20000}})["us"].get<double>());
+    mine.push_back(op_us(count));
+    if (peer) theirs.push_back(ask(*peer, {{"cmd", "op"}, {"count", count}})["us"].get<double>());
   }
   result["op_us"]["weft"] = quartiles(mine).median;
   std::printf("1-element multiply with grad: weft %.3f us", quartiles(mine).median);
@@ -280,6 +370,7 @@ void compare(const Options& options, json& result) {
     std::printf(", PyTorch %.3f us", quartiles(theirs).median);
   }
   std::printf("\n");
+  return failed;
 }
 
 int run(const Options& options) {
@@ -292,14 +383,20 @@ int run(const Options& options) {
   runtime(device);  // throws where there is no such device
   WEFT_CHECK(device.is_cpu() || !options.floor, InvalidArgument, "bench",
              "--floor times the CPU's kernels, not those of ", device);
+  WEFT_CHECK(device.is_cuda() || !options.capture, InvalidArgument, "bench",
+             "--capture needs a CUDA device: a captured step saves launches, of which ", device,
+             " has none");
+  for (const std::string& work : options.works) find_work(work);
   thread_state().device = device;
   json result = {{"cpu", cpu_model()},
                  {"cores", core_count()},
                  {"device", to_string(device)},
                  {"dtype", "f32"}};
   if (const char* commit = std::getenv("WEFT_COMMIT")) result["commit"] = commit;
+  if (options.tiny) result["tiny"] = true;
   std::printf("%s, %d cores, %s, f32\n", cpu_model().c_str(), core_count(),
               to_string(device).c_str());
+  int failed = 0;
   if (options.scaling) {
     set_num_threads(options.threads);
     result["threads"] = options.threads;
@@ -310,11 +407,11 @@ int run(const Options& options) {
   } else if (options.emulated) {
     result.update(count_steps(options.works));
   } else {
-    compare(options, result);
+    failed = compare(options, result);
   }
-  write_file_atomically(options.out, result.dump(1) + "\n");
+  write(options, result);
   std::printf("written to %s\n", options.out.c_str());
-  return 0;
+  return failed > 0;
 }
 
 }  // namespace
@@ -340,7 +437,13 @@ int main(int argc, char** argv) {
   not_scaling(app.add_option("--peer", options.peer, "Python with torch (tools/peer-setup)"));
   // Given by ./weft whatever else is.
   app.add_option("--peer-script", options.peer_script, "the peer's program")->capture_default_str();
-  neither(app.add_option("--work", options.works, "autoencoder, mlp, cnn, resnet50, dcgan"))
+  neither(app.add_option("--work", options.works,
+                         "autoencoder, mlp, cnn, resnet50, dcgan; for a GPU cnn-full, "
+                         "resnet50-b256"))
+      ->capture_default_str();
+  neither(app.add_option("--precision", options.precisions,
+                         "a row for each: default (PyTorch's), f32, tf32, bf16 (autocast)"))
+      ->check(CLI::IsMember(std::vector<std::string>{"default", "f32", "tf32", "bf16"}))
       ->capture_default_str();
   not_loader(app.add_option("--device", options.device, "cpu, cuda or cuda:N"))
       ->capture_default_str();
@@ -349,6 +452,10 @@ int main(int argc, char** argv) {
                        "also divide a step's time among its operations"));
   neither(app.add_flag("--ieee", options.ieee,
                        "also time weft with ieee convolutions: on the CPU without Winograd's"));
+  neither(app.add_flag("--capture", options.capture, "also time both sides' steps as CUDA graphs"));
+  neither(app.add_flag("--tiny", options.tiny,
+                       "rehearse: nets and batches so small that the figures mean nothing"));
+  not_scaling(app.add_option("--peer-device", options.peer_device, "where it is not weft's"));
   neither(app.add_flag("--compile", options.compile,
                        "also time the peer's best configuration under torch.compile"));
   not_loader(

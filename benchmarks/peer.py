@@ -2,17 +2,19 @@
 """The PyTorch side of `./weft bench`: one JSON request a line on stdin, one JSON answer a line on stdout.
 
   {"cmd": "hello", "device": D}                      -> versions, what it runs on; the rest happens there
-  {"cmd": "prepare", "work": W, "threads": T}        -> tries every configuration, keeps the fastest
-  {"cmd": "compile", "work": W}                      -> the kept configuration under torch.compile, or why not
-  {"cmd": "run", "work": W, "steps": N}              -> milliseconds of N steps of the kept configuration;
-                                                        with "compiled": true of that one under torch.compile
-  {"cmd": "memory", "work": W}                       -> peak of live tensor bytes in one step
+  {"cmd": "prepare", "work": W, "precision": P, "threads": T}
+                                                     -> tries every configuration, keeps the fastest
+  {"cmd": "graph"}                                   -> that configuration, its whole step captured as a CUDA graph
+  {"cmd": "compile"}                                 -> that configuration under torch.compile
+  {"cmd": "run", "side": S, "steps": N}              -> milliseconds of N steps, S being plain, graphed or compiled
+  {"cmd": "memory"}                                  -> peak of live tensor bytes in one step
   {"cmd": "op", "count": N}                          -> microseconds of a 1-element multiply with grad
   {"cmd": "loader", "case": C, "folder": F, "batch_size": B, "workers": W}
                                                      -> tries every way to load it, keeps the fastest, or why not
   {"cmd": "epoch"}                                   -> images a second over an epoch of that loader
 
-Inputs are the formula of benchmarks/work.h, so both sides see the same batches.
+What cannot be done answers {"error": WHY}. W is benchmarks/work.h's WorkSpec; inputs are its formula, so both
+sides see the same batches. P is default (PyTorch's own), f32, tf32 or bf16 (autocast).
 """
 import itertools
 import json
@@ -59,91 +61,134 @@ def batches(shape, classes, count):
     return list(zip(x.view(count, *shape).to(device), labels.to(device)))
 
 
-def adam(model, fused):
-    return torch.optim.Adam(model.parameters(), fused=fused)
+def adam(**options):
+    return lambda model, **fused: torch.optim.Adam(model.parameters(), **options, **fused)
 
 
 def sgd(**options):
-    return lambda model, fused: torch.optim.SGD(model.parameters(), fused=fused, **options)
+    # Has no step count that a graph would have to keep on the device.
+    return lambda model, fused, capturable: torch.optim.SGD(model.parameters(), fused=fused, **options)
 
 
 class Step:
     """One configuration of one work; calling it takes one training step."""
 
-    def __init__(self, channels_last):
+    def __init__(self, spec, channels_last, fused, amp, graphed, compiled):
         torch.manual_seed(0)
-        self.at = 0
+        self.spec, self.at = spec, 0
         self.format = torch.channels_last if channels_last else torch.contiguous_format
+        # Adam's flag costs a little, so that only a graph gets it.
+        self.fused = {"fused": fused, "capturable": graphed and device.type == "cuda"}
+        self.autocast = partial(torch.autocast, device.type, torch.bfloat16, enabled=amp,
+                                cache_enabled=not graphed)  # a cached weight would be the captured step's for ever
+        self.compiled = compiled
+        # On a GPU into CUDA graphs, as one would where launches count.
+        self.mode = "reduce-overhead" if device.type == "cuda" else None
 
-    def batches(self, shape, classes=10, count=8):
-        data = batches(shape, classes, count)
-        return [(x.contiguous(memory_format=self.format), y) for x, y in data] if len(shape) == 4 else data
+    def batches(self, shape):
+        data = batches(shape, self.spec["classes"], self.spec["count"])
+        return [(x.contiguous(memory_format=self.format), y) for x, y in data]
 
     def place(self, model):
         return model.to(device).to(memory_format=self.format)
 
-    def next(self, data):
-        return data[self.at % len(data)]
+    def next(self):
+        """The tensors of the next batch."""
+        at, self.at = self.at % self.spec["count"], self.at + 1
+        return [data[at] for data in self.data]
+
+    def __call__(self):
+        if self.compiled and device.type == "cuda":
+            torch.compiler.cudagraph_mark_step_begin()
+        self.train(*self.next())
 
 
 class Classifier(Step):
     """A model, and what makes a loss of its output."""
 
-    def __init__(self, channels_last, fused, compiled, model, shape, optimizer, classes=10, count=8,
-                 loss=lambda y, label, x: F.cross_entropy(y, label)):
-        super().__init__(channels_last)
-        self.model, self.loss = self.place(model()), loss
-        self.data = self.batches(shape, classes, count)
-        self.optimizers = [optimizer(self.model, fused)]
-        self.run = torch.compile(self.model) if compiled else self.model
+    def __init__(self, spec, *configuration, model, optimizer, loss=lambda y, label: F.cross_entropy(y, label)):
+        super().__init__(spec, *configuration)
+        self.model, self.loss = self.place(model(spec)), loss
+        self.data = list(zip(*self.batches(spec["images"])))
+        self.optimizers = [optimizer(self.model, **self.fused)]
+        self.run = torch.compile(self.model, mode=self.mode) if self.compiled else self.model
 
-    def __call__(self):
-        x, label = self.next(self.data)
-        self.at += 1
+    def train(self, x, label):
         self.optimizers[0].zero_grad()
-        self.loss(self.run(x), label, x).backward()
+        with self.autocast():
+            loss = self.loss(self.run(x), label)
+        loss.backward()
         self.optimizers[0].step()
 
-    def inputs(self):
-        return [t for batch in self.data for t in batch]
+
+class Autoencoder(Classifier):
+    """The images are the labels."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options, loss=lambda y, x: F.mse_loss(y[0], x))
+        self.data = self.data[:1]
+
+    def train(self, x):
+        super().train(x, x)
 
 
 class Gan(Step):
     """One step of the discriminator, one of the generator."""
 
-    def __init__(self, channels_last, fused, compiled):
-        super().__init__(channels_last)
-        self.model = dcgan.Gan(64, 64, 100)
+    def __init__(self, spec, *configuration):
+        super().__init__(spec, *configuration)
+        size, channels, latent = spec["images"][2], spec["channels"], spec["latent"]
+        self.model = dcgan.Gan(size, channels, latent)
         self.model.apply(dcgan.init)
         self.place(self.model)
-        self.real, self.noise = self.batches((64, 1, 64, 64), count=2), self.batches((64, 100, 1, 1), count=2)
-        self.optimizers = [torch.optim.Adam(net.parameters(), lr=2e-4, betas=(0.5, 0.999), fused=fused)
+        self.data = [[x for x, _ in self.batches(shape)] for shape in (spec["images"], (spec["images"][0], latent, 1, 1))]
+        self.optimizers = [adam(lr=2e-4, betas=(0.5, 0.999))(net, **self.fused)
                            for net in (self.model.discriminator, self.model.generator)]
-        if compiled:
-            self.model.generator.compile()
-            self.model.discriminator.compile()
+        if self.compiled:
+            self.model.generator.compile(mode=self.mode)
+            self.model.discriminator.compile(mode=self.mode)
+
+    def train(self, real, noise):
+        with self.autocast():
+            fake = self.model.generator(noise)
+            dcgan.train_discriminator(self.model, self.optimizers[0], real, fake)
+            dcgan.train_generator(self.model, self.optimizers[1], fake)
+
+
+# What makes a step of a WorkSpec and a configuration.
+MODELS = {
+    "autoencoder": partial(Autoencoder, model=lambda spec: autoencoder.Autoencoder(), optimizer=adam()),
+    "mlp": partial(Classifier, model=lambda spec: mlp.mlp(), optimizer=sgd(lr=1e-3)),
+    "cnn": partial(Classifier, model=lambda spec: cnn.cnn(spec["width"], spec["hidden"]), optimizer=sgd(lr=0.01)),
+    "resnet": partial(Classifier, model=lambda spec: resnet.resnet(spec["depth"], num_classes=spec["classes"]),
+                      optimizer=sgd(lr=0.1, momentum=0.9, weight_decay=1e-4)),
+    "dcgan": Gan,
+}
+
+
+class Graphed:
+    """The whole step as one CUDA graph, as torch.cuda.CUDAGraph's documentation has it; batches are copied into the
+    tensors that it reads."""
+
+    def __init__(self, step):
+        self.step = step
+        self.inputs = [x.clone() for x in step.next()]
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                step.train(*self.inputs)
+        torch.cuda.current_stream().wait_stream(side)
+        for optimizer in step.optimizers:
+            optimizer.zero_grad()  # gradients are to be in the graph's memory
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            step.train(*self.inputs)
 
     def __call__(self):
-        real, fake = self.next(self.real)[0], self.model.generator(self.next(self.noise)[0])
-        self.at += 1
-        dcgan.train_discriminator(self.model, self.optimizers[0], real, fake)
-        dcgan.train_generator(self.model, self.optimizers[1], fake)
-
-    def inputs(self):
-        return [t for batch in self.real + self.noise for t in batch]
-
-
-# What makes a step of (channels_last, fused, compiled), and how many are timed as one.
-WORKS = {
-    "autoencoder": (partial(Classifier, model=autoencoder.Autoencoder, shape=(32, 1, 28, 28), optimizer=adam,
-                            loss=lambda y, label, x: F.mse_loss(y[0], x)), 10),
-    "mlp": (partial(Classifier, model=mlp.mlp, shape=(64, 1, 28, 28), optimizer=sgd(lr=1e-3)), 200),
-    "cnn": (partial(Classifier, model=partial(cnn.cnn, 1 / 16), shape=(64, 3, 32, 32), optimizer=sgd(lr=0.01),
-                    count=2), 1),
-    "resnet50": (partial(Classifier, model=partial(resnet.resnet, 50), shape=(8, 3, 224, 224), classes=1000, count=2,
-                         optimizer=sgd(lr=0.1, momentum=0.9, weight_decay=1e-4)), 1),
-    "dcgan": (Gan, 1),
-}
+        for to, x in zip(self.inputs, self.step.next()):
+            to.copy_(x)
+        self.graph.replay()
 
 
 def time_steps(step, n):
@@ -154,56 +199,75 @@ def time_steps(step, n):
     return (time.perf_counter() - begin) * 1e3
 
 
-kept = {}
-compiled = {}
+def set_precision(name):
+    """TF32 or not for products and convolutions; "default" as PyTorch starts."""
+    torch.backends.cuda.matmul.allow_tf32 = name in ("tf32", "bf16")
+    torch.backends.cudnn.allow_tf32 = name != "f32"
 
 
-def prepare(work, threads):
-    best = None
-    tried = {}
-    make, n = WORKS[work]
-    for t, channels_last, fused in itertools.product(
-            sorted({1, threads if device.type == "cpu" else 1}), (False, True), (False, True)):
-        if channels_last and work == "mlp":
-            continue
-        torch.set_num_threads(t)
-        step = make(channels_last, fused, False)
-        time_steps(step, n)
-        ms = min(time_steps(step, n) for _ in range(3)) / n
-        name = f"threads={t}" + " channels_last" * channels_last + " fused" * fused
-        tried[name] = ms
-        if best is None or ms < best[0]:
-            best = (ms, name, step, t, (channels_last, fused))
-    kept[work] = best
-    return {"config": best[1], "ms": best[0], "tried": tried}
+class Kept:
+    """The work in hand: its fastest configuration, and the sides made of it."""
+
+    def __init__(self, spec, precision, threads):
+        self.make = partial(MODELS[spec["model"]], spec)
+        self.block, self.amp = spec["block"], precision == "bf16"
+        self.sides, self.tried, best = {}, {}, None
+        set_precision(precision)
+        has_layouts = spec["images"][1] > 1
+        for t, channels_last, fused in itertools.product(
+                sorted({1, threads if device.type == "cpu" else 1}), {False, has_layouts}, (False, True)):
+            torch.set_num_threads(t)
+            step = self.make(channels_last, fused, self.amp, False, False)
+            time_steps(step, self.block)
+            ms = min(time_steps(step, self.block) for _ in range(3)) / self.block
+            name = f"threads={t}" + " channels_last" * channels_last + " fused" * fused
+            self.tried[name] = ms
+            if best is None or ms < best:
+                best, self.config, self.threads, self.configuration = ms, name, t, (channels_last, fused)
+                self.sides["plain"] = step
+        torch.set_num_threads(self.threads)
+
+    def graph(self):
+        if device.type != "cuda":
+            return {"error": f"{device.type} has no CUDA graphs"}
+        self.sides["graphed"] = Graphed(self.make(*self.configuration, self.amp, True, False))
+        return {}
+
+    def compile(self):
+        """Takes minutes, so that only the fastest configuration is compiled."""
+        step = self.make(*self.configuration, self.amp, False, True)
+        seconds = time_steps(step, 1) / 1e3
+        time_steps(step, self.block)
+        self.sides["compiled"] = step
+        return {"seconds": seconds}
+
+    def run(self, side, steps):
+        torch.set_num_threads(self.threads)
+        return {"ms": time_steps(self.sides[side], steps)}
 
 
-def compile_kept(work):
-    """Compiling takes minutes, so that only the fastest configuration is."""
-    make, n = WORKS[work]
-    _, _, _, threads, (channels_last, fused) = kept[work]
-    torch.set_num_threads(threads)
-    begin = time.perf_counter()
-    try:
-        step = make(channels_last, fused, True)
-        time_steps(step, 1)
-    except Exception as error:  # no C++ compiler, something Inductor cannot do: to be reported, not to end the run
-        return {"error": f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"}
-    seconds = time.perf_counter() - begin
-    time_steps(step, n)
-    compiled[work] = step
-    return {"seconds": seconds}
+kept = None
 
 
-def peak_memory(work):
+def prepare(work, precision, threads):
+    global kept
+    kept = None  # gives its memory back
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    kept = Kept(work, precision, threads)
+    return {"config": kept.config, "tried": kept.tried}
+
+
+def peak_memory():
+    make = partial(kept.make, False, True, kept.amp, False, False)
     if device.type == "cuda":
         before = torch.cuda.memory_allocated(device)
-        step = WORKS[work][0](False, True, False)
+        step = make()
         step()
         torch.cuda.reset_peak_memory_stats(device)
         step()
         return {"peak_bytes": torch.cuda.max_memory_allocated(device) - before}
-    step = WORKS[work][0](False, True, False)
+    step = make()
     step()
     with tempfile.TemporaryDirectory() as folder:
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as p:
@@ -216,7 +280,7 @@ def peak_memory(work):
     live = sum(t.numel() * t.element_size() for t in step.model.parameters())
     live += sum(v.numel() * v.element_size() for o in step.optimizers for s in o.state.values() for v in s.values() if torch.is_tensor(v))
     live += sum(p.grad.numel() * p.grad.element_size() for p in step.model.parameters() if p.grad is not None)
-    live += sum(t.numel() * t.element_size() for t in step.inputs())
+    live += sum(t.numel() * t.element_size() for data in step.data for t in data)
     total = peak = 0
     for e in sorted(events, key=lambda e: e["ts"]):
         total += e["args"]["Bytes"]
@@ -237,30 +301,27 @@ def op_cost(count):
     return {"us": (time.perf_counter() - begin) / count * 1e6}
 
 
+COMMANDS = {
+    "hello": lambda device: hello(device),
+    "prepare": prepare,
+    "graph": lambda: kept.graph(),
+    "compile": lambda: kept.compile(),
+    "run": lambda side, steps: kept.run(side, steps),
+    "memory": peak_memory,
+    "op": op_cost,
+    "loader": loader_peer.prepare,
+    "epoch": lambda: {"per_second": loader_peer.epoch()},
+}
+
+
 def main():
     for line in sys.stdin:
         request = json.loads(line)
-        cmd = request["cmd"]
-        if cmd == "hello":
-            answer = hello(request["device"])
-        elif cmd == "prepare":
-            answer = prepare(request["work"], request["threads"])
-        elif cmd == "compile":
-            answer = compile_kept(request["work"])
-        elif cmd == "run":
-            _, _, step, threads, _ = kept[request["work"]]
-            torch.set_num_threads(threads)
-            answer = {"ms": time_steps(compiled[request["work"]] if request.get("compiled") else step, request["steps"])}
-        elif cmd == "loader":
-            answer = loader_peer.prepare(request["case"], request["folder"], request["batch_size"], request["workers"])
-        elif cmd == "epoch":
-            answer = {"per_second": loader_peer.epoch()}
-        elif cmd == "memory":
-            answer = peak_memory(request["work"])
-        elif cmd == "op":
-            answer = op_cost(request["count"])
-        else:
-            answer = {"error": f"unknown command {cmd}"}
+        try:
+            answer = COMMANDS[request.pop("cmd")](**request)
+        except Exception as error:  # too little memory, no C++ compiler, something Inductor cannot do: that row's loss
+            text = str(error).strip().splitlines()
+            answer = {"error": f"{type(error).__name__}: {text[0] if text else ''}"}
         print(json.dumps(answer), flush=True)
 
 

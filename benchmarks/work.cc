@@ -1,7 +1,12 @@
 #include "weft/benchmarks/work.h"
 
+#include <algorithm>
+#include <array>
+
+#include "weft/autograd/autocast.h"
 #include "weft/autograd/autograd.h"
 #include "weft/core/error.h"
+#include "weft/core/thread_state.h"
 #include "weft/examples/autoencoder.h"
 #include "weft/examples/cnn.h"
 #include "weft/examples/dcgan.h"
@@ -12,6 +17,7 @@
 #include "weft/optim/sgd.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
+#include "weft/train/step.h"
 
 namespace weft::bench {
 
@@ -19,75 +25,134 @@ namespace {
 
 using Batches = std::vector<std::pair<Tensor, Tensor>>;
 
+train::Options step_options(const WorkOptions& options) {
+  train::Options result;
+  result.device = thread_state().device;
+  result.graph = options.captured;
+  return result;
+}
+
+/// Of a step; conversions of weights are kept for as long.
+autograd::Autocast autocast(const WorkOptions& options) {
+  return autograd::Autocast(thread_state().device.type, {.enabled = options.amp});
+}
+
+Batches batches_of(const WorkSpec& spec, const WorkOptions& options) {
+  Batches result = batches(spec.images, spec.classes, spec.count);
+  for (auto& [x, label] : result) {
+    if (options.channels_last) x = raw::contiguous(x, MemoryFormat::nhwc);
+  }
+  return result;
+}
+
 class AutoencoderWork final : public Work {
  public:
-  void step() override {
-    const Tensor& x = data_[at_++ % data_.size()].first;
-    adam_.zero_grad();
-    nn::mse_loss(model_(x).first, x).backward();
-    adam_.step();
-  }
-  std::int64_t batch_size() const override { return 32; }
+  AutoencoderWork(const WorkSpec& spec, const WorkOptions& options)
+      : data_(batches_of(spec, options)), step_(step_options(options), [=, this](const Tensor& x) {
+          const autograd::Autocast scope = autocast(options);
+          adam_.zero_grad();
+          const Tensor loss = nn::mse_loss(model_(x).first, x);
+          loss.backward();
+          adam_.step();
+          return loss;
+        }) {}
+  void step() override { step_(data_[at_++ % data_.size()].first); }
 
  private:
   examples::Autoencoder model_;
   optim::Adam adam_{model_.parameters()};
-  Batches data_ = batches({32, 1, 28, 28}, 10, 8);
+  Batches data_;
   std::size_t at_ = 0;
+  train::Step<Tensor(const Tensor&)> step_;
 };
 
 template <class Model>
 class ClassifierWork final : public Work {
  public:
-  ClassifierWork(Model model, const optim::SGDOptions& options, Batches data, int block)
+  ClassifierWork(Model model, const optim::SGDOptions& sgd, const WorkSpec& spec,
+                 const WorkOptions& options)
       : model_(std::move(model)),
-        sgd_(model_.parameters(), options),
-        data_(std::move(data)),
-        block_(block) {}
+        sgd_(model_.parameters(), sgd),
+        data_(batches_of(spec, options)),
+        step_(step_options(options), [=, this](const Tensor& x, const Tensor& label) {
+          const autograd::Autocast scope = autocast(options);
+          sgd_.zero_grad();
+          const Tensor loss = nn::cross_entropy(model_(x), label);
+          loss.backward();
+          sgd_.step();
+          return loss;
+        }) {}
   void step() override {
     const auto& [x, label] = data_[at_++ % data_.size()];
-    sgd_.zero_grad();
-    nn::cross_entropy(model_(x), label).backward();
-    sgd_.step();
+    step_(x, label);
   }
-  std::int64_t batch_size() const override { return data_[0].first.shape(0); }
-  int block() const override { return block_; }
 
  private:
   Model model_;
   optim::SGD sgd_;
   Batches data_;
-  int block_;
   std::size_t at_ = 0;
+  train::Step<Tensor(const Tensor&, const Tensor&)> step_;
 };
-
-template <class Model>
-std::unique_ptr<Work> classifier(Model model, const optim::SGDOptions& options, Batches data,
-                                 int block) {
-  return std::make_unique<ClassifierWork<Model>>(std::move(model), options, std::move(data), block);
-}
 
 /// One step of the discriminator, one of the generator.
 class DcganWork final : public Work {
  public:
-  DcganWork() { examples::dcgan_init(gan_); }
-  void step() override {
-    const Tensor& real = real_[at_ % real_.size()].first;
-    const Tensor fake = gan_.generator(noise_[at_++ % noise_.size()].first);
-    examples::train_discriminator(gan_, adam_d_, real, fake);
-    examples::train_generator(gan_, adam_g_, fake);
+  DcganWork(const WorkSpec& spec, const WorkOptions& options)
+      : gan_(static_cast<int>(spec.images[2]), spec.channels, spec.latent),
+        real_(batches_of(spec, options)),
+        noise_(batches({spec.images[0], spec.latent, 1, 1}, spec.classes, spec.count)),
+        step_(step_options(options), [=, this](const Tensor& real, const Tensor& z) {
+          const autograd::Autocast scope = autocast(options);
+          const Tensor fake = gan_.generator(z);
+          examples::train_discriminator(gan_, adam_d_, real, fake);
+          return examples::train_generator(gan_, adam_g_, fake);
+        }) {
+    examples::dcgan_init(gan_);
   }
-  std::int64_t batch_size() const override { return 64; }
-  int block() const override { return 1; }
+  void step() override {
+    const std::size_t at = at_++ % real_.size();
+    step_(real_[at].first, noise_[at].first);
+  }
 
  private:
   static constexpr optim::AdamOptions kAdam = {.lr = 2e-4, .beta1 = 0.5};
-  examples::Gan gan_{64, 64, 100};
+  examples::Gan gan_;
   optim::Adam adam_d_{gan_.discriminator.parameters(), kAdam};
   optim::Adam adam_g_{gan_.generator.parameters(), kAdam};
-  Batches real_ = batches({64, 1, 64, 64}, 10, 2);
-  Batches noise_ = batches({64, 100, 1, 1}, 10, 2);
+  Batches real_, noise_;
   std::size_t at_ = 0;
+  train::Step<Tensor(const Tensor&, const Tensor&)> step_;
+};
+
+const std::array kWorks = {
+    WorkSpec{.name = "autoencoder", .model = "autoencoder", .images = {32, 1, 28, 28}},
+    WorkSpec{.name = "mlp", .model = "mlp", .images = {64, 1, 28, 28}, .block = 200},
+    WorkSpec{.name = "cnn",
+             .model = "cnn",
+             .images = {64, 3, 32, 32},
+             .count = 2,
+             .block = 1,
+             .width = 1.0 / 16},
+    WorkSpec{.name = "cnn-full",
+             .model = "cnn",
+             .images = {64, 3, 32, 32},
+             .count = 2,
+             .block = 1,
+             .hidden = 5000},
+    WorkSpec{.name = "resnet50",
+             .model = "resnet",
+             .images = {8, 3, 224, 224},
+             .classes = 1000,
+             .count = 2,
+             .block = 1},
+    WorkSpec{.name = "resnet50-b256",
+             .model = "resnet",
+             .images = {256, 3, 224, 224},
+             .classes = 1000,
+             .count = 2,
+             .block = 1},
+    WorkSpec{.name = "dcgan", .model = "dcgan", .images = {64, 1, 64, 64}, .count = 2, .block = 1},
 };
 
 }  // namespace
@@ -105,30 +170,58 @@ Batches batches(const Shape& shape, std::int64_t classes, std::int64_t count) {
   return result;
 }
 
-bool has_layouts(const std::string& name) { return name == "cnn" || name == "resnet50"; }
+WorkSpec find_work(const std::string& name) {
+  const auto found = std::ranges::find(kWorks, name, &WorkSpec::name);
+  if (found != kWorks.end()) return *found;
+  std::string names;
+  for (const WorkSpec& spec : kWorks) names += (names.empty() ? "" : ", ") + spec.name;
+  WEFT_THROW(InvalidArgument, "bench", "no work named '", name, "'; there are ", names);
+}
 
-std::unique_ptr<Work> make_work(const std::string& name, bool channels_last, WorkSize size) {
+WorkSpec tiny(WorkSpec spec) {
+  const bool any_size = spec.model == "resnet" || spec.model == "dcgan";
+  const std::int64_t side = any_size ? 32 : spec.images[2];
+  spec.images = {2, spec.images[1], side, side};
+  spec.classes = 10;
+  spec.count = 2;
+  spec.block = 1;
+  spec.width = 1.0 / 64;
+  spec.depth = 18;
+  spec.channels = 2;
+  spec.latent = 4;
+  return spec;
+}
+
+nlohmann::json to_json(const WorkSpec& spec) {
+  return {{"name", spec.name},
+          {"model", spec.model},
+          {"images", std::vector<std::int64_t>(spec.images.begin(), spec.images.end())},
+          {"classes", spec.classes},
+          {"count", spec.count},
+          {"block", spec.block},
+          {"width", spec.width},
+          {"hidden", spec.hidden},
+          {"depth", spec.depth},
+          {"channels", spec.channels},
+          {"latent", spec.latent}};
+}
+
+std::unique_ptr<Work> make_work(const WorkSpec& spec, const WorkOptions& options) {
   manual_seed(0);
-  const bool full = size == WorkSize::full;
-  const auto images = [&](const Shape& shape, std::int64_t classes, std::int64_t count) {
-    Batches result = batches(shape, classes, count);
-    for (auto& [x, label] : result) {
-      if (channels_last) x = raw::contiguous(x, MemoryFormat::nhwc);
-    }
-    return result;
+  const auto classifier = [&]<class Model>(Model model, const optim::SGDOptions& sgd) {
+    return std::make_unique<ClassifierWork<Model>>(std::move(model), sgd, spec, options);
   };
-  if (name == "autoencoder") return std::make_unique<AutoencoderWork>();
-  if (name == "mlp")
-    return classifier(examples::mlp(), {.lr = 1e-3}, batches({64, 1, 28, 28}, 10, 8), 200);
-  if (name == "cnn")
-    return classifier(examples::cnn({.width_scale = full ? 1 : 1.0 / 16}), {.lr = 0.01},
-                      images({64, 3, 32, 32}, 10, 2), 1);
-  if (name == "resnet50")
-    return classifier(examples::resnet50(), {.lr = 0.1, .momentum = 0.9, .weight_decay = 1e-4},
-                      images({full ? 256 : 8, 3, 224, 224}, 1000, 2), 1);
-  if (name == "dcgan") return std::make_unique<DcganWork>();
-  WEFT_THROW(InvalidArgument, "bench", "no work named '", name,
-             "'; there are autoencoder, mlp, cnn, resnet50 and dcgan");
+  if (spec.model == "autoencoder") return std::make_unique<AutoencoderWork>(spec, options);
+  if (spec.model == "mlp") return classifier(examples::mlp(), {.lr = 1e-3});
+  if (spec.model == "cnn") {
+    return classifier(examples::cnn({.width_scale = spec.width, .hidden = spec.hidden}),
+                      {.lr = 0.01});
+  }
+  if (spec.model == "resnet") {
+    return classifier(examples::resnet(spec.depth, {.num_classes = spec.classes}),
+                      {.lr = 0.1, .momentum = 0.9, .weight_decay = 1e-4});
+  }
+  return std::make_unique<DcganWork>(spec, options);
 }
 
 }  // namespace weft::bench

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,6 +10,32 @@
 #include "weft/tensor/tensor.h"
 
 namespace weft::bench {
+
+/// What a work trains on what; the peer is told the same.
+struct WorkSpec {
+  std::string name;
+  std::string model;  ///< the program's: autoencoder, mlp, cnn, resnet or dcgan
+  Shape images;       ///< of a batch, [N,C,H,W]
+  std::int64_t classes = 10;
+  std::int64_t count = 8;                    ///< batches that take turns
+  int block = 10;                            ///< steps that are timed as one on the CPU
+  double width = 1;                          ///< of the cnn
+  std::int64_t hidden = 8000;                ///< of the cnn
+  std::int64_t depth = 50;                   ///< of the ResNet
+  std::int64_t channels = 64, latent = 100;  ///< of the dcgan
+
+  /// Whether the layout of the batches makes a difference: whether images have several channels.
+  bool has_layouts() const { return images[1] > 1; }
+};
+
+/// "autoencoder" (batch 32, Adam), "mlp" (batch 64, SGD), "cnn" (1/16 of the width, batch 64, SGD),
+/// "cnn-full" (its full width for a GPU: 604 million parameters), "resnet50" (batch 8, 224x224, SGD
+/// with momentum and weight decay), "resnet50-b256" (batch 256) or "dcgan" (batch 64, 64x64, 64
+/// channels next to the image, a step of both nets). Throws InvalidArgument.
+WorkSpec find_work(const std::string& name);
+/// The same program as small as it gets, to rehearse with: no figures come of it.
+WorkSpec tiny(WorkSpec spec);
+nlohmann::json to_json(const WorkSpec& spec);
 
 /// `count` batches: x of this shape = (i * 7919 mod 256) / 255 over all elements i, labels
 /// [shape[0]] = 7 i mod classes.
@@ -21,23 +48,15 @@ class Work {
   virtual ~Work() = default;
   /// Forward, backward, update with the next batch.
   virtual void step() = 0;
-  virtual std::int64_t batch_size() const = 0;
-  /// Steps that are timed as one.
-  virtual int block() const { return 10; }
 };
 
-/// bench: small enough for a CPU. full: what a GPU is for.
-enum class WorkSize { bench, full };
+struct WorkOptions {
+  bool channels_last = false;  ///< the batches come in that layout, which the layers keep
+  bool amp = false;            ///< bf16, as --amp bf16 of the programs
+  bool captured = false;       ///< as --graph of the programs
+};
 
-/// "autoencoder" (batch 32, Adam), "mlp" (batch 64, SGD), "cnn" (1/16 of the width, batch 64, SGD),
-/// "resnet50" (batch 8, 224x224, SGD with momentum and weight decay) or "dcgan" (batch 64, 64x64,
-/// 64 channels next to the image, a step of both nets). channels_last: the batches come in that
-/// layout, which the layers keep. At full size cnn has its whole width, resnet50 batches of 256.
-/// Throws InvalidArgument.
-std::unique_ptr<Work> make_work(const std::string& name, bool channels_last = false,
-                                WorkSize size = WorkSize::bench);
-
-/// Whether channels_last makes a difference: whether the work's images have several channels.
-bool has_layouts(const std::string& name);
+/// On the thread's current device.
+std::unique_ptr<Work> make_work(const WorkSpec& spec, const WorkOptions& options = {});
 
 }  // namespace weft::bench

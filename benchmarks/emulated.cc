@@ -96,8 +96,9 @@ json count_steps(const std::vector<std::string>& works) {
               "copied MB", "peak MB");
   json result = {{"meaning", kMeaning}};
   for (const std::string& name : works) {
-    for (int channels_last = 0; channels_last <= int(has_layouts(name)); ++channels_last) {
-      const auto work = make_work(name, channels_last, WorkSize::full);
+    const WorkSpec spec = find_work(name);
+    for (int channels_last = 0; channels_last <= int(spec.has_layouts()); ++channels_last) {
+      const auto work = make_work(spec, {.channels_last = channels_last != 0});
       graph::Step captured = graph::capture([&] { work->step(); });
       const std::function<void()> steps[] = {[&] { work->step(); }, [&] { captured(); }};
       for (const bool in_graph : {false, true}) {
@@ -107,11 +108,11 @@ json count_steps(const std::vector<std::string>& works) {
           calls += counts[kind]["calls"].get<long>();
         }
         counts["host_calls"] = calls;
-        print(name + ", batch " + std::to_string(work->batch_size()) +
+        print(name + ", batch " + std::to_string(spec.images[0]) +
                   (channels_last ? ", channels last" : "") + (in_graph ? ", captured" : ""),
               counts);
         counts.update({{"work", name},
-                       {"batch_size", work->batch_size()},
+                       {"batch_size", spec.images[0]},
                        {"channels_last", bool(channels_last)},
                        {"captured", in_graph}});
         result["rows"].push_back(counts);

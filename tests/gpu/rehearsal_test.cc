@@ -1,0 +1,132 @@
+// What `./weft gpu-pack` packs, from end to end: .gpu/run on emulated GPUs, and on machines that
+// lack what it needs.
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
+#include <string>
+
+#include "weft/tests/io/files.h"
+
+namespace weft {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Rehearsal : public ::testing::Test {
+ protected:
+  Rehearsal() {
+    fs::create_directories(folder.path("pack/benchmarks"));
+    fs::create_directories(folder.path("bin"));
+    copy("tools/gpu/run", "run");
+    testing::write_file(folder.path("pack/commit"), "abc\n");
+    testing::write_file(folder.path("pack/archs"), "none\n");
+  }
+
+  void copy(const std::string& from, const std::string& to) const {
+    fs::copy_file(from, folder.path("pack/" + to));
+  }
+  void write_program(const std::string& path, const std::string& text) const {
+    testing::write_file(folder.path(path), "#!/bin/sh\n" + text);
+    fs::permissions(folder.path(path), fs::perms::owner_all);
+  }
+
+  /// Its status; what it prints is then the log.
+  int run(const std::string& environment, const std::string& arguments) const {
+    const std::string command = environment + " OUT=" + folder.path("out") + " " +
+                                folder.path("pack/run") + " " + arguments + " >" +
+                                folder.path("log") + " 2>&1";
+    const int status = std::system(command.c_str());
+    EXPECT_TRUE(WIFEXITED(status)) << command;
+    return WEXITSTATUS(status);
+  }
+  std::string log() const { return testing::read_file(folder.path("log")); }
+  std::string out(const std::string& file) const {
+    return testing::read_file(folder.path("out/" + file));
+  }
+
+  testing::TempFolder folder;
+};
+
+TEST_F(Rehearsal, OnEmulatedGpus) {
+  for (const char* program :
+       {"tests/gpu/conformance", "benchmarks/bench", "examples/autoencoder", "examples/mlp"})
+    copy(program, fs::path(program).filename());
+  testing::write_mnist(folder.path("pack/data"), 8, 2);
+  ASSERT_EQ(run("WEFT_EMULATED_RACES=0",
+                "--emulated --seconds 1500 --filter '*Reduce.Dense/*:*Loss.*/cuda'"),
+            0)
+      << log() << out("bench.log") << out("examples.log") << out("conformance.log");
+
+  std::set<std::pair<std::string, std::string>> rows;
+  const auto result = nlohmann::json::parse(out("bench.json"));
+  EXPECT_TRUE(result["tiny"]);
+  for (const auto& row : result["rows"]) {
+    rows.emplace(row["work"], row["precision"]);
+    for (const char* side : {"weft_ms", "captured_ms"})
+      EXPECT_GT(row[side]["median"].get<double>(), 0) << row;
+  }
+  EXPECT_EQ(rows.size(), 12U);
+  EXPECT_TRUE(rows.contains({"resnet50-b256", "bf16"}));
+
+  const std::string summary = out("summary.md");
+  for (const char* line : {"conformance, [1-9][0-9]* on CUDA \\| passed",
+                           "mlp: the same losses, cuda and captured \\| passed",
+                           "autoencoder: the same losses, cpu and cuda \\| passed",
+                           "bench \\| passed", "THE BENCHMARKS RAN WITHOUT A PEER"})
+    EXPECT_TRUE(std::regex_search(summary, std::regex(line))) << line << "\n" << summary;
+  EXPECT_NE(out("conformance.xml").find("</testsuites>"), std::string::npos);
+}
+
+// Two suites; in the larger one a test ends the process, and with it the one behind.
+TEST_F(Rehearsal, FailuresAreListedAndRunAgainAtTheEnd) {
+  write_program("pack/conformance", R"(case "$*" in
+  *list_tests*) printf 'Small.\n  A/cuda\nLarge.\n  A/cuda\n  B/cuda\n  C/cuda\n' ;;
+  *filter=Small.A/cuda) echo '[       OK ] Small.A/cuda (0 ms)' ;;
+  *filter=Large.A/cuda:*) echo '[       OK ] Large.A/cuda (0 ms)'; exit 3 ;;
+  *filter=Large.B/cuda) exit 3 ;;
+  *filter=Large.C/cuda) echo '[       OK ] Large.C/cuda (0 ms)' ;;
+esac
+)");
+  EXPECT_EQ(run("", "--emulated conformance"), 1);
+  EXPECT_TRUE(std::regex_search(log(), std::regex("FAILED +2 passed +2 failed +0 skipped")))
+      << log();
+  EXPECT_NE(
+      log().find("- `Large.B/cuda` failed, alone too\n- `Large.C/cuda` failed, but not alone"),
+      std::string::npos)
+      << log();
+  const std::string ran = out("conformance.log");
+  EXPECT_LT(ran.find("Large.A/cuda"), ran.find("Small.A/cuda")) << ran;
+  EXPECT_EQ(run("", "--emulated --seconds 0 conformance"), 1);
+  EXPECT_NE(log().find("- `Small.A/cuda` failed\n"), std::string::npos) << log();
+}
+
+TEST_F(Rehearsal, LibrariesOfAnotherCudaAreNamed) {
+  write_program("pack/conformance", "");
+  write_program("bin/ldd", "echo ' libcudart.so.13 => not found'\n");
+  const std::string there = folder.path("python/nvidia/cuda_runtime/lib/libcudart.so.12");
+  fs::create_directories(fs::path(there).parent_path());
+  testing::write_file(there, "");
+  const std::string environment =
+      "PATH=" + folder.path("bin") + ":$PATH PYTHONPATH=" + folder.path("python");
+  EXPECT_EQ(run(environment, "conformance"), 1);
+  EXPECT_NE(log().find(there + " is of CUDA 12, these programs need CUDA 13"), std::string::npos)
+      << log();
+}
+
+TEST_F(Rehearsal, AnOldDriverIsNamed) {
+  write_program("pack/conformance", "");
+  write_program("bin/ldd", "echo ' libcudart.so.13 => /somewhere/libcudart.so.13 (0x7f)'\n");
+  fs::copy_file("tests/gpu/libcuda.so.1", folder.path("bin/libcuda.so.1"));
+  const std::string environment =
+      "PATH=" + folder.path("bin") + ":$PATH LD_LIBRARY_PATH=" + folder.path("bin");
+  EXPECT_EQ(run(environment, "conformance"), 1);
+  EXPECT_NE(log().find("the driver is too old: it runs CUDA 12.8, these programs need CUDA 13"),
+            std::string::npos)
+      << log();
+}
+
+}  // namespace
+}  // namespace weft

@@ -437,10 +437,10 @@ int main(int argc, char** argv) {
   not_scaling(app.add_option("--peer", options.peer, "Python with torch (tools/peer-setup)"));
   // Given by ./weft whatever else is.
   app.add_option("--peer-script", options.peer_script, "the peer's program")->capture_default_str();
-  neither(app.add_option("--work", options.works,
-                         "autoencoder, mlp, cnn, resnet50, dcgan; for a GPU cnn-full, "
-                         "resnet50-b256"))
-      ->capture_default_str();
+  CLI::Option* work = neither(app.add_option("--work", options.works,
+                                             "autoencoder, mlp, cnn, resnet50, dcgan; for a GPU, "
+                                             "and --emulated, cnn-full, resnet50-b256"));
+  work->capture_default_str();
   neither(app.add_option("--precision", options.precisions,
                          "a row for each: default (PyTorch's), f32, tf32, bf16 (autocast)"))
       ->check(CLI::IsMember(std::vector<std::string>{"default", "f32", "tf32", "bf16"}))
@@ -475,6 +475,8 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "bench: %s\n", error.what());
     return 2;
   }
+  if (options.emulated && work->empty())
+    options.works = {"autoencoder", "mlp", "cnn-full", "resnet50-b256", "dcgan"};
   if (options.out.empty())
     options.out = options.scaling    ? "outputs/scaling.json"
                   : options.loader   ? "outputs/loader.json"

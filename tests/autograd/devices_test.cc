@@ -144,6 +144,13 @@ TEST(WorkerTest, TheCurrentDeviceIsThatOfTheTask) {
   }
   autograd::backward(outputs);
   EXPECT_EQ(seen, (std::vector<Device>{kDevices[0], kDevices[1], kDevices[2]}));
+
+  // One after the other, which takes no worker.
+  const Tensor x = leaf(1, kDevices[1]);
+  Device of_hook;
+  autograd::add_leaf_hook(x, [&](const Tensor&) { of_hook = zeros({1}).device(); });
+  ((x * 2.0).to(kDevices[2]) * 2.0).backward();
+  EXPECT_EQ(of_hook, kDevices[1]);
 }
 
 TEST(WorkerTest, DevicesWorkAtTheSameTime) {

@@ -229,6 +229,32 @@ TEST_F(FromAnotherDevice, CopiesBetweenGpusFindTheirs) {
   }
 }
 
+// What CUDA forbids a recording thread unless it asks for permission.
+TEST(Recording, AThreadMayGetAndGiveBackMemoryWorkAndHandles) {
+  Runtime& cuda = runtime(kFirst);
+  const Stream stream = cuda.new_stream(0);
+  const auto record = [&](const std::function<void()>& f) {
+    cuda.begin_recording(stream);
+    f();
+    return cuda.end_recording(stream);
+  };
+  std::unique_ptr<RecordedWork> work = record([] {});
+  void* memory = nullptr;
+  EXPECT_NO_THROW(record([&] { memory = cuda.allocate(0, 100); }));
+  EXPECT_NO_THROW(record([&] { cuda.free(0, memory, 100); }));
+  work->launch(cuda.new_stream(0));
+  EXPECT_NO_THROW(record([&] { work.reset(); }));
+
+  // This thread has the plan made and keeps its handle; the next one needs its own.
+  const StreamScope scope(stream);
+  const Tensor x = ones({4, 4}, {DType::f32, kFirst});
+  const Tensor before = raw::matmul(x, x);
+  std::thread([&] {
+    const StreamScope there(stream);
+    EXPECT_NO_THROW(record([&] { raw::matmul(x, x); }));
+  }).join();
+}
+
 TEST(SynchronousDeathTest, WorkIsDoneWhenItsLaunchReturns) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto launch = [] {
@@ -241,6 +267,18 @@ TEST(SynchronousDeathTest, WorkIsDoneWhenItsLaunchReturns) {
     std::exit(*word == 7 ? 0 : 1);
   };
   EXPECT_EXIT(launch(), ::testing::ExitedWithCode(0), "");
+}
+
+TEST(PageableDeathTest, MemoryMayChangeWhenItsCopyReturns) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto copy = [] {
+    setenv("WEFT_EMULATED_HMM", "1", 1);
+    const Tensor x = full({1000}, 1);
+    const Tensor there = x.to(kFirst);
+    raw::fill_(x, 2);
+    std::exit(testing::values_of(there.to(Device())) == std::vector<double>(1000, 1) ? 0 : 1);
+  };
+  EXPECT_EXIT(copy(), ::testing::ExitedWithCode(0), "");
 }
 
 // 0, 1, 2, ...

@@ -553,6 +553,7 @@ void CudaConvPlan::run(const Stream& stream, const Conv2dArgs& args, void* works
   }
   const View& big = ConvProblem::big_of(args);
   const View& small = ConvProblem::small_of(args);
+  bool bias_added = false;
   if (problem_.empty()) {
     run_empty(stream, args);
   } else if (!execution_) {
@@ -573,9 +574,10 @@ void CudaConvPlan::run(const Stream& stream, const Conv2dArgs& args, void* works
     } else {
       WEFT_CUDNN(status);
       check_launched("conv2d", stream);
+      bias_added = execution_->adds_bias();
     }
   }
-  if (problem_.bias && args.pass == ConvPass::forward && !(execution_ && execution_->adds_bias())) {
+  if (problem_.bias && args.pass == ConvPass::forward && !bias_added) {
     add_bias(stream, args.y, args.bias);
   }
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
 
 #include "weft/core/error.h"
 
@@ -64,14 +63,12 @@ int device_count(DeviceType type) {
   Runtime* const found = entry(type).runtime.load(std::memory_order_acquire);
   if (!found) return 0;
   if (type == DeviceType::cpu) return host_device_count();
-  std::atomic<int>& devices = entry(type).devices;
-  if (const int count = devices.load(std::memory_order_relaxed); count >= 0) return count;
-  static std::mutex mutex;  // one thread asks, and tells the log if something is wrong
-  const std::lock_guard lock(mutex);
-  if (devices.load(std::memory_order_relaxed) < 0) {
-    devices.store(std::min(found->device_count(), kMaxDevices), std::memory_order_relaxed);
+  int count = entry(type).devices.load(std::memory_order_relaxed);
+  if (count < 0) {  // no lock: asking may call the log sink
+    count = std::min(found->device_count(), kMaxDevices);
+    entry(type).devices.store(count, std::memory_order_relaxed);
   }
-  return devices.load(std::memory_order_relaxed);
+  return count;
 }
 
 }  // namespace weft

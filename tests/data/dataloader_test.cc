@@ -18,6 +18,7 @@
 #include "weft/core/trace.h"
 #include "weft/tensor/creation.h"
 #include "weft/tests/core/expect_error.h"
+#include "weft/tests/data/numbers.h"
 
 namespace weft::data {
 namespace {
@@ -129,28 +130,9 @@ TEST(DataLoader, MovedFromIsAnError) {
   EXPECT_EQ(epoch(first).size(), 3u);
 }
 
-// A data set that uses its memory again, as Mnist does.
-struct Reusing {
-  struct Batch {
-    Tensor x;
-    auto tensors() { return std::tie(x); }
-  };
-  std::int64_t size() const { return 40; }
-  Batch get_batch(std::span<const std::int64_t> indices) const {
-    Batch batch;
-    get_batch(indices, batch, HostMemory());
-    return batch;
-  }
-  void get_batch(std::span<const std::int64_t> indices, Batch& batch,
-                 const HostMemory& memory) const {
-    memory.prepare(batch.x, {static_cast<std::int64_t>(indices.size())}, DType::i64);
-    std::ranges::copy(indices, batch.x.data<std::int64_t>());
-  }
-};
-
 TEST(DataLoader, ABatchTheUserKeepsIsNotWrittenOver) {
   for (const int workers : {0, 2}) {
-    DataLoader loader(Reusing{}, {.batch_size = 4, .workers = workers});
+    DataLoader loader(testing::Numbers(), {.batch_size = 4, .workers = workers});
     std::vector<Tensor> kept;
     for (auto& [x] : loader) {
       if (x.data<std::int64_t>()[0] % 8 == 0) kept.push_back(x);
@@ -163,7 +145,7 @@ TEST(DataLoader, ABatchTheUserKeepsIsNotWrittenOver) {
 }
 
 TEST(DataLoader, MemoryOfBatchesGoesRound) {
-  DataLoader loader(Reusing{}, {.batch_size = 4, .workers = 2});
+  DataLoader loader(testing::Numbers(), {.batch_size = 4, .workers = 2});
   std::set<const void*> addresses;
   for (int i = 0; i < 3; ++i) {
     for (auto& [x] : loader) addresses.insert(x.raw_data());

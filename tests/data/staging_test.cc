@@ -11,27 +11,18 @@
 #include "weft/tensor/creation.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/core/fake_runtime.h"
+#include "weft/tests/data/numbers.h"
 
 namespace weft::data {
 namespace {
 
-struct Numbers {
-  struct Batch {
-    Tensor x;
-    auto tensors() { return std::tie(x); }
-  };
-  std::int64_t size() const { return 40; }
-  Batch get_batch(std::span<const std::int64_t> indices) const {
-    Batch batch;
-    get_batch(indices, batch, HostMemory());
-    return batch;
-  }
+struct Numbers : testing::Numbers {
+  using testing::Numbers::get_batch;
   void get_batch(std::span<const std::int64_t> indices, Batch& batch,
                  const HostMemory& memory) const {
     EXPECT_TRUE(memory.pinned);
-    memory.prepare(batch.x, {static_cast<std::int64_t>(indices.size())}, DType::i64);
+    testing::Numbers::get_batch(indices, batch, memory);
     EXPECT_TRUE(batch.x.storage()->pinned());
-    std::ranges::copy(indices, batch.x.data<std::int64_t>());
   }
 };
 

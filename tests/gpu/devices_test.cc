@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/tests/data/numbers.h"
 #include "weft/tests/tensor/tensor_util.h"
 #include "weft/weft.h"
 
@@ -281,28 +282,10 @@ TEST(PageableDeathTest, MemoryMayChangeWhenItsCopyReturns) {
   EXPECT_EXIT(copy(), ::testing::ExitedWithCode(0), "");
 }
 
-// 0, 1, 2, ...
-struct Numbers {
-  struct Batch {
-    Tensor x;
-    auto tensors() { return std::tie(x); }
-  };
-  std::int64_t size() const { return 60; }
-  Batch get_batch(std::span<const std::int64_t> indices) const {
-    Batch batch;
-    get_batch(indices, batch, data::HostMemory());
-    return batch;
-  }
-  void get_batch(std::span<const std::int64_t> indices, Batch& batch,
-                 const data::HostMemory& memory) const {
-    memory.prepare(batch.x, {static_cast<std::int64_t>(indices.size())}, DType::i64);
-    std::ranges::copy(indices, batch.x.data<std::int64_t>());
-  }
-};
-
 TEST(Loader, WritesNoMemoryThatIsStillToBeCopied) {
   for (const int workers : {0, 1}) {
-    data::DataLoader loader(Numbers{}, {.batch_size = 1, .workers = workers, .device = kSecond});
+    data::DataLoader loader(testing::Numbers{60},
+                            {.batch_size = 1, .workers = workers, .device = kSecond});
     std::vector<Tensor> kept;
     for (auto& [x] : loader) kept.push_back(x);
     ASSERT_EQ(kept.size(), 60U);

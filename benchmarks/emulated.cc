@@ -111,6 +111,7 @@ json count_steps(const std::vector<std::string>& works) {
         print(name + ", batch " + std::to_string(spec.images[0]) +
                   (channels_last ? ", channels last" : "") + (in_graph ? ", captured" : ""),
               counts);
+        if (in_graph) counts.erase("by_kernel");  // those of the row before
         counts.update({{"work", name},
                        {"batch_size", spec.images[0]},
                        {"channels_last", bool(channels_last)},

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "weft/core/error.h"
+#include "weft/core/nearest.h"
 #include "weft/core/runtime.h"
 
 namespace weft::train {
@@ -106,33 +107,6 @@ int complain_about(const std::vector<std::string>& extras, const CLI::App& app,
 }
 
 }  // namespace
-
-std::string nearest(const std::string& word, const std::vector<std::string>& known) {
-  std::string best;
-  // Half of the letters wrong is a different word.
-  std::size_t best_distance = word.size() / 2;
-  for (const std::string& candidate : known) {
-    std::vector<std::size_t> row(candidate.size() + 1);
-    std::iota(row.begin(), row.end(), std::size_t{0});
-    for (std::size_t i = 0; i < word.size(); ++i) {
-      std::size_t diagonal = std::exchange(row[0], i + 1);
-      for (std::size_t j = 0; j < candidate.size(); ++j) {
-        const std::size_t replace = diagonal + (word[i] != candidate[j]);
-        diagonal = row[j + 1];
-        row[j + 1] = std::min({replace, diagonal + 1, row[j] + 1});
-      }
-    }
-    if (row.back() < best_distance) {
-      best_distance = row.back();
-      best = candidate;
-    }
-  }
-  if (!best.empty() || word.find_first_not_of('-') == std::string::npos) return best;
-  // Whoever types --steps for --limit-steps.
-  const std::string part = word.substr(word.find_first_not_of('-') - 1);
-  const auto longer = std::ranges::find_if(known, [&](const auto& k) { return k.ends_with(part); });
-  return longer == known.end() ? best : *longer;
-}
 
 std::optional<int> parse_options(int argc, const char* const* argv, Options& options,
                                  const std::vector<Flag>& flags) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -44,11 +45,12 @@ struct Options {
   bool summary = false;           ///< show what nn::summary finds, and train nothing
   bool keep_checkpoints = false;  ///< one of each epoch; else only the last
 
-  /// For the loader of the training data.
-  data::DataLoaderOptions loader() const {
+  /// For the loader of the training data; `sampler`: in place of shuffle.
+  data::DataLoaderOptions loader(std::shared_ptr<const data::Sampler> sampler = nullptr) const {
     return {.batch_size = batch_size,
-            .shuffle = shuffle,
+            .shuffle = shuffle && !sampler,
             .workers = workers,
+            .sampler = sampler,
             .device = device,
             .device_resident = data_on_device};
   }
@@ -68,9 +70,5 @@ struct Flag {
 /// for an unknown option, the nearest known one. Whether the device exists is not checked here.
 std::optional<int> parse_options(int argc, const char* const* argv, Options& options,
                                  const std::vector<Flag>& flags = {});
-
-/// The known word nearest to `word` by edit distance, else the first of which it is the end
-/// ("--steps": "--limit-steps"), or nothing when none is near.
-std::string nearest(const std::string& word, const std::vector<std::string>& known);
 
 }  // namespace weft::train

@@ -237,14 +237,5 @@ TEST(Options, WrongUsageIsStatusTwoAndSaysWhy) {
     refuses({path, ""}, std::string(path) + ": needs a name, got ''");
 }
 
-TEST(Options, NearestNeedsToBeNear) {
-  EXPECT_EQ(nearest("--epoks", {"--lr", "--epochs"}), "--epochs");
-  EXPECT_EQ(nearest("--q", {"--lr", "--epochs"}), "");
-  EXPECT_EQ(nearest("", {"--lr"}), "");
-  EXPECT_EQ(nearest("--", {"--lr"}), "");
-  EXPECT_EQ(nearest("--steps", {"--stairs-steps-on", "--limit-steps", "--lr"}), "--limit-steps");
-  EXPECT_EQ(nearest("--r", {"--lr"}), "");  // a word of its own, not the end of one
-}
-
 }  // namespace
 }  // namespace weft::train

@@ -1,0 +1,114 @@
+// Backend: what moves bytes between the ranks of one group. A ProcessGroup checks, numbers and
+// queues the operations; a backend runs them, one after the other, on the group's thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "weft/comm/deadline.h"
+#include "weft/core/allocator.h"
+#include "weft/core/dtype.h"
+
+namespace weft::comm {
+
+/// Of booleans sum and max are "any", product and min "all".
+enum class ReduceOp { sum, avg, product, min, max };
+
+/// "sum", "avg" ...
+const char* to_string(ReduceOp op);
+
+/// One side of a message: that many bytes to or from a rank.
+struct Outgoing {
+  int to;
+  std::span<const std::byte> bytes;
+};
+struct Incoming {
+  int from;
+  std::span<std::byte> bytes;
+};
+
+/// What an operation works on: `count` numbers, dense.
+struct Buffer {
+  void* data;
+  std::int64_t count;
+  DType dtype;
+
+  std::size_t bytes() const { return static_cast<std::size_t>(count) * size_of(dtype); }
+  /// Numbers [first, first + count).
+  Buffer part(std::int64_t first, std::int64_t part_count) const {
+    return {static_cast<std::byte*>(data) + static_cast<std::size_t>(first) * size_of(dtype),
+            part_count, dtype};
+  }
+  std::span<std::byte> span() const { return {static_cast<std::byte*>(data), bytes()}; }
+};
+
+/// What has left a rank and reached it, counted where the backend hands it on.
+struct Traffic {
+  std::int64_t bytes_sent = 0, bytes_received = 0;
+  std::int64_t messages_sent = 0;
+};
+
+/// Calls come from one thread at a time, but for abort(). All ranks make the same calls in the same
+/// order, but for exchange(), where what one sends the other receives. They throw
+///   PeerFailed    a rank is gone: "rank 2 closed its connection"
+///   Timeout       the deadline passed: "rank 2 has sent 0 of 400 bytes"
+///   Comm          abort() was called, an earlier call failed, or a rank sends another number of
+///                 bytes than is expected
+/// and are of no use afterwards.
+///
+/// exchange() is all that a backend must have: the collectives are composed of it
+/// (comm/collectives.h), and a backend overrides those that it does better.
+class Backend {
+ public:
+  Backend(int rank, int size) : rank_(rank), size_(size) {}
+  virtual ~Backend() = default;
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  /// "gloo", "ring" ...
+  virtual const char* name() const = 0;
+
+  /// Sends and receives all of it at once, in any order between ranks and in the given one between
+  /// two; returns when what is to be received is there and what is to be sent may be changed. No
+  /// message goes to the rank itself; messages may be empty.
+  virtual void exchange(std::span<const Outgoing> out, std::span<const Incoming> in,
+                        const Deadline& deadline) = 0;
+  /// From any thread: whoever waits in a call gets Comm, at once.
+  virtual void abort() noexcept = 0;
+
+  virtual void broadcast(const Buffer& x, int root, const Deadline& deadline);
+  virtual void all_reduce(const Buffer& x, ReduceOp op, const Deadline& deadline);
+  /// The result is root's; the others' x is left with anything.
+  virtual void reduce(const Buffer& x, ReduceOp op, int root, const Deadline& deadline);
+  /// Rank r's numbers become part r of y, which has size() x x.count.
+  virtual void all_gather(const Buffer& x, const Buffer& y, const Deadline& deadline);
+  /// y becomes part rank() of the reduced x, which has size() x y.count and is left with anything.
+  virtual void reduce_scatter(const Buffer& x, const Buffer& y, ReduceOp op,
+                              const Deadline& deadline);
+  /// y is root's alone.
+  virtual void gather(const Buffer& x, const Buffer& y, int root, const Deadline& deadline);
+  /// x is root's alone.
+  virtual void scatter(const Buffer& x, const Buffer& y, int root, const Deadline& deadline);
+  /// Part r of x goes to rank r, part r of y comes from there.
+  virtual void all_to_all(const Buffer& x, const Buffer& y, const Deadline& deadline);
+  virtual void barrier(const Deadline& deadline);
+
+  /// Memory of the host that all_reduce() works on without copying it. All ranks call it, with the
+  /// same number of bytes. The content is anything.
+  virtual intrusive_ptr<Storage> allocate(std::size_t bytes, const Deadline& deadline);
+
+  const Traffic& traffic() const { return traffic_; }
+
+ protected:
+  Traffic traffic_;
+
+ private:
+  const int rank_, size_;
+};
+
+}  // namespace weft::comm

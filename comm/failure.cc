@@ -1,0 +1,75 @@
+#include "weft/comm/failure.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+
+#include "weft/core/error.h"
+
+namespace weft::comm {
+namespace {
+
+constexpr std::size_t kMostPhaseBytes = 1 << 10, kMostCauseBytes = 8 << 10;
+
+std::string one_line(std::string_view text, std::size_t most) {
+  std::string line(text.substr(0, most));
+  std::ranges::replace_if(line, [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  return line;
+}
+
+// Takes "<key> <value>" off the front of `rest`; the last line need not end.
+std::optional<std::string_view> take_line(std::string_view& rest, std::string_view key) {
+  const std::string_view line = rest.substr(0, rest.find('\n'));
+  rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+  if (!line.starts_with(key) || line.substr(key.size(), 1) != " ") return {};
+  return line.substr(key.size() + 1);
+}
+
+template <class Number>
+bool read(std::optional<std::string_view> text, Number& value) {
+  if (!text) return false;
+  const char* const end = text->data() + text->size();
+  const auto [stop, error] = std::from_chars(text->data(), end, value);
+  return error == std::errc() && stop == end;
+}
+
+}  // namespace
+
+std::string to_text(const Failure& failure) {
+  return detail::concat("rank ", failure.rank, "\nstep ", failure.step, "\nphase ",
+                        one_line(failure.phase, kMostPhaseBytes), "\ncause ",
+                        one_line(failure.cause, kMostCauseBytes));
+}
+
+Failure parse_failure(std::string_view text) {
+  Failure failure;
+  std::string_view rest = text;
+  const bool rank = read(take_line(rest, "rank"), failure.rank);
+  const bool step = read(take_line(rest, "step"), failure.step);
+  const auto phase = take_line(rest, "phase"), cause = take_line(rest, "cause");
+  WEFT_CHECK(rank && step && phase && cause && rest.empty(), InvalidArgument, "failure",
+             "the store says nothing that can be read of who failed first: \"", text.substr(0, 80),
+             '"');
+  failure.phase = *phase;
+  failure.cause = *cause;
+  return failure;
+}
+
+std::string describe(const Failure& failure) {
+  std::string text = failure.cause;
+  if (!failure.phase.empty()) text += " in " + failure.phase;
+  if (failure.step >= 0) text += " at step " + std::to_string(failure.step);
+  return text;
+}
+
+Failure note_failure(Store& store, const Failure& failure, std::string_view key) {
+  return parse_failure(store.set_once(key, to_text(failure)));
+}
+
+std::optional<Failure> find_failure(Store& store, const Deadline& deadline, std::string_view key) {
+  const std::optional<std::string> text = store.wait(key, deadline);
+  if (!text) return {};
+  return parse_failure(*text);
+}
+
+}  // namespace weft::comm

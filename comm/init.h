@@ -1,0 +1,60 @@
+// init_process_group: from an environment or an address to a group.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "weft/comm/process_group.h"
+
+namespace weft::comm {
+
+struct InitOptions {
+  /// "env://"                what the launcher's environment says: weftrun's and torchrun's names,
+  ///                         else Open MPI's, MPICH's (PMI), Slurm's, Horovod's; a world of one
+  ///                         where there is nothing of them
+  /// "tcp://host:port"       rank 0 hosts the store there
+  /// "file:///path"          a file that all ranks see
+  /// with rank and world_size given here, or behind a ? as in "tcp://host:port?rank=0&world_size=2"
+  std::string init_method = "env://";
+  std::optional<int> rank = {};
+  std::optional<int> world_size = {};
+  /// "gloo", "ring", "shm", or "auto": shm where all ranks are on one host, else gloo.
+  std::string backend = "auto";
+  /// The address that data and a hosted store listen on; beyond loopback a token is needed.
+  std::string local_addr = "127.0.0.1";
+  /// What every client of a TCP store must know; by default WEFT_STORE_TOKEN of the environment. It
+  /// stays there: other threads may be reading the environment.
+  std::optional<std::string> token = {};
+  ProcessGroupOptions group = {};
+  /// Of the meeting, and of calls of the group's store.
+  std::chrono::milliseconds rendezvous_timeout{300'000};
+};
+
+/// What the environment says of this process, by whichever launcher.
+struct LaunchEnvironment {
+  int rank = 0, size = 1, local_rank = 0, local_size = 1;
+  /// "weftrun", "torchrun", "Open MPI" ...; empty: none.
+  std::string launcher;
+  /// Where the ranks meet: "tcp://host:port" or "file:///path"; empty in a world of one.
+  std::string meeting;
+  /// rank 0 of a tcp:// meeting hosts the store itself (false: weftrun or an agent does).
+  bool hosts_store = false;
+};
+
+/// Gives the value of an environment variable, or nothing where it is not set.
+using Variables = std::function<std::optional<std::string>(const char* name)>;
+
+/// Reads the environment. Throws InvalidArgument where a launcher's variables are not complete,
+/// naming the one that is missing and a line that would set it.
+LaunchEnvironment launch_environment();
+LaunchEnvironment launch_environment(const Variables& variables);
+
+/// Meets the other ranks and makes the group of all. Sets thread_state().rank. Throws
+/// InvalidArgument for what cannot be, Timeout naming the ranks that did not come, Unsupported for
+/// a backend that this build does not have.
+std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options = {});
+
+}  // namespace weft::comm

@@ -1,0 +1,195 @@
+#include "weft/comm/local_peers.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <random>
+#include <span>
+#include <string>
+#include <system_error>
+
+#include "weft/core/error.h"
+
+namespace weft::comm {
+namespace {
+
+constexpr const char* kOp = "shm";
+
+std::string reason() { return std::generic_category().message(errno); }
+
+std::string random_name() {
+  std::random_device random;
+  std::string name = "weft-";
+  for (int i = 0; i < 4; ++i) name += std::to_string(random()) + '.';
+  return name;
+}
+
+struct AbstractAddress {
+  sockaddr_un address{};
+  socklen_t size;
+
+  explicit AbstractAddress(const std::string& name)
+      : size(static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size())) {
+    address.sun_family = AF_UNIX;
+    name.copy(address.sun_path + 1, sizeof address.sun_path - 1);  // behind a zero: no file
+  }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
+};
+
+Socket local_socket() {
+  Socket socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  WEFT_CHECK(socket.valid(), Comm, kOp, "cannot make a Unix socket: ", reason());
+  return socket;
+}
+
+bool of_this_user(const Socket& socket) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  return ::getsockopt(socket.fd(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+         peer.uid == ::geteuid();
+}
+
+// Descriptors travel beside one byte.
+void send_descriptor(const Socket& to, const Socket& descriptor) {
+  char byte = 0;
+  iovec data{&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{
+      .msg_iov = &data, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  const int fd = descriptor.fd();
+  std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
+  // One byte has room: nobody sends two before the first was taken.
+  WEFT_CHECK(::sendmsg(to.fd(), &message, MSG_NOSIGNAL) == 1, PeerFailed, kOp,
+             "cannot give memory to another rank: ", reason());
+}
+
+Socket receive_descriptor(const Socket& from, int rank, const Deadline& deadline) {
+  for (;;) {
+    char byte = 0;
+    iovec data{&byte, 1};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    msghdr message{.msg_iov = &data,
+                   .msg_iovlen = 1,
+                   .msg_control = control,
+                   .msg_controllen = sizeof control};
+    const ssize_t n = ::recvmsg(from.fd(), &message, MSG_CMSG_CLOEXEC);
+    if (n == 1) {
+      const cmsghdr* const header = CMSG_FIRSTHDR(&message);
+      WEFT_CHECK(header && header->cmsg_type == SCM_RIGHTS, Comm, kOp, "rank ", rank,
+                 " has sent no memory");
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
+      return Socket(fd);
+    }
+    WEFT_CHECK(n < 0 && (errno == EAGAIN || errno == EINTR), PeerFailed, kOp, "rank ", rank,
+               " closed its connection");
+    pollfd poll{from.fd(), POLLIN, 0};
+    WEFT_CHECK(::poll(&poll, 1, static_cast<int>(deadline.left().count())) != 0, Timeout, kOp,
+               "rank ", rank, " has given no memory");
+  }
+}
+
+Socket new_memory(std::size_t bytes) {
+  Socket memory(::memfd_create("weft", MFD_CLOEXEC));
+  WEFT_CHECK(memory.valid(), Comm, kOp, "cannot make shared memory: ", reason());
+  // Taken now: a page that is missing later would be SIGBUS.
+  int error = 0;
+  while ((error = ::posix_fallocate(memory.fd(), 0, static_cast<off_t>(bytes))) == EINTR) {
+  }
+  WEFT_CHECK(error == 0, OutOfMemory, kOp, "cannot get ", bytes,
+             " bytes of shared memory: ", std::generic_category().message(error));
+  return memory;
+}
+
+}  // namespace
+
+SharedMemory::SharedMemory(const Socket& memory, std::size_t bytes) : bytes_(bytes) {
+  void* const mapped =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, memory.fd(), 0);
+  WEFT_CHECK(mapped != MAP_FAILED, OutOfMemory, kOp, "cannot map ", bytes, " bytes: ", reason());
+  data_ = static_cast<std::byte*>(mapped);
+}
+
+SharedMemory::~SharedMemory() { ::munmap(data_, bytes_); }
+
+LocalPeers::LocalPeers(Store& store, int rank, int size, const Deadline& deadline)
+    : rank_(rank), size_(size), sockets_(static_cast<std::size_t>(size)) {
+  const auto key = [](const char* what, int of) { return detail::concat("local/", what, '/', of); };
+  // Known by way of the store alone.
+  const std::string name = random_name();
+  const Socket listening = local_socket();
+  const AbstractAddress own(name);
+  WEFT_CHECK(
+      ::bind(listening.fd(), own.get(), own.size) == 0 && ::listen(listening.fd(), size) == 0, Comm,
+      kOp, "cannot listen on a Unix socket: ", reason());
+  store.set(key("name", rank), name);
+
+  std::string failure;  // of a connection that this rank makes: to those below
+  for (int peer = 0; peer < rank && failure.empty(); ++peer) {
+    const AbstractAddress address(store.get(key("name", peer), deadline));
+    Socket socket = local_socket();
+    if (::connect(socket.fd(), address.get(), address.size) != 0 || !of_this_user(socket)) {
+      failure = detail::concat("rank ", rank, " cannot reach rank ", peer,
+                               " by a Unix socket: it is on another host, or another user's");
+      break;
+    }
+    sockets_[static_cast<std::size_t>(peer)] = std::move(socket);
+  }
+  store.set(key("failure", rank), failure);
+  for (int peer = 0; peer < size; ++peer) {
+    const std::string of_peer = store.get(key("failure", peer), deadline);
+    WEFT_CHECK(of_peer.empty(), Unsupported, kOp, of_peer, "; use --backend gloo or ring");
+  }
+
+  // All connections are made by now, and wait here.
+  for (int peer = 0; peer < rank; ++peer) {
+    send_all(sockets_[static_cast<std::size_t>(peer)], std::as_bytes(std::span(&rank, 1)), deadline,
+             detail::concat("rank ", peer));
+  }
+  for (int missing = size - 1 - rank; missing > 0;) {
+    std::optional<Socket> socket = accept_from(listening, deadline);
+    WEFT_CHECK(socket, Timeout, kOp, missing, " ranks have not come");
+    if (!of_this_user(*socket)) continue;
+    int peer = -1;
+    recv_all(*socket, std::as_writable_bytes(std::span(&peer, 1)), deadline, "a rank");
+    if (peer <= rank || peer >= size || sockets_[static_cast<std::size_t>(peer)].valid()) continue;
+    sockets_[static_cast<std::size_t>(peer)] = std::move(*socket);
+    --missing;
+  }
+}
+
+std::unique_ptr<SharedMemory> LocalPeers::share(std::size_t bytes, const Deadline& deadline) const {
+  if (rank_ != 0) {
+    return std::make_unique<SharedMemory>(receive_descriptor(sockets_[0], 0, deadline), bytes);
+  }
+  const Socket memory = new_memory(bytes);
+  auto shared = std::make_unique<SharedMemory>(memory, bytes);
+  for (int peer = 1; peer < size_; ++peer) {
+    send_descriptor(sockets_[static_cast<std::size_t>(peer)], memory);
+  }
+  return shared;
+}
+
+bool LocalPeers::gone(int rank) const noexcept {
+  pollfd poll{sockets_[static_cast<std::size_t>(rank)].fd(), POLLRDHUP, 0};
+  return ::poll(&poll, 1, 0) > 0 && (poll.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+}
+
+void LocalPeers::shut_down() const noexcept {
+  for (const Socket& socket : sockets_) {
+    if (socket.valid()) socket.shut_down();
+  }
+}
+
+}  // namespace weft::comm

@@ -1,0 +1,51 @@
+// Connections between the ranks of one host, over which they give each other memory.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "weft/comm/deadline.h"
+#include "weft/comm/socket.h"
+#include "weft/comm/store.h"
+
+namespace weft::comm {
+
+/// Memory that several processes have mapped. It has no name in any file system: the kernel takes
+/// it back when the last of them is gone, however it went.
+class SharedMemory {
+ public:
+  /// Maps `bytes` of the object that `memory` is a descriptor of. Throws OutOfMemory.
+  SharedMemory(const Socket& memory, std::size_t bytes);
+  ~SharedMemory();
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+
+  std::byte* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* data_;
+  std::size_t bytes_;
+};
+
+/// A Unix socket to each other rank, in the abstract namespace: no file, nothing left behind.
+class LocalPeers {
+ public:
+  /// Meets the others in `store`. Throws Unsupported, on all ranks, where one cannot be reached
+  /// this way: it is on another host, or another user's.
+  LocalPeers(Store& store, int rank, int size, const Deadline& deadline);
+
+  /// Zeroed memory that all ranks have mapped; all must call it, with the same size.
+  std::unique_ptr<SharedMemory> share(std::size_t bytes, const Deadline& deadline) const;
+  /// Whether `rank` has closed its connection, as its end does.
+  bool gone(int rank) const noexcept;
+  /// Tells the others that this rank is gone.
+  void shut_down() const noexcept;
+
+ private:
+  int rank_, size_;
+  std::vector<Socket> sockets_;  // by rank; none to itself
+};
+
+}  // namespace weft::comm

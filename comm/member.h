@@ -1,0 +1,45 @@
+// Member: a process as a rank of a run, by what tells it from any other process.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace weft::comm {
+
+struct Member {
+  int rank = 0;
+  std::string host;     ///< its name, for messages
+  std::string boot;     ///< of the kernel
+  std::string pids;     ///< the PID namespace
+  std::string network;  ///< the network namespace
+  std::int64_t pid = 0, start = 0;
+  std::string address;     ///< that its data sockets listen on
+  std::string invocation;  ///< of the rendezvous: differs between two of one process
+
+  bool operator==(const Member&) const = default;
+};
+
+/// This process.
+Member this_member(int rank, std::string address);
+
+/// One line per field, and back; throws Comm for any other text.
+std::string to_text(const Member& member);
+Member parse_member(std::string_view text);
+
+/// "pid 4711 on node3"
+std::string describe(const Member& member);
+
+bool same_process(const Member& a, const Member& b);
+/// Whether they reach each other on loopback.
+bool same_network(const Member& a, const Member& b);
+/// Whether `member` is known to have ended: there is no such process here, or its host has been
+/// booted since. Of other hosts and other PID namespaces nothing is known.
+bool has_ended(const Member& member);
+
+/// When process `pid` began, in clock ticks since the boot; nothing if there is none, or only what
+/// its parent has not taken notice of.
+std::optional<std::int64_t> process_start(std::int64_t pid);
+
+}  // namespace weft::comm

@@ -1,0 +1,300 @@
+#include "weft/comm/operation_queue.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <new>
+#include <system_error>
+#include <utility>
+
+#include "weft/comm/failure.h"
+#include "weft/comm/fingerprint.h"
+#include "weft/comm/progress.h"
+#include "weft/comm/work.h"
+#include "weft/core/cores.h"
+#include "weft/core/trace.h"
+#include "weft/tensor/ops.h"
+
+namespace weft::comm {
+namespace {
+
+constexpr const char* kOp = "process_group";
+// What the store may take of the time of a group that has failed: for each call, and for what the
+// launcher or the rank that failed first has yet to write.
+constexpr std::chrono::milliseconds kStoreTimeout{1000};
+
+// What the store says only makes a message better: nothing where it cannot be asked.
+template <class Result, class F>
+Result if_told(F&& ask) {
+  try {
+    return ask();
+  } catch (const std::exception&) {
+    return {};
+  }
+}
+
+// The exception being handled.
+Error caught_error() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::bad_alloc& error) {
+    return Error(ErrorCode::OutOfMemory, kOp, error.what(), __FILE__, __LINE__);
+  } catch (const std::exception& error) {
+    return Error(ErrorCode::Library, kOp, error.what(), __FILE__, __LINE__);
+  }
+}
+
+// f() in a span, with the operation's tag behind the module path.
+template <class F>
+void traced(const Operation& operation, F&& f) {
+  const std::string& tag = operation.call.tag;
+  std::optional<PathScope> path;
+  if (thread_state().tracer && !tag.empty()) path.emplace(tag.c_str());
+  Span span("comm", operation.call.name);
+  if (span.on()) {
+    span.set_arg("bytes", static_cast<std::int64_t>(buffer_of(operation.part()).bytes()));
+    span.set_arg("number", operation.call.number);
+  }
+  f();
+}
+
+// Who waits finds the tensors with one owner less.
+void finish(Operation& operation, std::exception_ptr error) {
+  operation.y = operation.x = Tensor();
+  operation.work->finish(std::move(error));
+}
+
+// Written to by a rank that is gone, a socket would end the process.
+void block_sigpipe() {
+  sigset_t pipe;
+  sigemptyset(&pipe);
+  sigaddset(&pipe, SIGPIPE);
+  pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
+}
+
+}  // namespace
+
+OperationQueue::OperationQueue(Members members, const ProcessGroupOptions& options,
+                               std::unique_ptr<Backend> backend, std::unique_ptr<Store> group_store,
+                               std::unique_ptr<Store> run_store)
+    : members_(std::move(members)),
+      options_(options),
+      backend_(std::move(backend)),
+      group_store_(std::move(group_store)),
+      run_store_(std::move(run_store)) {
+  for (Store* const store : {group_store_.get(), run_store_.get()}) {
+    if (store) store->set_timeout(kStoreTimeout);
+  }
+}
+
+OperationQueue::~OperationQueue() {
+  bool pending = false;
+  {
+    const std::lock_guard lock(mutex_);
+    quit_ = true;
+    pending = running_ || !queue_.empty();
+  }
+  if (pending) abort("the group was destroyed before this was done; wait() for it first");
+  wake_.notify_all();
+  wake_watch_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  if (watch_.joinable()) watch_.join();
+}
+
+Traffic OperationQueue::traffic() const {
+  const std::lock_guard lock(mutex_);
+  return traffic_;
+}
+
+void OperationQueue::check_alive(const char* op) const { check_alive(op, std::lock_guard(mutex_)); }
+
+void OperationQueue::check_alive(const char* op, const std::lock_guard<std::mutex>&) const {
+  WEFT_CHECK(!failure_, Comm, op,
+             "this group has ended, of which there has to be a new one: ", failure_text_);
+}
+
+Work OperationQueue::submit(Operation operation) {
+  auto work = operation.work = std::make_shared<Work::State>();
+  {
+    const std::lock_guard lock(mutex_);
+    check_alive(operation.call.name, lock);
+    operation.call.number = operation.peer < 0 ? ++collectives_ : ++messages_;
+    if (backend_) {
+      start_threads();
+      queue_.push_back(std::move(operation));
+      wake_.notify_one();
+      return Work(std::move(work));
+    }
+  }
+  traced(operation, [&] {
+    const Tensor &y = operation.y, &x = operation.x;
+    if (y.defined() && x.defined()) raw::copy_(y, raw::reshape(x, y.shape()));
+  });
+  work->finish(nullptr);
+  return Work(std::move(work));
+}
+
+// The lock is held.
+void OperationQueue::start_threads() {
+  try {
+    if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });
+    if (!watch_.joinable()) watch_ = std::thread([this] { watch(); });
+  } catch (const std::system_error& error) {
+    WEFT_THROW(Library, kOp, "cannot start the group's threads: ", error.what(),
+               "; the process or its user is at the limit of threads");
+  }
+}
+
+void OperationQueue::serve() {
+  block_sigpipe();
+  leave_thread_unbound();
+  set_thread_name("comm");
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    wake_.wait(lock, [&] { return quit_ || !queue_.empty(); });
+    if (queue_.empty()) return;
+    Operation operation = std::move(queue_.front());
+    queue_.pop_front();
+    running_ = &operation;
+    began_ = Deadline::Clock::now();
+    warned_ = false;
+    if (operation.peer < 0) begun_ = operation.call;
+
+    lock.unlock();
+    const std::optional<Error> error = run(operation);
+    lock.lock();
+    running_ = nullptr;
+    traffic_ = backend_->traffic();
+    const bool aborted = failure_ != nullptr;
+
+    lock.unlock();
+    if (error && !aborted) end(explain(*error, operation));
+    finish(operation, error ? failure_ : nullptr);
+    lock.lock();
+  }
+}
+
+std::optional<Error> OperationQueue::run(const Operation& operation) {
+  const ThreadStateGuard as_caller(operation.caller);
+  try {
+    const Deadline deadline(options_.timeout);
+    traced(operation, [&] {
+      if (options_.check_fingerprints && operation.peer < 0) {
+        check_fingerprints(operation, members_, *backend_, deadline);
+      }
+      operation.run(operation, *backend_, deadline);
+    });
+  } catch (...) {
+    return caught_error();
+  }
+  return {};
+}
+
+// --- Failures ------------------------------------------------------------------------------------
+
+void OperationQueue::end(const Error& error) {
+  std::deque<Operation> rest;
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_) return;
+    failure_text_ = error.what();
+    failure_ = std::make_exception_ptr(error);
+    rest.swap(queue_);
+  }
+  if (backend_) backend_->abort();
+  for (Operation& operation : rest) finish(operation, failure_);
+}
+
+void OperationQueue::abort(const char* why) noexcept {
+  try {
+    end(Error(ErrorCode::Comm, kOp, why, __FILE__, __LINE__).with_context(members_.me));
+  } catch (const std::bad_alloc&) {
+    if (backend_) backend_->abort();  // which each of the operations then ends by
+  }
+}
+
+Error OperationQueue::explain(const Error& error, const Operation& operation) {
+  const Call& call = operation.call;
+  std::string known = first_failure(error, call);
+  if (error.code() == ErrorCode::Timeout && operation.peer < 0) {
+    const auto absent =
+        if_told<std::string>([&] { return absent_ranks(*group_store_, members_, call.number); });
+    if (!absent.empty()) known = "waiting for " + absent + (known.empty() ? "" : "; ") + known;
+  }
+  std::string place = to_string(call) + place_of(call) + " on " + members_.me;
+  if (!known.empty()) place += " (" + known + ')';
+  return error.with_context(place);
+}
+
+// Ends the backend: of what the store is told the others may only learn the end afterwards.
+std::string OperationQueue::first_failure(const Error& error, const Call& call) {
+  using Told = std::optional<Failure>;
+  const bool lost_a_rank = error.code() == ErrorCode::PeerFailed;
+  const Failure mine{members_.number_in_run(members_.rank), error.what(), to_string(call),
+                     call.step};
+  const auto stands = if_told<Told>(
+      [&] { return note_failure(*run_store_, mine, lost_a_rank ? kLostKey : kFailureKey); });
+  backend_->abort();
+  Told first = stands;
+  if (lost_a_rank) {
+    first = if_told<Told>([&] { return find_failure(*run_store_, Deadline(kStoreTimeout)); });
+  }
+  const char* did = first ? " failed first: " : " lost a rank before: ";
+  if (!first) first = stands;
+  if (!first || first->rank == mine.rank || first->cause == mine.cause) return {};
+  return "rank " + std::to_string(first->rank) + did + describe(*first);
+}
+
+// --- The watch -----------------------------------------------------------------------------------
+
+void OperationQueue::watch() {
+  set_thread_name("comm watch");
+  const auto tick = std::max(options_.slow / 4, std::chrono::milliseconds(1));
+  std::int64_t published = 0;
+  std::unique_lock lock(mutex_);
+  while (!quit_) {
+    try {
+      publish(lock, published);
+      warn_of_slow(lock);
+    } catch (const std::exception&) {  // a store or a log that fails is no failure of the group
+      if (!lock.owns_lock()) lock.lock();
+    }
+    auto next = Deadline::Clock::now() + tick;
+    if (running_ && !warned_) next = std::min(next, began_ + options_.slow);
+    wake_watch_.wait_until(lock, next, [&] { return quit_; });
+  }
+}
+
+void OperationQueue::publish(std::unique_lock<std::mutex>& lock, std::int64_t& published) {
+  if (begun_.number == published) return;
+  const Call begun = begun_;
+  published = begun.number;
+  lock.unlock();
+  publish_progress(*group_store_, members_.rank, begun);
+  lock.lock();
+}
+
+void OperationQueue::warn_of_slow(std::unique_lock<std::mutex>& lock) {
+  if (!running_ || warned_ || Deadline::Clock::now() < began_ + options_.slow) return;
+  warned_ = true;
+  const Call call = running_->call;
+  std::string whom;
+  if (const int peer = running_->peer; peer >= 0) {
+    whom = "rank " + std::to_string(members_.number_in_run(peer));
+  } else {
+    lock.unlock();
+    whom = if_told<std::string>([&] { return absent_ranks(*group_store_, members_, call.number); });
+    lock.lock();
+  }
+  // Under the lock: once the operation is done its caller's log may be gone.
+  if (!running_ || running_->call.name != call.name || running_->call.number != call.number) return;
+  const ThreadStateGuard as_caller(running_->caller);
+  log_warning(detail::concat(to_string(call), ": waiting for ", to_text(options_.slow),
+                             whom.empty() ? ", though all ranks have come" : " for " + whom));
+}
+
+}  // namespace weft::comm

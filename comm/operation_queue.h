@@ -1,0 +1,84 @@
+// The operations of a group, the thread that runs them one after the other, and what becomes of
+// them when one fails. Private to comm/.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "weft/comm/operation.h"
+#include "weft/comm/store.h"
+#include "weft/core/error.h"
+
+namespace weft::comm {
+
+/// Two threads, made at the first operation. "comm" runs the operations. "comm watch" sleeps beside
+/// it, because a backend that waits cannot look at the clock for others: it tells the log of an
+/// operation that takes long, and the store how far this rank has come. It wakes four times in
+/// options.slow, whether there are operations or not, so that starting one need not wake it.
+class OperationQueue {
+ public:
+  /// `group_store`: keys of this group; `run_store`: where the run's first failure stands. Both are
+  /// connections of the queue's own. A group of one rank has neither, and no backend: what it is
+  /// given is done at once.
+  OperationQueue(Members members, const ProcessGroupOptions& options,
+                 std::unique_ptr<Backend> backend, std::unique_ptr<Store> group_store,
+                 std::unique_ptr<Store> run_store);
+  /// Aborts what has not run.
+  ~OperationQueue();
+
+  const Members& members() const { return members_; }
+  const ProcessGroupOptions& options() const { return options_; }
+  /// Null in a group of one.
+  const Backend* backend() const { return backend_.get(); }
+  Traffic traffic() const;
+
+  /// Throws Comm when the group has ended.
+  Work submit(Operation operation);
+  /// Throws Comm when the group has ended, with what it ended by; `op`: what was called.
+  void check_alive(const char* op) const;
+  /// Ends the group: nothing runs any more, and all that was given fails with Comm and this text.
+  void abort(const char* why) noexcept;
+
+ private:
+  void check_alive(const char* op, const std::lock_guard<std::mutex>& lock) const;
+  void start_threads();
+  void serve();
+  std::optional<Error> run(const Operation& operation);
+  Error explain(const Error& error, const Operation& operation);
+  std::string first_failure(const Error& error, const Call& call);
+  void end(const Error& error);
+
+  void watch();
+  void publish(std::unique_lock<std::mutex>& lock, std::int64_t& published);
+  void warn_of_slow(std::unique_lock<std::mutex>& lock);
+
+  const Members members_;
+  const ProcessGroupOptions options_;
+  const std::unique_ptr<Backend> backend_;
+  const std::unique_ptr<Store> group_store_, run_store_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable wake_, wake_watch_;
+  std::deque<Operation> queue_;
+  std::int64_t collectives_ = 0, messages_ = 0;  // called so far
+  std::exception_ptr failure_;                   // that ended the group
+  std::string failure_text_;
+  Traffic traffic_;
+  bool quit_ = false;
+
+  const Operation* running_ = nullptr;
+  Deadline::Clock::time_point began_;
+  bool warned_ = false;  // of running_
+  Call begun_;           // the last collective
+
+  std::thread thread_, watch_;
+};
+
+}  // namespace weft::comm

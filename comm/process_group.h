@@ -1,0 +1,165 @@
+// ProcessGroup: collective operations on tensors between the ranks of a run.
+//
+//   auto group = comm::init_process_group();        // env://, as weftrun, torchrun ... set it
+//   group->all_reduce(x).wait();                    // every rank's x becomes the sum
+//   comm::Work work = group->broadcast(weights, 0); // runs while this thread goes on
+//   ...
+//   work.wait();
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "weft/comm/backend.h"
+#include "weft/comm/store.h"
+#include "weft/tensor/tensor.h"
+
+namespace weft::comm {
+
+/// An operation that has been given to a group. A handle: copies mean the same operation. It goes
+/// on, and keeps its tensors, when the handle is dropped; its error is then lost.
+class Work {
+ public:
+  Work() = default;
+
+  /// Returns when the operation is done and its result may be read by this thread; throws what it
+  /// failed by. On CUDA it makes the current stream wait, and the host only until the operation is
+  /// queued.
+  void wait() const;
+  /// Throws Timeout when it is not done by then; the operation goes on.
+  void wait(std::chrono::milliseconds timeout) const;
+  /// Done or failed.
+  bool done() const;
+
+  struct State;
+  explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+struct ProcessGroupOptions {
+  /// Of each operation, from its beginning (not while others before it run).
+  std::chrono::milliseconds timeout{120'000};
+  /// A rank that waits longer says so in its log, once per operation, with whom it waits for.
+  std::chrono::milliseconds slow{10'000};
+  /// Compare operation, dtype, count and tag of all ranks before any data moves; on by itself where
+  /// WEFT_DISTRIBUTED_DEBUG=1.
+  bool check_fingerprints = false;
+};
+
+/// Makes a backend for rank `rank` of `size`, which find each other in `store`: keys of a group's
+/// own (a PrefixStore), used once. Called by all of them.
+using BackendMaker = std::function<std::unique_ptr<Backend>(
+    const std::shared_ptr<Store>& store, int rank, int size, const Deadline& deadline)>;
+
+/// Operations run in the order in which they were called, on a thread of the group's own; all ranks
+/// must call the same ones in the same order (send and recv: in matching order). Several groups
+/// live side by side and do not wait for each other. Calls are thread-safe, but from several
+/// threads the order is theirs to agree on.
+///
+/// Tensors must be dense (no gaps; the dimension order must be the same on all ranks), on a device
+/// that the backend serves, and not be changed or read before the work is done. Results are written
+/// in place. Throws at the call InvalidArgument, Shape, Dtype or Device for a user's mistake; what
+/// fails on the way is thrown by Work::wait():
+///   PeerFailed   another rank is gone; the text names it and, where it is known, the rank that
+///                failed first, why, and in what
+///   Timeout      options().timeout passed; the text names the operation and who was waited for
+///   Comm         the ranks' operations do not fit each other, or the group was aborted
+/// The first failure ends the group: what is queued fails with it too.
+class ProcessGroup {
+ public:
+  /// The backend is what `make` gives for `store`, in which the ranks also tell and find out who
+  /// failed first.
+  ProcessGroup(BackendMaker make, std::shared_ptr<Store> store, int rank, int size,
+               const ProcessGroupOptions& options = {});
+  /// Aborts what has not run.
+  ~ProcessGroup();
+  ProcessGroup(const ProcessGroup&) = delete;
+  ProcessGroup& operator=(const ProcessGroup&) = delete;
+
+  int rank() const;
+  int size() const;
+  const char* backend() const;  ///< its name
+  const ProcessGroupOptions& options() const;
+  const std::shared_ptr<Store>& store() const;
+
+  /// x on all ranks becomes x of `root`.
+  [[nodiscard]] Work broadcast(const Tensor& x, int root);
+  /// avg: for floating dtypes only.
+  [[nodiscard]] Work all_reduce(const Tensor& x, ReduceOp op = ReduceOp::sum);
+  /// Only root's x is of use afterwards.
+  [[nodiscard]] Work reduce(const Tensor& x, int root, ReduceOp op = ReduceOp::sum);
+  /// y [size, x's shape]: rank r's x becomes y[r].
+  [[nodiscard]] Work all_gather(const Tensor& y, const Tensor& x);
+  /// y becomes the reduced x[rank]; x [size, y's shape] is of no use afterwards.
+  [[nodiscard]] Work reduce_scatter(const Tensor& y, const Tensor& x, ReduceOp op = ReduceOp::sum);
+  /// As all_gather, at root alone; elsewhere y may be undefined.
+  [[nodiscard]] Work gather(const Tensor& y, const Tensor& x, int root);
+  /// y becomes root's x[rank]; elsewhere x may be undefined.
+  [[nodiscard]] Work scatter(const Tensor& y, const Tensor& x, int root);
+  /// y[r] becomes rank r's x[rank].
+  [[nodiscard]] Work all_to_all(const Tensor& y, const Tensor& x);
+  [[nodiscard]] Work send(const Tensor& x, int to);
+  [[nodiscard]] Work recv(const Tensor& x, int from);
+  /// Done when all ranks have called it.
+  [[nodiscard]] Work barrier();
+
+  /// A tensor on the CPU in memory that the backend reduces in place, where it has such (shm), else
+  /// like any other: for what is reduced again and again. All ranks call it, with the same shape
+  /// and dtype; it waits for them. The values are anything.
+  Tensor empty(const Shape& shape, DType dtype = DType::f32);
+
+  /// Waits until all ranks are here; rank 0 finds out who is not, and all that are get Timeout with
+  /// the missing ranks.
+  void monitored_barrier(std::chrono::milliseconds timeout);
+  /// Any bytes; returns root's.
+  std::string broadcast_object(std::string_view object, int root);
+  /// Every rank's, by rank.
+  std::vector<std::string> all_gather_object(std::string_view object);
+
+  /// The group of some of the ranks, in increasing order; all ranks of this group must call it,
+  /// those that do not belong get null. Throws InvalidArgument for a rank that there is not.
+  std::shared_ptr<ProcessGroup> subgroup(std::vector<int> ranks);
+
+  /// Ends the group at once, from any thread: pending work throws Comm.
+  void abort() noexcept;
+
+  /// Shown in spans and messages of the operations that this thread starts while it lives: DDP's
+  /// "bucket 2".
+  class Tag {
+   public:
+    explicit Tag(std::string_view text);
+    ~Tag();
+    Tag(const Tag&) = delete;
+    Tag& operator=(const Tag&) = delete;
+
+   private:
+    std::string before_;
+  };
+
+  Traffic traffic() const;
+
+  struct Impl;
+
+ private:
+  explicit ProcessGroup(std::unique_ptr<Impl> impl);
+
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Runs `f` as ranks 0 to n-1 of a group of threads of this process, which share the caller's
+/// thread state but for the rank, and its cores. Returns when all have ended; of the errors that
+/// they end with the first that is not PeerFailed or Comm is thrown, with "rank r" behind it. A
+/// rank that fails aborts the group.
+void run_ranks(int n, const std::function<void(ProcessGroup& group)>& f,
+               const ProcessGroupOptions& options = {});
+
+}  // namespace weft::comm

@@ -1,0 +1,25 @@
+// What each rank of a group called last, as the group's store says: whom the others wait for.
+// Private to comm/.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "weft/comm/operation.h"
+#include "weft/comm/store.h"
+
+namespace weft::comm {
+
+/// Tells the others what this rank has begun.
+void publish_progress(Store& store, int rank, const Call& begun);
+
+/// Those of the other ranks that have not said that they began collective `number`:
+/// "rank 2, last seen in all_reduce 16 (bucket 1) at step 41, and rank 3, not seen yet"; empty when
+/// all have. What they say may be some seconds old.
+std::string absent_ranks(Store& store, const Members& members, std::int64_t number);
+
+/// "10 s", "200 ms"
+std::string to_text(std::chrono::milliseconds time);
+
+}  // namespace weft::comm

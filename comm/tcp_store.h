@@ -1,0 +1,60 @@
+// A store in one process, which the others reach by TCP.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "weft/comm/store.h"
+
+namespace weft::comm {
+
+/// Serves a store from one thread of its own until it is destroyed. Frames and keys are bounded;
+/// who sends anything else, or nothing, is closed and disturbs nobody.
+class TcpStoreServer {
+ public:
+  struct Options {
+    std::string host = "127.0.0.1";
+    int port = 0;       ///< 0: a free one
+    std::string token;  ///< what clients must know; empty: nothing
+    /// Who has not given it by then is closed.
+    std::chrono::milliseconds hello_time{10'000};
+  };
+
+  /// Throws Comm when it cannot listen there, and InvalidArgument without a token beyond loopback.
+  explicit TcpStoreServer(Options options);
+  ~TcpStoreServer();
+
+  int port() const;
+  /// The served keys, without a connection.
+  std::unique_ptr<Store> store() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// A client. Throws Timeout when nobody listens there by the deadline, InvalidArgument when the
+/// server refuses the token, or without one beyond loopback. A get() that the server does not
+/// answer ends up to 2 s after its deadline.
+class TcpStore final : public Store {
+ public:
+  TcpStore(std::string host, int port, std::string token, const Deadline& deadline);
+  ~TcpStore() override;
+
+  std::unique_ptr<Store> duplicate() const override;
+  std::string describe() const override;
+
+ private:
+  struct Impl;
+  class Turn;
+  void do_set(const std::string& key, std::string_view value, const Deadline&) override;
+  std::optional<std::string> do_get(const std::string& key, const Deadline&) override;
+  std::optional<std::string> do_try_get(const std::string& key, const Deadline&) override;
+  std::int64_t do_add(const std::string& key, std::int64_t delta, const Deadline&) override;
+  std::string do_set_once(const std::string& key, std::string_view value, const Deadline&) override;
+  bool do_erase(const std::string& key, const Deadline&) override;
+
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace weft::comm

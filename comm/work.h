@@ -1,0 +1,24 @@
+// What a Work is a handle of. Private to comm/.
+#pragma once
+
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+
+#include "weft/comm/process_group.h"
+#include "weft/core/cores.h"
+
+namespace weft::comm {
+
+struct Work::State {
+  /// Lets all who wait go on; null: the result is there.
+  void finish(std::exception_ptr failed_by) noexcept;
+
+  const int process = fork_count();  // whose thread runs it
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool done = false;
+  std::exception_ptr error;
+};
+
+}  // namespace weft::comm

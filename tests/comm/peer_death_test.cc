@@ -1,0 +1,196 @@
+// Ranks that are processes, one of which is killed or stopped while they reduce. This program is
+// the ranks, too: started with arguments it is one of them.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "weft/comm/tcp_store.h"
+#include "weft/tests/comm/ranks.h"
+
+extern char** environ;
+
+namespace weft::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::patience;
+
+// --- A rank --------------------------------------------------------------------------------------
+
+// Reduces for ever, and says how that ended.
+int be_a_rank(const std::vector<std::string>& arguments) {
+  const std::string name = arguments[0];
+  const int rank = std::stoi(arguments[1]), size = std::stoi(arguments[2]);
+  const milliseconds timeout(std::stoi(arguments[4]));
+  std::string end = "not at all";
+  try {
+    const std::shared_ptr<Store> store =
+        std::make_shared<TcpStore>("127.0.0.1", std::stoi(arguments[3]), "", patience());
+    const auto backend = testing::maker_of(name)(std::make_shared<PrefixStore>("group", store),
+                                                 rank, size, patience());
+    std::vector<float> x(200'000);
+    for (int round = 0;; ++round) {
+      const auto count = static_cast<std::int64_t>(round % 2 ? x.size() : 16);
+      backend->all_reduce({x.data(), count, DType::f32}, ReduceOp::max, Deadline(timeout));
+      if (round == 20) store->set("runs/" + std::to_string(rank), "");
+    }
+  } catch (const Error& error) {
+    end = std::string(to_string(error.code())) + ": " + error.what();
+  }
+  std::printf("%s\n", end.c_str());
+  return 0;
+}
+
+// --- The test ------------------------------------------------------------------------------------
+
+class Process {
+ public:
+  explicit Process(std::vector<std::string> arguments) {
+    int ends[2];
+    EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
+    output_ = ends[0];
+    arguments.insert(arguments.begin(), "rank");
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+    EXPECT_EQ(posix_spawn(&pid_, "/proc/self/exe", &actions, nullptr, argv.data(), environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+    close(ends[1]);
+  }
+  ~Process() {
+    if (pid_ > 0) {
+      signal(SIGKILL);
+      waitpid(pid_, nullptr, 0);
+    }
+    close(output_);
+  }
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+
+  void signal(int number) const { kill(pid_, number); }
+
+  // What it has said when it ends, which it does by itself and in good order.
+  std::string end(Clock::time_point deadline) {
+    std::string said;
+    for (;;) {
+      pollfd wait{output_, POLLIN, 0};
+      const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
+      if (poll(&wait, 1, static_cast<int>(std::max(left, milliseconds(0)).count())) == 0) {
+        return said + " (goes on)";
+      }
+      char text[1024];
+      const ssize_t n = read(output_, text, sizeof text);
+      if (n <= 0) break;
+      said.append(text, static_cast<std::size_t>(n));
+    }
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    pid_ = 0;
+    if (status != 0) said += " (ended with status " + std::to_string(status) + ")";
+    return said;
+  }
+
+ private:
+  pid_t pid_ = 0;
+  int output_ = -1;
+};
+
+class PeerDeath : public ::testing::TestWithParam<std::tuple<const char*, int>> {
+ protected:
+  void SetUp() override {
+    try {
+      testing::maker_of(std::get<0>(GetParam()));
+    } catch (const Error& error) {
+      GTEST_SKIP() << error.what();
+    }
+  }
+
+  // Ranks that have begun to reduce.
+  std::vector<std::unique_ptr<Process>> start(milliseconds timeout) {
+    const int size = std::get<1>(GetParam());
+    server_ = std::make_unique<TcpStoreServer>(TcpStoreServer::Options{});
+    std::vector<std::unique_ptr<Process>> ranks;
+    for (int r = 0; r < size; ++r) {
+      ranks.push_back(std::make_unique<Process>(std::vector<std::string>{
+          std::get<0>(GetParam()), std::to_string(r), std::to_string(size),
+          std::to_string(server_->port()), std::to_string(timeout.count())}));
+    }
+    for (int r = 0; r < size; ++r) {
+      server_->store()->get("runs/" + std::to_string(r), Deadline(seconds(15)));
+    }
+    return ranks;
+  }
+
+ private:
+  std::unique_ptr<TcpStoreServer> server_;
+};
+
+TEST_P(PeerDeath, AKilledRankIsNoticedLongBeforeTheTimeout) {
+  for (int round = 0; round < 3; ++round) {
+    const auto ranks = start(seconds(60));
+    const auto killed = Clock::now();
+    ranks[1]->signal(SIGKILL);
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      if (r == 1) continue;
+      const std::string end = ranks[r]->end(killed + seconds(5));
+      EXPECT_EQ(end.rfind("PeerFailed: ", 0), 0u) << end;
+      EXPECT_NE(end.find(" closed its connection"), std::string::npos) << end;
+      EXPECT_EQ(end.find("status"), std::string::npos) << end;  // SIGPIPE would be one
+      EXPECT_EQ(end.find("goes on"), std::string::npos) << end;
+    }
+  }
+}
+
+TEST_P(PeerDeath, AStoppedRankIsATimeoutThatNamesIt) {
+  const auto ranks = start(milliseconds(1000));
+  const auto stopped = Clock::now();
+  ranks[1]->signal(SIGSTOP);
+  bool named = false;
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    if (r == 1) continue;
+    const std::string end = ranks[r]->end(stopped + seconds(10));
+    // Who gives up first leaves, which the others then notice.
+    EXPECT_TRUE(end.rfind("Timeout: ", 0) == 0 || end.rfind("PeerFailed: ", 0) == 0) << end;
+    EXPECT_EQ(end.find("status"), std::string::npos) << end;
+    EXPECT_EQ(end.find("goes on"), std::string::npos) << end;
+    named = named || end.find("rank 1 has ") != std::string::npos;
+  }
+  EXPECT_TRUE(named);
+  EXPECT_GE(Clock::now() - stopped, milliseconds(900));
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, PeerDeath,
+                         ::testing::Combine(::testing::Values("ring", "gloo"),
+                                            ::testing::Values(2, 3)),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param)) + "_" +
+                                  std::to_string(std::get<1>(info.param));
+                         });
+
+}  // namespace
+}  // namespace weft::comm
+
+int main(int argc, char** argv) {
+  if (argc > 0 && std::string(argv[0]) == "rank") {
+    return weft::comm::be_a_rank({argv + 1, argv + argc});
+  }
+  ::testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}

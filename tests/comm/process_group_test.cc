@@ -1,0 +1,763 @@
+// What ProcessGroup's operations do to tensors, and what they refuse.
+#include "weft/comm/process_group.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "weft/comm/backends.h"
+#include "weft/core/device.h"
+#include "weft/core/thread_state.h"
+#include "weft/tensor/creation.h"
+#include "weft/tensor/ops.h"
+#include "weft/tests/core/expect_error.h"
+#include "weft/tests/core/fake_runtime.h"
+
+namespace weft::comm {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr ProcessGroupOptions kOptions{.timeout = milliseconds(30'000)};
+
+class Devices : public ::testing::Environment {
+  void SetUp() override {
+    static testing::FakeRuntime cuda(DeviceType::cuda);
+    register_runtime(DeviceType::cuda, &cuda);
+    set_host_devices(2);
+  }
+};
+const auto* const environment = ::testing::AddGlobalTestEnvironment(new Devices);
+
+using Numbers = std::vector<double>;
+
+Numbers numbers_of(const Tensor& x) { return x.to_vector<double>(); }
+
+// Of rank r, different for each rank and place, and small.
+Numbers numbers(int rank, std::int64_t count) {
+  Numbers all;
+  for (std::int64_t i = 0; i < count; ++i) all.push_back(static_cast<double>((i * 7 + rank) % 11));
+  return all;
+}
+
+Tensor as_tensor(const Numbers& values, const Shape& shape, DType dtype) {
+  return raw::to(from_vector(values, shape), dtype);
+}
+
+Shape stacked(const Shape& shape, int size) {
+  Shape result = shape;
+  result.insert(0, size);
+  return result;
+}
+
+// --- Every operation -----------------------------------------------------------------------------
+
+void in_groups(const std::string& backend, int n, const std::function<void(ProcessGroup&)>& f) {
+  run_ranks(
+      n,
+      [&](ProcessGroup& threads) {
+        if (backend == "threads") return f(threads);
+        ProcessGroup ring(ring_backend("127.0.0.1"),
+                          std::make_shared<PrefixStore>("ring", threads.store()), threads.rank(),
+                          threads.size(), kOptions);
+        f(ring);
+      },
+      kOptions);
+}
+
+class EveryOperation : public ::testing::TestWithParam<std::tuple<std::string, int>> {
+ protected:
+  // f(group, dtype, shape) for each combination.
+  template <class F>
+  void for_each(F&& f) {
+    const auto& [backend, n] = GetParam();
+    in_groups(backend, n, [&](ProcessGroup& group) {
+      for (const DType dtype : {DType::f32, DType::i64}) {
+        for (const Shape& shape : {Shape{}, Shape{7}, Shape{3, 5}, Shape{0}, Shape{2, 0, 3}}) {
+          SCOPED_TRACE(detail::concat("rank ", group.rank(), ", ", dtype, ' ', shape));
+          f(group, dtype, shape);
+        }
+      }
+    });
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Ranks, EveryOperation,
+                         ::testing::Combine(::testing::Values("threads", "ring"),
+                                            ::testing::Values(1, 2, 3, 4)),
+                         [](const auto& info) {
+                           return std::get<0>(info.param) + std::to_string(std::get<1>(info.param));
+                         });
+
+TEST_P(EveryOperation, BroadcastGivesTheRootsNumbers) {
+  for_each([](ProcessGroup& group, DType dtype, const Shape& shape) {
+    for (int root = 0; root < group.size(); ++root) {
+      const Tensor x = as_tensor(numbers(group.rank(), numel(shape)), shape, dtype);
+      group.broadcast(x, root).wait();
+      EXPECT_EQ(numbers_of(x), numbers(root, numel(shape)));
+    }
+  });
+}
+
+Numbers reduced(ReduceOp op, int n, std::int64_t count) {
+  Numbers result = numbers(0, count);
+  for (int r = 1; r < n; ++r) {
+    const Numbers other = numbers(r, count);
+    for (std::size_t i = 0; i < result.size(); ++i) {
+      switch (op) {
+        case ReduceOp::sum:
+        case ReduceOp::avg: result[i] += other[i]; break;
+        case ReduceOp::product: result[i] *= other[i]; break;
+        case ReduceOp::min: result[i] = std::min(result[i], other[i]); break;
+        case ReduceOp::max: result[i] = std::max(result[i], other[i]); break;
+      }
+    }
+  }
+  if (op == ReduceOp::avg) {
+    for (double& value : result) value /= n;
+  }
+  return result;
+}
+
+// To the precision of f32: thirds are none of its numbers.
+void expect_near(const Numbers& got, const Numbers& expected) {
+  ASSERT_EQ(got.size(), expected.size());
+  for (std::size_t i = 0; i < got.size(); ++i) EXPECT_FLOAT_EQ(got[i], expected[i]) << "at " << i;
+}
+
+TEST_P(EveryOperation, AllReduceAndReduceGiveTheReducedNumbers) {
+  for_each([](ProcessGroup& group, DType dtype, const Shape& shape) {
+    for (const ReduceOp op :
+         {ReduceOp::sum, ReduceOp::avg, ReduceOp::product, ReduceOp::min, ReduceOp::max}) {
+      if (op == ReduceOp::avg && dtype == DType::i64) continue;
+      const Numbers expected = reduced(op, group.size(), numel(shape));
+      const Tensor x = as_tensor(numbers(group.rank(), numel(shape)), shape, dtype);
+      group.all_reduce(x, op).wait();
+      expect_near(numbers_of(x), expected);
+      for (int root = 0; root < group.size(); ++root) {
+        const Tensor y = as_tensor(numbers(group.rank(), numel(shape)), shape, dtype);
+        group.reduce(y, root, op).wait();
+        if (group.rank() == root) expect_near(numbers_of(y), expected);
+      }
+    }
+  });
+}
+
+Numbers of_all_ranks(int n, std::int64_t count) {
+  Numbers all;
+  for (int r = 0; r < n; ++r) {
+    const Numbers part = numbers(r, count);
+    all.insert(all.end(), part.begin(), part.end());
+  }
+  return all;
+}
+
+TEST_P(EveryOperation, GatheringStacksTheRanksNumbers) {
+  for_each([](ProcessGroup& group, DType dtype, const Shape& shape) {
+    const int n = group.size();
+    const Tensor x = as_tensor(numbers(group.rank(), numel(shape)), shape, dtype);
+    const Tensor y = zeros(stacked(shape, n), dtype);
+    group.all_gather(y, x).wait();
+    EXPECT_EQ(numbers_of(y), of_all_ranks(n, numel(shape)));
+    for (int root = 0; root < n; ++root) {
+      raw::fill_(y, 99);
+      group.gather(group.rank() == root ? y : Tensor(), x, root).wait();
+      if (group.rank() == root) {
+        EXPECT_EQ(numbers_of(y), of_all_ranks(n, numel(shape)));
+      } else {
+        EXPECT_EQ(numbers_of(y), Numbers(static_cast<std::size_t>(y.numel()), 99));
+      }
+    }
+    EXPECT_EQ(numbers_of(x), numbers(group.rank(), numel(shape)));
+  });
+}
+
+TEST_P(EveryOperation, ScatteringGivesEachRankItsPart) {
+  for_each([](ProcessGroup& group, DType dtype, const Shape& shape) {
+    const int n = group.size();
+    const Tensor y = zeros(shape, dtype);
+    for (int root = 0; root < n; ++root) {
+      raw::fill_(y, 99);
+      const Tensor x = as_tensor(of_all_ranks(n, numel(shape)), stacked(shape, n), dtype);
+      group.scatter(y, group.rank() == root ? x : Tensor(), root).wait();
+      EXPECT_EQ(numbers_of(y), numbers(group.rank(), numel(shape)));
+    }
+    // Every rank has n times the stacked numbers, as all ranks bring the same ones.
+    const Tensor x = as_tensor(of_all_ranks(n, numel(shape)), stacked(shape, n), dtype);
+    group.reduce_scatter(y, x).wait();
+    Numbers expected = numbers(group.rank(), numel(shape));
+    for (double& value : expected) value *= n;
+    EXPECT_EQ(numbers_of(y), expected);
+  });
+}
+
+TEST_P(EveryOperation, AllToAllTransposesRanksAndParts) {
+  for_each([](ProcessGroup& group, DType dtype, const Shape& shape) {
+    const int n = group.size(), rank = group.rank();
+    const auto part = [&](int from, int to) {
+      Numbers values = numbers(from, numel(shape));
+      for (double& value : values) value += 100 * to;
+      return values;
+    };
+    Numbers out, in;
+    for (int r = 0; r < n; ++r) {
+      std::ranges::copy(part(rank, r), std::back_inserter(out));
+      std::ranges::copy(part(r, rank), std::back_inserter(in));
+    }
+    const Tensor y = zeros(stacked(shape, n), dtype);
+    group.all_to_all(y, as_tensor(out, stacked(shape, n), dtype)).wait();
+    EXPECT_EQ(numbers_of(y), in);
+  });
+}
+
+TEST_P(EveryOperation, MessagesGoRoundTheRing) {
+  for_each([](ProcessGroup& group, DType dtype, const Shape& shape) {
+    const int n = group.size(), rank = group.rank();
+    if (n == 1) return;
+    const int next = (rank + 1) % n, previous = (rank + n - 1) % n;
+    const Tensor mine = as_tensor(numbers(rank, numel(shape)), shape, dtype);
+    const Tensor other = zeros(shape, dtype);
+    // Who sends first and who receives first must differ somewhere in the ring.
+    if (rank == 0) {
+      group.send(mine, next).wait();
+      group.recv(other, previous).wait();
+    } else {
+      group.recv(other, previous).wait();
+      group.send(mine, next).wait();
+    }
+    EXPECT_EQ(numbers_of(other), numbers(previous, numel(shape)));
+  });
+}
+
+TEST_P(EveryOperation, ObjectsOfAnyLengthTravel) {
+  const auto& [backend, n] = GetParam();
+  in_groups(backend, n, [](ProcessGroup& group) {
+    const auto object = [](int rank) {
+      return rank == 1 ? std::string() : std::string(1 + rank * 1000, static_cast<char>(rank));
+    };
+    std::vector<std::string> all;
+    for (int r = 0; r < group.size(); ++r) {
+      all.push_back(object(r));
+      EXPECT_EQ(group.broadcast_object(group.rank() == r ? object(r) : "ignored", r), object(r));
+    }
+    EXPECT_EQ(group.all_gather_object(object(group.rank())), all);
+    EXPECT_EQ(group.all_gather_object(""), std::vector<std::string>(all.size()));
+  });
+}
+
+TEST_P(EveryOperation, BarriersLetNobodyThroughEarly) {
+  const auto& [backend, n] = GetParam();
+  std::atomic<int> arrived{0};
+  in_groups(backend, n, [&](ProcessGroup& group) {
+    for (int round = 1; round <= 3; ++round) {
+      ++arrived;
+      group.barrier().wait();
+      EXPECT_GE(arrived, round * group.size());
+      ++arrived;
+      group.monitored_barrier(milliseconds(30'000));
+      EXPECT_GE(arrived, round * group.size());
+      arrived -= 1;
+      group.barrier().wait();
+    }
+  });
+}
+
+// --- Tensors -------------------------------------------------------------------------------------
+
+TEST(ProcessGroupTest, DimensionOrderIsKeptInPlace) {
+  run_ranks(
+      3,
+      [](ProcessGroup& group) {
+        const Shape shape{2, 3, 4, 5};
+        const Tensor plain = as_tensor(numbers(group.rank(), numel(shape)), shape, DType::f32);
+        const Tensor x = raw::contiguous(plain, MemoryFormat::nhwc);
+        ASSERT_FALSE(x.is_contiguous());
+        group.all_reduce(x).wait();
+        EXPECT_EQ(numbers_of(x), reduced(ReduceOp::sum, 3, numel(shape)));
+      },
+      kOptions);
+}
+
+TEST(ProcessGroupTest, PartsOfAResultAreRowMajorWhateverTheyComeFrom) {
+  run_ranks(
+      2,
+      [](ProcessGroup& group) {
+        const Shape shape{2, 3, 4, 5};
+        const Tensor plain = as_tensor(numbers(group.rank(), numel(shape)), shape, DType::f32);
+        const Tensor y = zeros(stacked(shape, 2));
+        group.all_gather(y, raw::contiguous(plain, MemoryFormat::nhwc)).wait();
+        EXPECT_EQ(numbers_of(y), of_all_ranks(2, numel(shape)));
+      },
+      kOptions);
+}
+
+TEST(ProcessGroupTest, VirtualDevicesAreServed) {
+  run_ranks(
+      2,
+      [](ProcessGroup& group) {
+        const Tensor x = full({3}, group.rank() + 1, Device("cpu:1"));
+        group.all_reduce(x).wait();
+        EXPECT_EQ(numbers_of(x), Numbers(3, 3));
+        EXPECT_EQ(x.device(), Device("cpu:1"));
+      },
+      kOptions);
+}
+
+TEST(ProcessGroupTest, TensorsLiveUntilTheWorkIsDoneAndNoLonger) {
+  run_ranks(
+      2,
+      [](ProcessGroup& group) {
+        const Tensor kept = ones({4});
+        for (int i = 0; i < 100; ++i) {
+          group.all_reduce(kept).wait();
+          EXPECT_EQ(kept.impl()->use_count(), 1u);
+        }
+        Work work = group.all_reduce(ones({100'000}));  // the group has the only handle
+        work.wait();
+      },
+      kOptions);
+}
+
+// Autograd would not notice otherwise that a saved tensor was changed.
+TEST(ProcessGroupTest, WhatIsWrittenCountsAsChanged) {
+  run_ranks(
+      2,
+      [](ProcessGroup& group) {
+        const bool root = group.rank() == 0;
+        const Tensor x = ones({3}), y = ones({3}), all = ones({2, 3});
+        const auto changes = [](const Tensor& tensor, auto&& f) {
+          const auto before = tensor.storage()->version();
+          f().wait();
+          return tensor.storage()->version() != before;
+        };
+        EXPECT_TRUE(changes(x, [&] { return group.all_reduce(x); }));
+        EXPECT_TRUE(changes(x, [&] { return group.reduce(x, 0); }));
+        EXPECT_EQ(changes(x, [&] { return group.broadcast(x, 0); }), !root);
+        EXPECT_TRUE(changes(all, [&] { return group.all_gather(all, x); }));
+        EXPECT_FALSE(changes(x, [&] { return group.all_gather(all, x); }));
+        EXPECT_EQ(changes(all, [&] { return group.gather(all, x, 0); }), root);
+        EXPECT_TRUE(changes(y, [&] { return group.scatter(y, all, 0); }));
+        EXPECT_FALSE(changes(all, [&] { return group.scatter(y, all, 0); }));
+        EXPECT_TRUE(changes(y, [&] { return group.reduce_scatter(y, all); }));
+        EXPECT_TRUE(changes(all, [&] { return group.reduce_scatter(y, all); }));
+        EXPECT_TRUE(changes(all, [&] { return group.all_to_all(all, ones({2, 3})); }));
+        EXPECT_EQ(changes(x, [&] { return root ? group.send(x, 1) : group.recv(x, 0); }), !root);
+      },
+      kOptions);
+}
+
+// --- Refused at the call -------------------------------------------------------------------------
+
+class WrongArguments : public ::testing::Test {
+ protected:
+  // On one rank of two, which then still works together with the other.
+  void on_a_rank(const std::function<void(ProcessGroup&)>& f) {
+    run_ranks(
+        2,
+        [&](ProcessGroup& group) {
+          if (group.rank() == 1) f(group);
+          const Tensor x = ones({2});
+          group.all_reduce(x).wait();
+          EXPECT_EQ(numbers_of(x), Numbers(2, 2));
+        },
+        kOptions);
+  }
+
+  const Tensor x = ones({3}), y = zeros({2, 3});
+};
+
+#define EXPECT_REFUSED(call, code, text) EXPECT_WEFT_ERROR(static_cast<void>(call), code, text)
+
+TEST_F(WrongArguments, UndefinedTensors) {
+  on_a_rank([&](ProcessGroup& group) {
+    EXPECT_REFUSED(group.all_reduce({}), InvalidArgument, "[all_reduce] x is an undefined tensor");
+    EXPECT_REFUSED(group.broadcast({}, 0), InvalidArgument, "[broadcast] x is an undefined tensor");
+    EXPECT_REFUSED(group.reduce({}, 0), InvalidArgument, "[reduce] x is an undefined tensor");
+    EXPECT_REFUSED(group.all_gather({}, x), InvalidArgument, "[all_gather] y is an undefined");
+    EXPECT_REFUSED(group.all_gather(y, {}), InvalidArgument, "[all_gather] x is an undefined");
+    EXPECT_REFUSED(group.reduce_scatter({}, y), InvalidArgument, "y is an undefined");
+    EXPECT_REFUSED(group.gather({}, x, 1), InvalidArgument, "[gather] y is an undefined");
+    EXPECT_REFUSED(group.gather(y, {}, 0), InvalidArgument, "[gather] x is an undefined");
+    EXPECT_REFUSED(group.scatter(x, {}, 1), InvalidArgument, "[scatter] x is an undefined");
+    EXPECT_REFUSED(group.scatter({}, y, 0), InvalidArgument, "[scatter] y is an undefined");
+    EXPECT_REFUSED(group.all_to_all(y, {}), InvalidArgument, "x is an undefined tensor");
+    EXPECT_REFUSED(group.send({}, 0), InvalidArgument, "[send] x is an undefined tensor");
+    EXPECT_REFUSED(group.recv({}, 0), InvalidArgument, "[recv] x is an undefined tensor");
+  });
+}
+
+TEST_F(WrongArguments, TensorsWithGaps) {
+  const Tensor wide = ones({3, 4});
+  const Tensor gaps = as_strided(wide.storage(), DType::f32, {3, 2}, {4, 1});
+  const Tensor repeated = as_strided(wide.storage(), DType::f32, {3, 2}, {0, 1});
+  on_a_rank([&](ProcessGroup& group) {
+    EXPECT_REFUSED(group.all_reduce(gaps), InvalidArgument,
+                   "x [3,2] has gaps in memory or elements that share it (strides [4,1]); use "
+                   "contiguous()");
+    EXPECT_REFUSED(group.broadcast(repeated, 0), InvalidArgument, "strides [0,1]");
+    EXPECT_REFUSED(group.send(gaps, 0), InvalidArgument, "has gaps");
+    EXPECT_REFUSED(group.all_gather(zeros({2, 3, 2}), gaps), InvalidArgument, "x [3,2] has gaps");
+  });
+}
+
+TEST_F(WrongArguments, ResultsThatAreNotRowMajor) {
+  const Tensor nhwc = raw::contiguous(ones({2, 3, 4, 5}), MemoryFormat::nhwc);
+  on_a_rank([&](ProcessGroup& group) {
+    EXPECT_REFUSED(group.all_gather(nhwc, ones({3, 4, 5})), InvalidArgument,
+                   "y [2,3,4,5] is not row-major (strides [60,1,15,3])");
+    EXPECT_REFUSED(group.scatter(nhwc, {}, 0), InvalidArgument, "is not row-major");
+  });
+}
+
+TEST_F(WrongArguments, TensorsOnADeviceThatIsNotServed) {
+  const Tensor cuda = empty({3}, Device("cuda"));
+  on_a_rank([&](ProcessGroup& group) {
+    EXPECT_REFUSED(
+        group.all_reduce(cuda), Device,
+        "x is on cuda:0, the threads backend works on the cpu; copy it with to(\"cpu\")");
+    EXPECT_REFUSED(group.all_gather(y, cuda), Device, "x is on cuda:0");
+    EXPECT_REFUSED(group.all_gather(y, ones({3}, Device("cpu:1"))), Device,
+                   "y is on cpu:0, x on cpu:1");
+  });
+}
+
+TEST_F(WrongArguments, Dtypes) {
+  on_a_rank([&](ProcessGroup& group) {
+    const Tensor integers = zeros({2, 3}, DType::i64);
+    EXPECT_REFUSED(group.all_gather(integers, x), Dtype, "y is i64, x is f32");
+    EXPECT_REFUSED(group.all_to_all(integers, y), Dtype, "nothing is converted on the way");
+    EXPECT_REFUSED(group.all_reduce(integers, ReduceOp::avg), Dtype, "avg of i64");
+    EXPECT_REFUSED(group.reduce(integers, 0, ReduceOp::avg), Dtype, "avg of i64");
+    EXPECT_REFUSED(group.reduce_scatter(zeros({3}, DType::boolean), zeros({2, 3}, DType::boolean),
+                                        ReduceOp::avg),
+                   Dtype, "avg of bool; only floating numbers have one");
+  });
+}
+
+TEST_F(WrongArguments, Shapes) {
+  on_a_rank([&](ProcessGroup& group) {
+    EXPECT_REFUSED(group.all_gather(zeros({3, 3}), x), Shape,
+                   "[all_gather] y: got [3,3], expected [2,3] for 2 ranks (x [3])");
+    EXPECT_REFUSED(group.all_gather(zeros({6}), x), Shape, "y: got [6], expected [2,3]");
+    EXPECT_REFUSED(group.gather(zeros({2, 4}), x, 1), Shape, "y: got [2,4], expected [2,3]");
+    EXPECT_REFUSED(group.scatter(x, zeros({4, 3}), 1), Shape, "x: got [4,3], expected [2,3]");
+    EXPECT_REFUSED(group.reduce_scatter(x, zeros({2, 2})), Shape, "x: got [2,2], expected [2,3]");
+    EXPECT_REFUSED(group.all_to_all(zeros({2, 4}), y), Shape,
+                   "got y [2,4] and x [2,3], expected two of one shape [2,...] for 2 ranks");
+    EXPECT_REFUSED(group.all_to_all(zeros({3, 3}), zeros({3, 3})), Shape, "expected two of one");
+    EXPECT_REFUSED(group.all_to_all(scalar(1), scalar(2)), Shape, "expected two of one shape");
+  });
+}
+
+TEST_F(WrongArguments, RanksThatThereAreNot) {
+  on_a_rank([&](ProcessGroup& group) {
+    EXPECT_REFUSED(group.broadcast(x, 2), InvalidArgument,
+                   "[broadcast] root is rank 2, the group has ranks 0 to 1");
+    EXPECT_REFUSED(group.broadcast(x, -1), InvalidArgument, "root is rank -1");
+    EXPECT_REFUSED(group.reduce(x, 2), InvalidArgument, "[reduce] root is rank 2");
+    EXPECT_REFUSED(group.gather(y, x, 2), InvalidArgument, "[gather] root is rank 2");
+    EXPECT_REFUSED(group.scatter(x, y, 2), InvalidArgument, "[scatter] root is rank 2");
+    EXPECT_REFUSED(group.send(x, 2), InvalidArgument, "[send] to is rank 2");
+    EXPECT_REFUSED(group.recv(x, -1), InvalidArgument, "[recv] from is rank -1");
+    EXPECT_REFUSED(group.send(x, 1), InvalidArgument, "to is rank 1, which is this one itself");
+    EXPECT_REFUSED(group.recv(x, 1), InvalidArgument, "from is rank 1, which is this one itself");
+    EXPECT_REFUSED(group.broadcast_object("", 2), InvalidArgument, "root is rank 2");
+    EXPECT_REFUSED(group.subgroup({0, 2}), InvalidArgument, "a member is rank 2");
+    EXPECT_REFUSED(group.subgroup({1, 1}), InvalidArgument, "rank 1 is given twice");
+    EXPECT_REFUSED(group.subgroup({}), InvalidArgument, "got no ranks");
+    EXPECT_REFUSED(group.monitored_barrier(milliseconds(0)), InvalidArgument, "timeout is 0 ms");
+  });
+}
+
+TEST_F(WrongArguments, ResultsInTheMemoryTheyAreMadeFrom) {
+  on_a_rank([&](ProcessGroup& group) {
+    const Tensor row = as_strided(y.storage(), DType::f32, {3}, {1}, 3);
+    EXPECT_REFUSED(group.all_gather(y, row), InvalidArgument, "y and x share memory");
+    EXPECT_REFUSED(group.all_to_all(y, y), InvalidArgument, "y and x share memory");
+  });
+}
+
+TEST(ProcessGroupTest, GroupsThatCannotBe) {
+  const auto store = std::make_shared<MemoryStore>();
+  EXPECT_WEFT_ERROR(ProcessGroup(thread_backend(), store, 2, 2), InvalidArgument,
+                    "rank 2 of 2; ranks count from 0 to 1");
+  EXPECT_WEFT_ERROR(ProcessGroup(thread_backend(), store, -1, 2), InvalidArgument, "rank -1 of 2");
+  EXPECT_WEFT_ERROR(ProcessGroup(thread_backend(), store, 0, 0), InvalidArgument, "of 0 ranks");
+  EXPECT_WEFT_ERROR(ProcessGroup(thread_backend(), nullptr, 0, 2), InvalidArgument,
+                    "needs a backend and a store");
+  EXPECT_WEFT_ERROR(ProcessGroup({}, store, 0, 2), InvalidArgument, "needs a backend and a store");
+  EXPECT_WEFT_ERROR(ProcessGroup({}, {}, 0, 1, {.timeout = milliseconds(0)}), InvalidArgument,
+                    "timeout is 0 ms; needs 1 to 1000000000");
+  EXPECT_WEFT_ERROR(ProcessGroup({}, {}, 0, 1, {.slow = milliseconds::max()}), InvalidArgument,
+                    "slow is 9223372036854775807 ms");
+}
+
+// --- A world of one ------------------------------------------------------------------------------
+
+TEST(ProcessGroupTest, AWorldOfOneNeedsNothing) {
+  ProcessGroup group({}, nullptr, 0, 1);
+  EXPECT_STREQ(group.backend(), "none");
+  EXPECT_EQ(group.rank(), 0);
+  EXPECT_EQ(group.size(), 1);
+  const Tensor x = tensor({1, 2, 3});
+  const Work work = group.all_reduce(x, ReduceOp::avg);
+  EXPECT_TRUE(work.done());
+  work.wait();
+  EXPECT_EQ(numbers_of(x), Numbers({1, 2, 3}));
+  EXPECT_REFUSED(group.send(x, 0), InvalidArgument, "which is this one itself");
+  const auto same = group.subgroup({0});
+  ASSERT_TRUE(same);
+  EXPECT_EQ(same->all_gather_object("a"), std::vector<std::string>{"a"});
+  group.monitored_barrier(milliseconds(1));
+  EXPECT_EQ(group.traffic().bytes_sent, 0);
+  group.abort();
+  EXPECT_REFUSED(group.barrier(), Comm, "the group was aborted");
+  EXPECT_WEFT_ERROR(group.monitored_barrier(milliseconds(1)), Comm, "the group was aborted");
+}
+
+TEST(ProcessGroupTest, AWorldOfOneServesAnyDevice) {
+  ProcessGroup group({}, nullptr, 0, 1);
+  group.all_reduce(empty({3}, Device("cuda"))).wait();
+}
+
+// --- Several groups ------------------------------------------------------------------------------
+
+TEST(ProcessGroupTest, SubgroupsAreOfTheirMembersAlone) {
+  run_ranks(
+      4,
+      [](ProcessGroup& group) {
+        const int rank = group.rank();
+        const auto odd = group.subgroup({3, 1});
+        const auto even = group.subgroup({0, 2});
+        const auto last = group.subgroup({3});
+        EXPECT_EQ(odd != nullptr, rank % 2 == 1);
+        EXPECT_EQ(even != nullptr, rank % 2 == 0);
+        EXPECT_EQ(last != nullptr, rank == 3);
+        ProcessGroup& mine = odd ? *odd : *even;
+        EXPECT_EQ(mine.rank(), rank / 2);
+        EXPECT_EQ(mine.size(), 2);
+        EXPECT_EQ(mine.options().timeout, kOptions.timeout);
+        const Tensor x = full({5}, rank);
+        mine.all_reduce(x).wait();
+        EXPECT_EQ(numbers_of(x), Numbers(5, rank % 2 == 1 ? 4 : 2));
+        // A group of a group's.
+        const auto pair = mine.subgroup({0, 1});
+        EXPECT_EQ(pair->all_gather_object(std::to_string(rank)),
+                  (odd ? std::vector<std::string>{"1", "3"} : std::vector<std::string>{"0", "2"}));
+        group.barrier().wait();
+      },
+      kOptions);
+}
+
+// Were there one queue, each of the ranks would wait for what the other calls second.
+TEST(ProcessGroupTest, GroupsDoNotWaitForEachOther) {
+  run_ranks(
+      2,
+      [](ProcessGroup& first) {
+        const auto second = first.subgroup({0, 1});
+        const Tensor x = ones({3}), y = ones({4});
+        if (first.rank() == 0) {
+          const Work a = first.all_reduce(x), b = second->all_reduce(y);
+          b.wait();
+          a.wait();
+        } else {
+          second->all_reduce(y).wait();
+          first.all_reduce(x).wait();
+        }
+        EXPECT_EQ(numbers_of(x), Numbers(3, 2));
+        EXPECT_EQ(numbers_of(y), Numbers(4, 2));
+      },
+      kOptions);
+}
+
+TEST(ProcessGroupTest, TwoThreadsUseTwoGroups) {
+  run_ranks(
+      3,
+      [](ProcessGroup& first) {
+        const auto second = first.subgroup({0, 1, 2});
+        const auto use = [](ProcessGroup& group, int base) {
+          for (int i = 0; i < 50; ++i) {
+            const Tensor x = full({17}, base + i + group.rank());
+            group.all_reduce(x).wait();
+            EXPECT_EQ(numbers_of(x), Numbers(17, 3 * (base + i) + 3));
+          }
+        };
+        std::thread other([&] { use(*second, 1000); });
+        use(first, 0);
+        other.join();
+      },
+      kOptions);
+}
+
+// --- Checks between ranks ------------------------------------------------------------------------
+
+void expect_mismatch(const std::function<Work(ProcessGroup&)>& rank_0,
+                     const std::function<Work(ProcessGroup&)>& others, const std::string& text) {
+  ProcessGroupOptions options = kOptions;
+  options.check_fingerprints = true;
+  std::atomic<int> told{0};
+  run_ranks(
+      3,
+      [&](ProcessGroup& group) {
+        group.barrier().wait();
+        const Work work = group.rank() == 0 ? rank_0(group) : others(group);
+        try {
+          work.wait();
+        } catch (const Error& error) {
+          EXPECT_EQ(error.code(), ErrorCode::Comm);
+          const std::string all = error.what();
+          EXPECT_NE(all.find(text), std::string::npos) << all << "\nwant " << text;
+          EXPECT_EQ(all.find("first"), std::string::npos) << "says the same twice: " << all;
+          ++told;
+        }
+      },
+      options);
+  EXPECT_EQ(told, 3);
+}
+
+TEST(FingerprintTest, NamesWhatTheRanksCall) {
+  expect_mismatch(
+      [](ProcessGroup& group) {
+        const ProcessGroup::Tag tag("bucket 1");
+        return group.all_reduce(ones({10}));
+      },
+      [](ProcessGroup& group) {
+        const Scoped step(&ThreadState::step, std::int64_t{5});
+        const PathScope module("layer3");
+        const ProcessGroup::Tag tag("weights");
+        return group.broadcast(ones({10}), 0);
+      },
+      "operation 2: rank 0 calls all_reduce of 10 f32 (bucket 1), rank 1 calls broadcast of 10 f32 "
+      "(weights) at step 5 in layer3; all ranks must call the same operations in the same order");
+}
+
+TEST(FingerprintTest, ComparesAllThatMatters) {
+  const auto reduce = [](const Tensor& x, ReduceOp op = ReduceOp::sum) {
+    return [=](ProcessGroup& group) { return group.all_reduce(x, op); };
+  };
+  expect_mismatch(reduce(ones({10})), reduce(ones({11})),
+                  "rank 0 calls all_reduce of 10 f32, rank 1 calls all_reduce of 11 f32;");
+  expect_mismatch(reduce(ones({10})), reduce(ones({10}, DType::f64)), "all_reduce of 10 f64");
+  expect_mismatch(reduce(ones({10})), reduce(ones({10}), ReduceOp::max),
+                  "rank 0 calls all_reduce of 10 f32, rank 1 calls all_reduce of 10 f32, max;");
+  const auto broadcast = [](int root, const char* tag_text) {
+    return [=](ProcessGroup& group) {
+      const ProcessGroup::Tag tag(tag_text);
+      return group.broadcast(ones({2}), root);
+    };
+  };
+  expect_mismatch(broadcast(0, "a"), broadcast(1, "a"), "broadcast of 2 f32, root 1 (a)");
+  expect_mismatch(broadcast(0, "a"), broadcast(0, "b"), "broadcast of 2 f32 (b)");
+  expect_mismatch(
+      broadcast(0, "a"), [](ProcessGroup& group) { return group.barrier(); },
+      "rank 1 calls barrier;");
+}
+
+TEST(FingerprintTest, LetsPassWhatFits) {
+  ProcessGroupOptions options = kOptions;
+  options.check_fingerprints = true;
+  run_ranks(
+      3,
+      [](ProcessGroup& group) {
+        const int rank = group.rank();
+        const ProcessGroup::Tag tag(std::string(1000, 'x'));
+        const Tensor x = full({4}, rank), y = zeros({4});
+        const Tensor all = zeros({3, 4});
+        group.gather(rank == 2 ? all : Tensor(), x, 2).wait();
+        group.scatter(y, rank == 2 ? all : Tensor(), 2).wait();
+        EXPECT_EQ(numbers_of(y), Numbers(4, rank));
+        if (rank == 0) group.send(x, 1).wait();
+        if (rank == 1) group.recv(x, 0).wait();
+        group.barrier().wait();
+        EXPECT_EQ(group.broadcast_object(rank == 1 ? "object" : "", 1), "object");
+      },
+      options);
+}
+
+TEST(FingerprintTest, IsOnWhereTheEnvironmentSaysSo) {
+  const auto is_on = [] { return ProcessGroup({}, {}, 0, 1).options().check_fingerprints; };
+  ASSERT_FALSE(is_on());
+  setenv("WEFT_DISTRIBUTED_DEBUG", "1", 1);
+  EXPECT_TRUE(is_on());
+  setenv("WEFT_DISTRIBUTED_DEBUG", "0", 1);
+  EXPECT_FALSE(is_on());
+  unsetenv("WEFT_DISTRIBUTED_DEBUG");
+}
+
+TEST(MonitoredBarrierTest, NamesTheMissingRanksToAllThatCame) {
+  std::atomic<int> told{0};
+  run_ranks(
+      4,
+      [&](ProcessGroup& group) {
+        group.monitored_barrier(milliseconds(30'000));
+        if (group.rank() % 2 == 0) {
+          EXPECT_WEFT_ERROR(
+              group.monitored_barrier(milliseconds(1000)), Timeout,
+              "ranks 1, 3 did not come within 1 s, seen on rank " + std::to_string(group.rank()));
+          ++told;
+        }
+      },
+      kOptions);
+  EXPECT_EQ(told, 2);
+}
+
+TEST(MonitoredBarrierTest, MissesRank0Too) {
+  run_ranks(
+      3,
+      [](ProcessGroup& group) {
+        if (group.rank() == 0) return;
+        EXPECT_WEFT_ERROR(group.monitored_barrier(milliseconds(200)), Timeout,
+                          "rank 0 did not come within 200 ms");
+      },
+      kOptions);
+}
+
+TEST(MonitoredBarrierTest, LeavesNothingOfItselfBehind) {
+  const auto seen = std::make_shared<MemoryStore>();
+  run_ranks(
+      2,
+      [&](ProcessGroup& threads) {
+        ProcessGroup group(thread_backend(), seen, threads.rank(), 2, kOptions);
+        for (int round = 0; round < 3; ++round) group.monitored_barrier(milliseconds(30'000));
+        group.barrier().wait();
+      },
+      kOptions);
+  EXPECT_FALSE(seen->try_get("barrier/0/missing"));
+  EXPECT_FALSE(seen->try_get("barrier/1/1"));
+  EXPECT_TRUE(seen->try_get("barrier/2/missing"));
+}
+
+TEST(ProcessGroupTest, ObjectsAreBounded) {
+  // Pages that nobody touches.
+  constexpr std::size_t kBytes = (std::size_t{1} << 30) + 1;
+  void* const pages =
+      mmap(nullptr, kBytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  ASSERT_NE(pages, MAP_FAILED);
+  const std::string_view huge(static_cast<const char*>(pages), kBytes);
+  run_ranks(
+      2,
+      [&](ProcessGroup& group) {
+        const std::string_view mine = group.rank() == 1 ? huge : "";
+        EXPECT_WEFT_ERROR(group.broadcast_object(mine, 1), InvalidArgument,
+                          "objects of 1073741825 bytes; at most 1073741824 go at once");
+        EXPECT_WEFT_ERROR(group.all_gather_object(mine.substr(0, kBytes / 2 + 1)), InvalidArgument,
+                          "objects of 1073741826 bytes");
+      },
+      kOptions);
+  munmap(pages, kBytes);
+}
+
+}  // namespace
+}  // namespace weft::comm

@@ -1,0 +1,113 @@
+// Ranks that are threads of the test, each with a backend, and their numbers.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+#include "weft/comm/backends.h"
+#include "weft/comm/store.h"
+#include "weft/core/dtype.h"
+#include "weft/core/error.h"
+
+namespace weft::comm::testing {
+
+/// What should end does by then, also on a busy machine.
+inline Deadline patience() { return Deadline(std::chrono::seconds(30)); }
+
+/// By the name that it gives itself. Throws Unsupported as gloo_backend() does.
+inline BackendMaker maker_of(const std::string& name) {
+  if (name == "ring") return ring_backend("127.0.0.1");
+  if (name == "gloo") return gloo_backend("127.0.0.1");
+  if (name == "shm") return shm_backend();
+  return thread_backend();
+}
+
+/// f(backend) as ranks 0 to n-1. A rank that throws leaves at once; what the first one throws is
+/// thrown again when all have ended.
+inline void as_ranks(const BackendMaker& make, int n, const std::function<void(Backend&)>& f) {
+  const auto store = std::make_shared<MemoryStore>();
+  std::mutex mutex;
+  std::exception_ptr first;
+  std::vector<std::thread> ranks;
+  for (int r = 0; r < n; ++r) {
+    ranks.emplace_back([&, r] {
+      std::unique_ptr<Backend> backend;
+      try {
+        backend = make(store, r, n, patience());
+        f(*backend);
+      } catch (...) {
+        std::lock_guard lock(mutex);
+        if (!first) first = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  if (first) std::rethrow_exception(first);
+}
+
+using Doubles = std::vector<double>;
+
+/// Of any dtype.
+class Numbers {
+ public:
+  Numbers(const Doubles& values, DType dtype) : Numbers(dtype, values.size()) {
+    dispatch_all(dtype, [&]<class T>() {
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        if constexpr (std::is_same_v<T, bf16>) {
+          as<T>()[i] = bf16(static_cast<float>(values[i]));
+        } else {
+          as<T>()[i] = static_cast<T>(values[i]);
+        }
+      }
+    });
+  }
+  Numbers(DType dtype, std::size_t count)
+      : bytes_(count * size_of(dtype)), count_(static_cast<std::int64_t>(count)), dtype_(dtype) {}
+
+  Buffer buffer() { return {bytes_.data(), count_, dtype_}; }
+  template <class T>
+  T* as() {
+    return reinterpret_cast<T*>(bytes_.data());
+  }
+  Doubles doubles() {
+    Doubles values(count_);
+    dispatch_all(dtype_, [&]<class T>() {
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        if constexpr (std::is_same_v<T, bf16>) {
+          values[i] = static_cast<float>(as<T>()[i]);
+        } else {
+          values[i] = static_cast<double>(as<T>()[i]);
+        }
+      }
+    });
+    return values;
+  }
+  const std::vector<std::byte>& bytes() const { return bytes_; }
+
+ private:
+  std::vector<std::byte> bytes_;
+  std::int64_t count_;
+  DType dtype_;
+};
+
+/// Rank r's, different for each rank and place, from 0 to 10.
+inline Doubles values_of(int rank, std::int64_t count, std::int64_t first = 0) {
+  Doubles values(count);
+  for (std::int64_t i = 0; i < count; ++i) {
+    values[i] = static_cast<double>((i + first) * 7 % 11 * (rank + 1) % 11);
+  }
+  return values;
+}
+
+}  // namespace weft::comm::testing

@@ -1,0 +1,88 @@
+// How the ranks of the ring backend find each other among strangers.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "weft/comm/socket.h"
+#include "weft/tests/comm/ranks.h"
+#include "weft/tests/core/expect_error.h"
+
+namespace weft::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::Numbers;
+using testing::patience;
+
+int port_in(Store& store, int rank) {
+  const std::string address = store.get("addr/" + std::to_string(rank), patience());
+  return std::stoi(address.substr(address.rfind(':') + 1));
+}
+
+// What a rank says first: the group's number, and its own.
+struct Hello {
+  std::uint64_t group, rank;
+};
+
+TEST(RingBackend, StrangersDoNotDisturbTheMeeting) {
+  const auto store = std::make_shared<MemoryStore>();
+  const BackendMaker make = ring_backend("127.0.0.1");
+  auto rank0 = std::async(std::launch::async, [&] { return make(store, 0, 2, patience()); });
+  const int port = port_in(*store, 0);
+  const std::uint64_t group = std::stoull(store->get("group"));
+
+  std::vector<Socket> strangers;
+  for (const Hello& hello : {Hello{group + 1, 1},  // of another group
+                             Hello{group, 0}, Hello{group, 2}, Hello{group, ~std::uint64_t{0}}}) {
+    strangers.push_back(connect_to("127.0.0.1", port, patience()));
+    send_all(strangers.back(), std::as_bytes(std::span(&hello, 1)), patience(), "rank 0");
+    std::byte answer[1];
+    EXPECT_WEFT_ERROR(recv_all(strangers.back(), answer, patience(), "rank 0"), PeerFailed, "");
+  }
+  for (int i = 0; i < 300; ++i) {  // say nothing, or not all, and stay
+    strangers.push_back(connect_to("127.0.0.1", port, patience()));
+    if (i % 2) send_all(strangers.back(), std::vector<std::byte>(3), patience(), "rank 0");
+  }
+
+  const auto rank1 = make(store, 1, 2, patience());
+  const auto first = rank0.get();
+  auto done = std::async(std::launch::async, [&] { first->barrier(patience()); });
+  rank1->barrier(patience());
+  done.get();
+}
+
+TEST(RingBackend, ARankThatIsMissingIsNamedWithThoseThatWait) {
+  const auto store = std::make_shared<MemoryStore>();
+  const BackendMaker make = ring_backend("127.0.0.1");
+  std::vector<std::future<void>> ranks;
+  for (const int r : {0, 2}) {
+    ranks.push_back(std::async(std::launch::async, [&, r] {
+      EXPECT_WEFT_ERROR(
+          make(store, r, 4, Deadline(milliseconds(300))), Timeout,
+          r == 0 ? "rank 0 still waits for a connection of rank 1, 3," : "in meeting rank 1");
+    }));
+  }
+}
+
+TEST(RingBackend, NonsenseInAConnectionIsAnError) {
+  const auto store = std::make_shared<MemoryStore>();
+  const BackendMaker make = ring_backend("127.0.0.1");
+  auto rank0 = std::async(std::launch::async, [&] { return make(store, 0, 2, patience()); });
+  const Socket rank1 = connect_to("127.0.0.1", port_in(*store, 0), patience());
+  const Hello hello{std::stoull(store->get("group")), 1};
+  send_all(rank1, std::as_bytes(std::span(&hello, 1)), patience(), "rank 0");
+  const auto backend = rank0.get();
+  send_all(rank1, std::vector<std::byte>(100), patience(), "rank 0");
+  std::byte bytes[8];
+  const Incoming in{1, bytes};
+  EXPECT_WEFT_ERROR(backend->exchange({}, {&in, 1}, patience()), Comm,
+                    "rank 1 sends something that is no message of this group");
+}
+
+}  // namespace
+}  // namespace weft::comm

@@ -1,0 +1,55 @@
+// Starts the ranks of a node and sees them to their end.
+#pragma once
+
+#include <string>
+
+#include "weft/launch/meeting.h"
+#include "weft/launch/options.h"
+#include "weft/launch/output.h"
+#include "weft/launch/process.h"
+#include "weft/launch/report.h"
+
+namespace weft::launch {
+
+/// Everything happens in the calling thread, in one loop around poll(): deaths and signals to
+/// weftrun come as events of a SignalQueue, lines of the ranks by pipes.
+///
+/// A rank that ends with another status than 0 is told to all ranks (comm/failure.h). From then on,
+/// as after a signal to weftrun, which is passed on, the ranks have options.grace to end by
+/// themselves; then each process group gets SIGTERM, and 1.5 s later SIGKILL. The groups of ranks
+/// that have ended well get them when the last rank has ended. A second signal, half a second after
+/// the first or later, is SIGKILL at once.
+class Launcher {
+ public:
+  static constexpr std::chrono::milliseconds kKillAfterTerminate{1500};
+
+  /// `options` must live as long. To be made while the process has one thread, whose end is the
+  /// ranks' end. Throws Io when there is no such program.
+  explicit Launcher(const Options& options);
+
+  /// One attempt. Returns when none of its processes is left; a process that the kernel does not
+  /// let die is left, with a warning.
+  AttemptResult run(int attempt);
+  /// Of the last attempt, on all nodes.
+  int world_size() const { return world_size_; }
+
+  /// "weftrun: TEXT" on stderr, behind what the ranks have said.
+  void say(const std::string& text);
+  /// Lines as they are, where there are some, behind everything; returns when all is written.
+  void say_last(const std::string& lines);
+
+ private:
+  class Attempt;
+
+  const Options& options_;
+  Program program_;  ///< of which arguments and path are known
+  ScratchFolder folder_;
+  Guardian guardian_{folder_.path()};
+  SignalQueue signals_;
+  Screen screen_;
+  Meeting meeting_;
+  std::string log_folder_;
+  int world_size_ = 0;
+};
+
+}  // namespace weft::launch

@@ -1,0 +1,49 @@
+// weftrun's command line: torchrun's options, and Horovod's where those differ.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace weft::launch {
+
+enum class StandardStream { out, err };
+
+/// Some of the standard streams of each rank.
+struct StreamChoice {
+  int all = 0;               ///< 0: none, 1: stdout, 2: stderr, 3: both
+  std::map<int, int> ranks;  ///< the same for single local ranks, which then have nothing of `all`
+
+  bool has(int local_rank, StandardStream stream) const;
+};
+
+struct Options {
+  std::vector<std::string> command;  ///< the program and its arguments
+  int nproc = 1;                     ///< ranks on this node
+  int nnodes = 1;
+  int node_rank = 0;
+  /// Where the nodes meet, of several: node 0 listens there.
+  std::string endpoint_host = {};
+  int endpoint_port = 0;
+  std::string token_file = {};  ///< what the nodes' stores ask of their clients, of several nodes
+  std::string master_addr = "127.0.0.1";
+  int master_port = 0;  ///< what the ranks are told, 0: a free one
+  std::string run_id = "none", role = "default";
+  int max_restarts = 0;
+  std::chrono::milliseconds grace{3000};  ///< from a failure or a signal to SIGTERM
+  bool no_python = false;
+  std::string log_dir = {};
+  StreamChoice redirects = {}, tee = {};
+  std::set<int> local_ranks_filter = {};  ///< empty: all
+  std::string report = {};
+};
+
+/// Reads the command line, and of each option NAME that is not there the variable PET_NAME. An exit
+/// status when the program should end now: 0 after --help, 2 after printing to stderr what is wrong
+/// and, for an unknown option, the nearest known one.
+std::optional<int> parse_options(int argc, const char* const* argv, Options& options);
+
+}  // namespace weft::launch

@@ -1,0 +1,252 @@
+#include "weft/launch/process.h"
+
+#include <fcntl.h>
+#include <pty.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <set>
+#include <sstream>
+#include <system_error>
+#include <thread>
+
+#include "weft/core/cores.h"
+#include "weft/core/error.h"
+
+namespace weft::launch {
+namespace {
+
+std::string reason(int error) { return std::generic_category().message(error); }
+
+/// A negative number: the group is to be forgotten.
+void tell(int fd, pid_t group) noexcept {
+  static_cast<void>(!::write(fd, &group, sizeof group));  // a lost guardian is no reason to stop
+}
+
+[[noreturn]] void guard(int told_by, const std::string& folder) {
+  sigset_t all;
+  sigfillset(&all);
+  sigprocmask(SIG_BLOCK, &all, nullptr);
+  setsid();
+  prctl(PR_SET_NAME, "weftrun guard");
+  // Whoever reads what weftrun writes must see its end.
+  const int null = ::open("/dev/null", O_RDWR);
+  for (const int fd : {0, 1, 2}) ::dup2(null, fd);
+  if (told_by != 3) ::dup2(told_by, 3);
+  ::close_range(4, ~0U, 0);
+
+  std::set<pid_t> groups;
+  pid_t group = 0;
+  while (::read(3, &group, sizeof group) == sizeof group) {
+    if (group > 0) {
+      groups.insert(group);
+    } else {
+      groups.erase(-group);
+    }
+  }
+  for (const pid_t left : groups) ::kill(-left, SIGKILL);
+  std::error_code ignored;
+  std::filesystem::remove_all(folder, ignored);
+  ::_exit(0);
+}
+
+/// The cores that this process was given: OpenMP may have bound its first thread, whose children
+/// would inherit that, to one of them.
+std::vector<cpu_set_t> unbound_cores() {
+  std::vector<cpu_set_t> mask(16);
+  int failed = 0;
+  std::thread([&] {
+    leave_thread_unbound();
+    failed = sched_getaffinity(0, mask.size() * sizeof(cpu_set_t), mask.data());
+  }).join();
+  if (failed != 0) mask.clear();
+  return mask;
+}
+
+/// SIGCHLD and those that end a program; but what nohup or a shell ignores stays so.
+sigset_t queued_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGCHLD);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
+    struct sigaction action = {};
+    ::sigaction(signal, nullptr, &action);
+    if (action.sa_handler != SIG_IGN) sigaddset(&set, signal);
+  }
+  return set;
+}
+
+std::vector<char*> pointers(const std::vector<std::string>& texts) {
+  std::vector<char*> list;
+  for (const std::string& text : texts) list.push_back(const_cast<char*>(text.c_str()));
+  list.push_back(nullptr);
+  return list;
+}
+
+}  // namespace
+
+void Descriptor::close() noexcept {
+  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+}
+
+std::pair<Descriptor, Descriptor> make_pipe() {
+  int ends[2];
+  WEFT_CHECK(::pipe2(ends, O_CLOEXEC) == 0, Library, "weftrun",
+             "cannot make a pipe: ", reason(errno));
+  return {Descriptor(ends[0]), Descriptor(ends[1])};
+}
+
+std::pair<Descriptor, Descriptor> make_terminal(int like) {
+  int ends[2];
+  winsize size = {};
+  ::ioctl(like, TIOCGWINSZ, &size);
+  termios mode = {};
+  ::tcgetattr(like, &mode);
+  ::cfmakeraw(&mode);
+  WEFT_CHECK(::openpty(&ends[0], &ends[1], nullptr, &mode, &size) == 0, Library, "weftrun",
+             "cannot make a terminal: ", reason(errno));
+  for (const int end : ends) ::fcntl(end, F_SETFD, FD_CLOEXEC);
+  return {Descriptor(ends[0]), Descriptor(ends[1])};
+}
+
+void set_nonblocking(const Descriptor& descriptor) {
+  ::fcntl(descriptor.get(), F_SETFL, ::fcntl(descriptor.get(), F_GETFL) | O_NONBLOCK);
+}
+
+std::string make_folder(const std::string& beginning) {
+  std::string path = beginning + "XXXXXX";
+  WEFT_CHECK(::mkdtemp(path.data()), Io, "weftrun", "cannot make a folder ", path, ": ",
+             reason(errno));
+  return path;
+}
+
+ScratchFolder::ScratchFolder()
+    : path_(make_folder((std::filesystem::temp_directory_path() / "weftrun_").string())) {}
+
+ScratchFolder::~ScratchFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+Guardian::Guardian(const std::string& folder) {
+  auto [read_end, write_end] = make_pipe();
+  pid_ = ::fork();
+  WEFT_CHECK(pid_ >= 0, Library, "weftrun", "cannot fork: ", reason(errno));
+  if (pid_ == 0) {
+    write_end.close();
+    guard(read_end.get(), folder);
+  }
+  told_by_ = std::move(write_end);
+}
+
+Guardian::~Guardian() {
+  told_by_.close();
+  int status = 0;
+  while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+  }
+}
+
+void Guardian::watch(pid_t group) const noexcept { tell(told_by_.get(), group); }
+void Guardian::forget(pid_t group) const noexcept { tell(told_by_.get(), -group); }
+
+SignalQueue::SignalQueue() {
+  const sigset_t set = queued_signals();
+  pthread_sigmask(SIG_BLOCK, &set, &mask_before_);
+  fd_ = Descriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  const int error = errno;
+  if (fd_.valid()) return;
+  pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
+  WEFT_THROW(Library, "weftrun", "cannot make a queue of signals: ", reason(error));
+}
+
+SignalQueue::~SignalQueue() { pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr); }
+
+int SignalQueue::next() const {
+  signalfd_siginfo info = {};
+  const bool got = ::read(fd_.get(), &info, sizeof info) == sizeof info;
+  return got ? static_cast<int>(info.ssi_signo) : 0;
+}
+
+pid_t start(const Program& program, const Guardian& guardian) {
+  static const std::vector<cpu_set_t> cores = unbound_cores();
+  const std::vector<char*> arguments = pointers(program.arguments);
+  const std::vector<char*> environment = pointers(program.environment);
+  auto [read_end, write_end] = make_pipe();
+  const pid_t parent = ::getpid();
+  const pid_t child = ::fork();
+  WEFT_CHECK(child >= 0, Library, "weftrun", "cannot fork: ", reason(errno));
+  if (child == 0) {
+    // From here to exec only what is safe while other threads of the parent hold locks.
+    ::setpgid(0, 0);
+    guardian.watch(::getpid());
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) ::_exit(127);
+    if (!cores.empty()) {
+      ::sched_setaffinity(0, cores.size() * sizeof(cpu_set_t), cores.data());
+    }
+    const bool ready =
+        ::dup2(program.in, 0) >= 0 && ::dup2(program.out, 1) >= 0 && ::dup2(program.err, 2) >= 0;
+    ::signal(SIGPIPE, SIG_DFL);
+    ::sigprocmask(SIG_SETMASK, &program.signal_mask, nullptr);
+    if (ready) ::execve(program.path.c_str(), arguments.data(), environment.data());
+    const int error = errno;
+    static_cast<void>(!::write(write_end.get(), &error, sizeof error));
+    ::_exit(127);
+  }
+  write_end.close();
+  int error = 0;
+  ssize_t got = 0;
+  while ((got = ::read(read_end.get(), &error, sizeof error)) < 0 && errno == EINTR) {
+  }
+  if (got == 0) return child;  // closed by exec
+  guardian.forget(child);
+  ::waitpid(child, nullptr, 0);
+  WEFT_THROW(Io, "weftrun", "cannot run ", program.path, ": ", reason(error),
+             error == ENOEXEC ? " (a script needs a first line as #!/bin/sh)" : "");
+}
+
+std::string find_program(const std::string& name) {
+  const auto is_program = [](const std::string& path) {
+    struct stat found{};
+    return ::stat(path.c_str(), &found) == 0 && S_ISREG(found.st_mode) &&
+           ::access(path.c_str(), X_OK) == 0;
+  };
+  const bool here = std::filesystem::exists(name);
+  if (name.find('/') != std::string::npos) {
+    WEFT_CHECK(here, Io, "weftrun", "there is no program ", name);
+    WEFT_CHECK(is_program(name), Io, "weftrun", name, " is no program that may be executed");
+    return name;
+  }
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path ? path : "/usr/bin:/bin");
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const std::string candidate = (folder.empty() ? "." : folder) + "/" + name;
+    if (is_program(candidate)) return candidate;
+  }
+  WEFT_THROW(Io, "weftrun", "there is no program '", name, "' in PATH",
+             here ? "; the one in this folder is ./" + name : std::string());
+}
+
+std::string describe_end(int wait_status) {
+  if (!WIFSIGNALED(wait_status)) return detail::concat("exit status ", WEXITSTATUS(wait_status));
+  const int signal = WTERMSIG(wait_status);
+  const char* name = sigabbrev_np(signal);
+  return detail::concat("killed by signal ", signal,
+                        name ? detail::concat(" (SIG", name, ")") : "");
+}
+
+int exit_status(int wait_status) {
+  return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+}
+
+}  // namespace weft::launch

@@ -1,0 +1,130 @@
+// Processes that a launcher starts: each leads a process group of its own, and none outlives it.
+#pragma once
+
+#include <signal.h>
+#include <sys/types.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace weft::launch {
+
+/// Owns a file descriptor, or none.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Descriptor() { close(); }
+
+  int get() const { return fd_; }
+  bool valid() const { return fd_ >= 0; }
+  void close() noexcept;
+
+ private:
+  int fd_ = -1;
+};
+
+/// The end to read from and the one to write to, which exec closes. Throws Library.
+std::pair<Descriptor, Descriptor> make_pipe();
+/// As a pipe, but the end to write to is a terminal, as wide as `like`.
+std::pair<Descriptor, Descriptor> make_terminal(int like);
+/// Reading and writing do not wait from now on.
+void set_nonblocking(const Descriptor& descriptor);
+
+/// A folder in the temporary one (TMPDIR, else /tmp) that goes with its owner.
+class ScratchFolder {
+ public:
+  /// Throws Io.
+  ScratchFolder();
+  ~ScratchFolder();
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+/// A new folder: `beginning` and six letters of its own. Throws Io.
+std::string make_folder(const std::string& beginning);
+
+/// A process that waits for the end of this one, by whatever: a SIGKILL, too. It then kills the
+/// process groups that it has been told of and removes a folder.
+class Guardian {
+ public:
+  /// Forks: the process must still have one thread. Throws Library.
+  explicit Guardian(const std::string& folder);
+  /// Kills what has not been forgotten.
+  ~Guardian();
+  Guardian(const Guardian&) = delete;
+  Guardian& operator=(const Guardian&) = delete;
+
+  /// `group` is told by its leader between fork and exec, so that no moment is without.
+  void watch(pid_t group) const noexcept;
+  /// Before the group's number may be used again.
+  void forget(pid_t group) const noexcept;
+
+ private:
+  Descriptor told_by_;
+  pid_t pid_ = -1;
+};
+
+/// Signals as events: while one lives, SIGCHLD and those that end a program wait in fd(), but for
+/// what the process ignores. To be made before it starts threads, which must not take them.
+class SignalQueue {
+ public:
+  SignalQueue();
+  ~SignalQueue();
+  SignalQueue(const SignalQueue&) = delete;
+  SignalQueue& operator=(const SignalQueue&) = delete;
+
+  int fd() const { return fd_.get(); }
+  /// The next one, 0: none.
+  int next() const;
+  /// What was blocked before.
+  const sigset_t& mask_before() const { return mask_before_; }
+  /// f(), in which signals do what they did before.
+  template <class F>
+  decltype(auto) unblocked(F&& f) const {
+    struct BlockAgain {
+      sigset_t mask;
+      ~BlockAgain() { pthread_sigmask(SIG_SETMASK, &mask, nullptr); }
+    } again;
+    pthread_sigmask(SIG_SETMASK, &mask_before_, &again.mask);
+    return f();
+  }
+
+ private:
+  sigset_t mask_before_;
+  Descriptor fd_;
+};
+
+struct Program {
+  std::string path;                         ///< of the file, found already
+  std::vector<std::string> arguments = {};  ///< with argv[0]
+  std::vector<std::string> environment = {};
+  int in = 0, out = 1, err = 2;  ///< what it gets as 0, 1 and 2: the same numbers, or above 2
+  sigset_t signal_mask = {};
+};
+
+/// Starts it in a process group of its own, whose number is the pid. It is killed when the calling
+/// thread ends. May be called in a process with threads. Throws Io when it cannot be executed.
+pid_t start(const Program& program, const Guardian& guardian);
+
+/// Where a program's file is, looked for in PATH as a shell does. Throws Io when it is not there,
+/// or no program.
+std::string find_program(const std::string& name);
+
+/// "exit status 3" or "killed by signal 9 (SIGKILL)", of what waitpid() gave.
+std::string describe_end(int wait_status);
+/// As a shell says it: 128 and the signal.
+int exit_status(int wait_status);
+
+}  // namespace weft::launch

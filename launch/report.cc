@@ -1,0 +1,134 @@
+#include "weft/launch/report.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <fstream>
+#include <iomanip>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "weft/core/error.h"
+#include "weft/core/file.h"
+#include "weft/launch/process.h"
+
+namespace weft::launch {
+namespace {
+
+constexpr std::size_t kMostErrorFileBytes = 1 << 20;
+constexpr int kBoxWidth = 78;
+
+// Bytes of programs need not be UTF-8.
+std::string to_text(const nlohmann::ordered_json& json) {
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n';
+}
+
+nlohmann::ordered_json to_json(const RankResult& rank) {
+  nlohmann::ordered_json json = {
+      {"rank", rank.rank},
+      {"local_rank", rank.local_rank},
+      {"pid", rank.pid},
+      {"status", exit_status(rank.wait_status)},
+      {"signal", WIFSIGNALED(rank.wait_status) ? WTERMSIG(rank.wait_status) : 0},
+      {"told_to_end", rank.told_to_end},
+      {"seconds", rank.seconds},
+      {"seconds_after_failure", nullptr},
+      {"code", nullptr},
+      {"message", nullptr},
+      {"phase", nullptr},
+      {"step", nullptr},
+  };
+  if (rank.seconds_after_failure) json["seconds_after_failure"] = *rank.seconds_after_failure;
+  if (rank.error) {
+    json["code"] = rank.error->code;
+    json["message"] = rank.error->message;
+    if (!rank.error->phase.empty()) json["phase"] = rank.error->phase;
+    if (rank.error->step >= 0) json["step"] = rank.error->step;
+  }
+  return json;
+}
+
+}  // namespace
+
+std::optional<ProgramError> read_error_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMostErrorFileBytes, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  const auto holds_text = [&](const char* key) {
+    return json.is_object() && json.contains(key) && json[key].is_string();
+  };
+  if (!holds_text("code") || !holds_text("message")) return {};
+  ProgramError error{.code = json["code"], .message = json["message"]};
+  if (holds_text("phase")) error.phase = json["phase"];
+  if (json.contains("step") && json["step"].is_number_integer()) error.step = json["step"];
+  return error;
+}
+
+const RankResult* AttemptResult::first_failure() const {
+  const auto own = std::ranges::find_if(failures, [&](int i) { return !ranks[i].follows(); });
+  if (own != failures.end()) return &ranks[*own];
+  return failures.empty() ? nullptr : &ranks[failures.front()];
+}
+
+int AttemptResult::status() const {
+  if (signal != 0) return 128 + signal;
+  const RankResult* first = first_failure();
+  if (!first || (first->follows() && other_status != 0)) return other_status;
+  return exit_status(first->wait_status);
+}
+
+std::string describe(const RankResult& rank) {
+  std::string text = describe_end(rank.wait_status);
+  if (rank.error) {
+    text += ", " + rank.error->code;
+    if (!rank.error->phase.empty()) text += " in " + rank.error->phase;
+    if (rank.error->step >= 0) text += detail::concat(" at step ", rank.error->step);
+    text += ": " + rank.error->message;
+  } else if (WIFSIGNALED(rank.wait_status) && WTERMSIG(rank.wait_status) == SIGKILL) {
+    text += "; where nobody sent it, the kernel did for want of memory (see dmesg)";
+  }
+  return text;
+}
+
+std::string failure_box(const RankResult& rank) {
+  std::string text = detail::concat("+-- rank ", rank.rank, " failed first ");
+  text.append(kBoxWidth - text.size(), '-') += '\n';
+  text += detail::concat("| local rank ", rank.local_rank, " on ", host_name(), ", pid ", rank.pid,
+                         ", after ", std::fixed, std::setprecision(1), rank.seconds, " s\n");
+  text += "| " + describe(rank) + '\n';
+  if (!rank.last_lines.empty()) text += "| its last lines on stderr:\n";
+  for (const std::string& line : rank.last_lines) text += "|   " + line + '\n';
+  return text.append("+").append(kBoxWidth - 1, '-');
+}
+
+void write_report(const std::string& path, const AttemptResult& result,
+                  const std::vector<std::string>& command, int world_size, int restarts) {
+  const RankResult* first = result.first_failure();
+  nlohmann::ordered_json json = {
+      {"command", command},
+      {"host", host_name()},
+      {"world_size", world_size},
+      {"status", result.status()},
+      {"signal", result.signal},
+      {"restarts", restarts},
+      {"first_failure", nullptr},
+      {"other_failure", nullptr},
+      {"ranks", nlohmann::ordered_json::array()},
+  };
+  if (first) json["first_failure"] = first->rank;
+  if (!result.other_failure.empty()) json["other_failure"] = result.other_failure;
+  for (const RankResult& rank : result.ranks) json["ranks"].push_back(to_json(rank));
+  write_file_atomically(path, to_text(json));
+}
+
+std::string host_name() {
+  std::array<char, 256> name = {};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
+}
+
+}  // namespace weft::launch

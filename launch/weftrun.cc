@@ -1,0 +1,69 @@
+// weftrun: runs a program as the ranks of a group, on this node.
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <exception>
+#include <iostream>
+
+#include "weft/core/error.h"
+#include "weft/core/file.h"
+#include "weft/launch/launcher.h"
+#include "weft/launch/options.h"
+#include "weft/launch/report.h"
+
+namespace weft::launch {
+namespace {
+
+/// What a parent may have left otherwise.
+void prepare_process() {
+  while (true) {
+    const int fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (fd < 0 || fd > STDERR_FILENO) {
+      ::close(fd);
+      break;
+    }
+    ::fcntl(fd, F_SETFD, 0);
+  }
+  std::signal(SIGCHLD, SIG_DFL);
+  std::signal(SIGPIPE, SIG_IGN);
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+}
+
+int run(const Options& options) {
+  if (!options.report.empty()) const AtomicFile can_be_written(options.report);
+  Launcher launcher(options);
+  for (int attempt = 0;; ++attempt) {
+    const AttemptResult result = launcher.run(attempt);
+    const RankResult* first = result.first_failure();
+    if (result.status() != 0 && result.signal == 0 && attempt < options.max_restarts) {
+      launcher.say(detail::concat(first
+                                      ? detail::concat("rank ", first->rank, ": ", describe(*first))
+                                      : result.other_failure,
+                                  "; restart ", attempt + 1, " of ", options.max_restarts));
+      continue;
+    }
+    if (!options.report.empty()) {
+      write_report(options.report, result, options.command, launcher.world_size(), attempt);
+    }
+    if (!first && !result.other_failure.empty()) launcher.say(result.other_failure);
+    launcher.say_last(first ? failure_box(*first) : std::string());
+    return result.status();
+  }
+}
+
+}  // namespace
+}  // namespace weft::launch
+
+int main(int argc, char** argv) {
+  weft::launch::prepare_process();
+  weft::launch::Options options;
+  if (const auto status = weft::launch::parse_options(argc, argv, options)) return *status;
+  try {
+    return weft::launch::run(options);
+  } catch (const std::exception& error) {
+    std::cerr << "weftrun: error: " << error.what() << '\n';
+    return 1;
+  }
+}

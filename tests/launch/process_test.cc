@@ -1,0 +1,92 @@
+// Programs found and described, signals queued; what becomes of processes is in weftrun_test.
+#include "weft/launch/process.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+
+#include "weft/tests/core/expect_error.h"
+#include "weft/tests/io/files.h"
+
+namespace weft::launch {
+namespace {
+
+TEST(FindProgram, LooksInPath) {
+  const testing::TempFolder folder;
+  testing::write_file(folder.path("tool"), "#!/bin/sh\n");
+  testing::write_file(folder.path("text"), "");
+  ::chmod(folder.path("tool").c_str(), 0755);
+  const std::string before = ::getenv("PATH");
+  ::setenv("PATH", ("/nowhere:" + folder.root()).c_str(), 1);
+  EXPECT_EQ(find_program("tool"), folder.path("tool"));
+  EXPECT_EQ(find_program(folder.path("tool")), folder.path("tool"));
+  EXPECT_WEFT_ERROR(find_program("text"), Io, "there is no program 'text' in PATH");
+  EXPECT_WEFT_ERROR(find_program(folder.path("text")), Io, "is no program that may be executed");
+  EXPECT_WEFT_ERROR(find_program(folder.path("none")), Io, "there is no program " + folder.root());
+  EXPECT_WEFT_ERROR(find_program(folder.root()), Io, "is no program that may be executed");
+  const std::filesystem::path here = std::filesystem::current_path();
+  std::filesystem::current_path(folder.root());
+  ::setenv("PATH", "/nowhere", 1);
+  EXPECT_WEFT_ERROR(find_program("tool"), Io, "the one in this folder is ./tool");
+  std::filesystem::current_path(here);
+  ::setenv("PATH", before.c_str(), 1);
+}
+
+TEST(WaitStatus, IsDescribedAndBecomesAShellsStatus) {
+  EXPECT_EQ(describe_end(W_EXITCODE(3, 0)), "exit status 3");
+  EXPECT_EQ(describe_end(SIGKILL), "killed by signal 9 (SIGKILL)");
+  EXPECT_EQ(describe_end(W_EXITCODE(0, SIGSEGV) | WCOREFLAG), "killed by signal 11 (SIGSEGV)");
+  EXPECT_EQ(describe_end(40), "killed by signal 40");  // of no name
+  EXPECT_EQ(exit_status(W_EXITCODE(3, 0)), 3);
+  EXPECT_EQ(exit_status(SIGTERM), 143);
+}
+
+TEST(SignalQueueTest, GivesSignalsInTurn) {
+  const SignalQueue queue;
+  EXPECT_EQ(queue.next(), 0);
+  ::kill(::getpid(), SIGTERM);
+  EXPECT_EQ(queue.next(), SIGTERM);
+  EXPECT_EQ(queue.next(), 0);
+  EXPECT_FALSE(sigismember(&queue.mask_before(), SIGTERM));
+}
+
+TEST(SignalQueueTest, LeavesWhatIsIgnored) {
+  std::signal(SIGHUP, SIG_IGN);
+  const SignalQueue queue;
+  ::kill(::getpid(), SIGHUP);
+  EXPECT_EQ(queue.next(), 0);
+  std::signal(SIGHUP, SIG_DFL);
+}
+
+TEST(SignalQueueTest, LetsSignalsThroughWhereAsked) {
+  static volatile std::sig_atomic_t came = 0;
+  const SignalQueue queue;
+  std::signal(SIGQUIT, [](int) { came = 1; });
+  EXPECT_EQ(queue.unblocked([] {
+    ::kill(::getpid(), SIGQUIT);
+    return came;
+  }),
+            1);
+  ::kill(::getpid(), SIGQUIT);
+  EXPECT_EQ(queue.next(), SIGQUIT);
+  std::signal(SIGQUIT, SIG_DFL);
+}
+
+TEST(ScratchFolderTest, GoesWithItsOwner) {
+  std::string path;
+  {
+    const ScratchFolder folder;
+    path = folder.path();
+    testing::write_file(path + "/x", "");
+  }
+  EXPECT_FALSE(std::filesystem::exists(path));
+  EXPECT_WEFT_ERROR(make_folder("/nowhere/x"), Io, "cannot make a folder /nowhere/x");
+}
+
+}  // namespace
+}  // namespace weft::launch

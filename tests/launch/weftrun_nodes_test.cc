@@ -1,0 +1,150 @@
+// Several nodes: a weftrun each, here all on one host, that meet and end together.
+#include <sys/stat.h>
+
+#include "weft/comm/socket.h"
+#include "weft/tests/launch/weftrun.h"
+
+namespace weft::launch {
+namespace {
+
+using testing::becomes_true;
+using testing::Weftrun;
+using Words = std::vector<std::string>;
+
+class WeftrunNodes : public ::testing::Test {
+ protected:
+  std::unique_ptr<Weftrun> start(int node, Words options, const std::string& script) const {
+    Words words = {"--nnodes",        "2",
+                   "--node-rank",     std::to_string(node),
+                   "--rdzv-endpoint", "127.0.0.1:" + std::to_string(port)};
+    words.insert(words.end(), options.begin(), options.end());
+    for (const std::string& word : {std::string("sh"), std::string("-c"), script}) {
+      words.push_back(word);
+    }
+    return std::make_unique<Weftrun>(words);
+  }
+
+  const int port = comm::port_of(comm::listen_on("127.0.0.1", 0));
+};
+
+TEST_F(WeftrunNodes, ShareOutTheRanks) {
+  const std::string script =
+      "echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $GROUP_WORLD_SIZE "
+      ">>$DIR/ranks; echo $MASTER_ADDR $MASTER_PORT $WEFT_STORE >$DIR/places";
+  const auto later = start(1, {"-np", "1"}, script);
+  const auto first = start(0, {"-np", "2"}, script);
+  EXPECT_EQ(first->finish(), 0) << first->err();
+  EXPECT_EQ(later->finish(), 0) << later->err();
+  std::istringstream in(first->file("ranks"));
+  std::set<std::string> ranks;
+  for (std::string line; std::getline(in, line);) ranks.insert(line);
+  EXPECT_EQ(ranks, (std::set<std::string>{"0 0 3 2 0 2", "1 1 3 2 0 2"}));
+  EXPECT_EQ(later->file("ranks"), "2 0 3 1 1 2\n");
+  EXPECT_EQ(first->file("places"), later->file("places"));
+  EXPECT_TRUE(first->file("places").starts_with("127.0.0.1 ")) << first->file("places");
+}
+
+TEST_F(WeftrunNodes, AFailureOnOneEndsAllWithItsStatus) {
+  for (const int failing : {0, 1}) {
+    const auto script = [&](int node) {
+      return node == failing ? "exit 9" : "trap 'exit 0' TERM; while :; do sleep 0.02; done";
+    };
+    const Words options = {"-np", "1", "--grace", "0.1", "--report", "DIR/report.json"};
+    const auto first = start(0, options, script(0)), second = start(1, options, script(1));
+    EXPECT_EQ(first->finish(), 9) << first->err();
+    EXPECT_EQ(second->finish(), 9) << second->err();
+    const auto& failed = failing == 0 ? first : second;
+    const auto& other = failing == 0 ? second : first;
+    EXPECT_NE(failed->err().find("+-- rank " + std::to_string(failing) + " failed first"),
+              std::string::npos)
+        << failed->err();
+    const std::string text = other->report()["other_failure"];
+    EXPECT_TRUE(text.starts_with("rank " + std::to_string(failing) + " on ")) << text;
+    EXPECT_TRUE(other->err().ends_with("weftrun: " + text + "\n")) << other->err();
+  }
+}
+
+TEST_F(WeftrunNodes, StartAnewTogether) {
+  const std::string script =
+      "echo $TORCHELASTIC_RESTART_COUNT >>$DIR/tries; "
+      "[ $TORCHELASTIC_RESTART_COUNT = 0 ] && [ $RANK = 1 ] && exit 9; "
+      "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; sleep 60";
+  const Words options = {"-np", "1", "--grace", "0.1", "--max-restarts", "1"};
+  const auto first = start(0, options, script), second = start(1, options, script);
+  EXPECT_EQ(first->finish(), 0) << first->err();
+  EXPECT_EQ(second->finish(), 0) << second->err();
+  EXPECT_EQ(first->file("tries"), "0\n1\n");
+  EXPECT_EQ(second->file("tries"), "0\n1\n");
+}
+
+TEST_F(WeftrunNodes, ASignalToOneEndsAll) {
+  const std::string script = "touch $DIR/ready; exec sleep 60";
+  const auto first = start(0, {"--grace", "0.1"}, script);
+  const auto second = start(1, {"--grace", "0.1"}, script);
+  for (const auto* run : {&first, &second}) {
+    ASSERT_TRUE(becomes_true([&] { return (*run)->has_file("ready"); }));
+  }
+  second->signal(SIGTERM);
+  EXPECT_EQ(second->finish(), 143);
+  EXPECT_EQ(first->finish(), 143);
+  EXPECT_NE(first->err().find("signal 15 to the weftrun of node 1"), std::string::npos)
+      << first->err();
+}
+
+TEST_F(WeftrunNodes, TheEndOfNodeZerosWeftrunIsTheEndOfAll) {
+  const std::string script = "touch $DIR/ready; exec sleep 60";
+  const auto first = start(0, {"--grace", "0.1"}, script);
+  const auto second = start(1, {"--grace", "0.1"}, script);
+  for (const auto* run : {&first, &second}) {
+    ASSERT_TRUE(becomes_true([&] { return (*run)->has_file("ready"); }));
+  }
+  first->signal(SIGKILL);
+  EXPECT_EQ(first->finish(), 137);
+  EXPECT_EQ(second->finish(), 1);
+  EXPECT_NE(second->err().find("the weftrun of node 0 is gone"), std::string::npos)
+      << second->err();
+}
+
+TEST_F(WeftrunNodes, WaitingForTheOthersCanBeInterrupted) {
+  const auto alone = start(0, {}, "true");
+  ASSERT_TRUE(becomes_true([&] { return !alone->processes().empty(); }));
+  // It is waiting once it listens.
+  comm::connect_to("127.0.0.1", port, comm::Deadline(testing::kDeadline));
+  alone->signal(SIGINT);
+  EXPECT_EQ(alone->finish(), 130);
+}
+
+TEST_F(WeftrunNodes, KnowEachOtherByTheTokenFile) {
+  const testing::TempFolder folder;
+  const std::string token = folder.path("token"), other = folder.path("other");
+  testing::write_file(token, "the very same secret\n");
+  testing::write_file(other, "another\n");
+  ::chmod(token.c_str(), 0600);
+  ::chmod(other.c_str(), 0600);
+  const auto first = start(0, {"--token-file", token}, "echo \"$WEFT_STORE_TOKEN\"");
+  const auto stranger = start(1, {"--token-file", other}, "true");
+  EXPECT_EQ(stranger->finish(), 1);
+  EXPECT_NE(stranger->err().find("refuses the token"), std::string::npos) << stranger->err();
+  const auto second = start(1, {"--token-file", token}, "true");
+  EXPECT_EQ(first->finish(), 0) << first->err();
+  EXPECT_EQ(second->finish(), 0) << second->err();
+  EXPECT_EQ(first->out(), "the very same secret\n");
+}
+
+TEST_F(WeftrunNodes, ATokenFileOthersMayReadIsRefused) {
+  const testing::TempFolder folder;
+  testing::write_file(folder.path("token"), "secret");
+  ::chmod(folder.path("token").c_str(), 0640);
+  const auto run = start(0, {"--token-file", folder.path("token")}, "true");
+  EXPECT_EQ(run->finish(), 1);
+  EXPECT_NE(run->err().find("chmod 600"), std::string::npos) << run->err();
+}
+
+TEST(WeftrunBeyondLoopback, NeedsAToken) {
+  Weftrun run({"--nnodes", "2", "--rdzv-endpoint", "0.0.0.0:29400", "true"});
+  EXPECT_EQ(run.finish(), 1);
+  EXPECT_NE(run.err().find("--token-file"), std::string::npos) << run.err();
+}
+
+}  // namespace
+}  // namespace weft::launch

@@ -1,0 +1,409 @@
+// weftrun from outside: what ranks see, how they and it end, and that nothing is left of them.
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <regex>
+#include <thread>
+
+#include "weft/comm/failure.h"
+#include "weft/comm/socket.h"
+#include "weft/comm/tcp_store.h"
+#include "weft/core/parallel.h"
+#include "weft/launch/launcher.h"
+#include "weft/tests/launch/weftrun.h"
+
+namespace weft::launch {
+namespace {
+
+using comm::Deadline;
+using testing::becomes_true;
+using testing::Weftrun;
+using Words = std::vector<std::string>;
+
+Words shell(Words options, const std::string& script) {
+  for (const std::string& word : {std::string("sh"), std::string("-c"), script}) {
+    options.push_back(word);
+  }
+  return options;
+}
+
+/// For scripts: says that the rank is there, and waits for the test.
+const std::string kReady = "touch $DIR/ready$RANK; ";
+const std::string kAwaitGo = "until [ -e $DIR/go ]; do sleep 0.02; done; ";
+
+bool ready(const Weftrun& run, int ranks) {
+  return becomes_true([&] {
+    for (int rank = 0; rank < ranks; ++rank) {
+      if (!run.has_file("ready" + std::to_string(rank))) return false;
+    }
+    return true;
+  });
+}
+
+std::map<std::string, std::string> variables(const std::string& text) {
+  std::map<std::string, std::string> found;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) {
+    const std::size_t equals = line.find('=');
+    if (equals != std::string::npos) found[line.substr(0, equals)] = line.substr(equals + 1);
+  }
+  return found;
+}
+
+// --- What ranks see ---
+
+TEST(WeftrunEnvironment, IsTorchrunsAndTheStores) {
+  Weftrun run(shell({"--nproc-per-node", "2", "--max-restarts", "3", "--rdzv-id", "job", "--role",
+                     "trainer"},
+                    "env >$DIR/env$RANK; " + kReady + kAwaitGo),
+              {"TORCHELASTIC_USE_AGENT_STORE=True", "OMP_NUM_THREADS=7"});
+  ASSERT_TRUE(ready(run, 2)) << run.err();
+  std::string store;
+  for (int rank = 0; rank < 2; ++rank) {
+    const std::string number = std::to_string(rank);
+    auto env = variables(run.file("env" + number));
+    for (const auto& [name, value] :
+         std::map<std::string, std::string>{{"RANK", number},
+                                            {"LOCAL_RANK", number},
+                                            {"WORLD_SIZE", "2"},
+                                            {"LOCAL_WORLD_SIZE", "2"},
+                                            {"GROUP_RANK", "0"},
+                                            {"GROUP_WORLD_SIZE", "1"},
+                                            {"ROLE_RANK", number},
+                                            {"ROLE_WORLD_SIZE", "2"},
+                                            {"ROLE_NAME", "trainer"},
+                                            {"MASTER_ADDR", "127.0.0.1"},
+                                            {"TORCHELASTIC_RESTART_COUNT", "0"},
+                                            {"TORCHELASTIC_MAX_RESTARTS", "3"},
+                                            {"TORCHELASTIC_RUN_ID", "job"},
+                                            {"OMP_NUM_THREADS", "7"},
+                                            {"PYTHONUNBUFFERED", "1"}}) {
+      EXPECT_EQ(env[name], value) << name;
+    }
+    EXPECT_FALSE(env.contains("TORCHELASTIC_USE_AGENT_STORE"));
+    EXPECT_EQ(env["WEFT_STORE_TOKEN"].size(), 64u);
+    EXPECT_TRUE(rank == 0 || env["WEFT_STORE"] == store);
+    store = env["WEFT_STORE"];
+    ASSERT_TRUE(store.starts_with("127.0.0.1:"));
+    const int port = std::stoi(store.substr(10));
+    EXPECT_NE(env["MASTER_PORT"], std::to_string(port));
+    // Nobody listens there: rank 0 of a torch.distributed program will.
+    EXPECT_NO_THROW(comm::listen_on("127.0.0.1", std::stoi(env["MASTER_PORT"])));
+    comm::TcpStore(std::string("127.0.0.1"), port, env["WEFT_STORE_TOKEN"],
+                   Deadline(testing::kDeadline))
+        .set("go", "x");
+  }
+  testing::write_file(run.path("go"), "");
+  EXPECT_EQ(run.finish(), 0) << run.err();
+}
+
+TEST(WeftrunEnvironment, SharesOutTheCoresAndMakesATokenPerRun) {
+  ::unsetenv("OMP_NUM_THREADS");
+  std::set<std::string> tokens;
+  for (const int ranks : {1, 2}) {
+    Weftrun run(shell({"-np", std::to_string(ranks)}, "env >$DIR/env$RANK"));
+    EXPECT_EQ(run.finish(), 0) << run.err();
+    auto env = variables(run.file("env0"));
+    EXPECT_EQ(env["OMP_NUM_THREADS"], std::to_string(std::max(1, core_count() / ranks)));
+    tokens.insert(env["WEFT_STORE_TOKEN"]);
+  }
+  EXPECT_EQ(tokens.size(), 2u);
+}
+
+TEST(WeftrunEnvironment, AFreePortIsNotTakenWhereOneIsGiven) {
+  Weftrun run(
+      shell({"--master-port", "12345", "--master-addr", "here"}, "echo $MASTER_ADDR:$MASTER_PORT"));
+  EXPECT_EQ(run.finish(), 0);
+  EXPECT_EQ(run.out(), "here:12345\n");
+}
+
+TEST(WeftrunEnvironment, RanksMayUseAllCoresWhereThreadsAreBound) {
+  const auto cores = [](const std::string& status) {
+    return variables(std::regex_replace(status, std::regex(":\t"), "="))["Cpus_allowed_list"];
+  };
+  Weftrun run({"cat", "/proc/self/status"}, {"OMP_PROC_BIND=true", "OMP_PLACES=cores"});
+  EXPECT_EQ(run.finish(), 0);
+  EXPECT_EQ(cores(run.out()), cores(testing::read_file("/proc/self/status")));
+}
+
+class WeftrunProgram : public ::testing::Test {
+ protected:
+  std::string write_program(const std::string& name, const std::string& text) const {
+    testing::write_file(folder.path(name), text);
+    ::chmod(folder.path(name).c_str(), 0755);
+    return folder.path(name);
+  }
+  testing::TempFolder folder;
+};
+
+TEST_F(WeftrunProgram, APythonScriptIsRunByPython) {
+  write_program("python3", "#!/bin/sh\necho python \"$@\"\n");
+  const std::string script = write_program("train.py", "#!/bin/sh\necho itself \"$@\"\n");
+  const std::string path = "PATH=" + folder.root() + ":" + ::getenv("PATH");
+  Weftrun by_python({script, "--a_b", "-np"}, {path});
+  EXPECT_EQ(by_python.finish(), 0) << by_python.err();
+  EXPECT_EQ(by_python.out(), "python " + script + " --a_b -np\n");
+  Weftrun itself({"--no-python", script, "x"}, {path});
+  EXPECT_EQ(itself.finish(), 0) << itself.err();
+  EXPECT_EQ(itself.out(), "itself x\n");
+}
+
+TEST_F(WeftrunProgram, WhatCannotRunIsAnError) {
+  Weftrun missing({"-np", "2", "no_such_program"});
+  EXPECT_EQ(missing.finish(), 1);
+  EXPECT_NE(missing.err().find("there is no program 'no_such_program' in PATH"), std::string::npos);
+  const std::string text = write_program("text", "not a line that begins with #!\n");
+  Weftrun unreadable({"-np", "2", text});
+  EXPECT_EQ(unreadable.finish(), 1);
+  EXPECT_NE(unreadable.err().find("cannot run " + text), std::string::npos) << unreadable.err();
+  Weftrun option({"--nproc", "2", "true"});
+  EXPECT_EQ(option.finish(), 2);
+  EXPECT_NE(option.err().find("did you mean --nproc-per-node?"), std::string::npos);
+}
+
+// --- How ranks end, and what weftrun makes of it ---
+
+TEST(WeftrunStatus, IsZeroWhenAllRanksEndWell) {
+  Weftrun run(shell({"-np", "3", "--report", "DIR/report.json"}, "exit 0"));
+  EXPECT_EQ(run.finish(), 0);
+  EXPECT_EQ(run.err(), "");
+  const auto report = run.report();
+  EXPECT_EQ(report["status"], 0);
+  EXPECT_EQ(report["restarts"], 0);
+  EXPECT_EQ(report["world_size"], 3);
+  EXPECT_TRUE(report["first_failure"].is_null());
+  ASSERT_EQ(report["ranks"].size(), 3u);
+  EXPECT_EQ(report["ranks"][2]["status"], 0);
+}
+
+/// The store of a run whose ranks have written their environment into $DIR/env.
+comm::TcpStore store_of(const Weftrun& run) {
+  auto env = variables(run.file("env"));
+  return comm::TcpStore("127.0.0.1", std::stoi(env["WEFT_STORE"].substr(10)),
+                        env["WEFT_STORE_TOKEN"], Deadline(testing::kDeadline));
+}
+
+TEST(WeftrunStatus, IsThatOfTheFirstFailureWhichIsShownLast) {
+  Weftrun run(shell({"-np", "2", "--report", "DIR/report.json", "--grace", "60"},
+                    "if [ $RANK = 1 ]; then env >$DIR/env; " + kReady +
+                        "echo broken >&2; exit 3; fi; " + kReady + kAwaitGo +
+                        "echo other >&2; exit 4"));
+  ASSERT_TRUE(ready(run, 2));
+  comm::TcpStore store = store_of(run);
+  const auto failure = comm::find_failure(store, Deadline(testing::kDeadline));
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->rank, 1);
+  EXPECT_EQ(failure->cause, "exit status 3");
+  testing::write_file(run.path("go"), "");
+  EXPECT_EQ(run.finish(), 3);
+  const std::string err = run.err();
+  const std::size_t box = err.find("+-- rank 1 failed first");
+  ASSERT_NE(box, std::string::npos) << err;
+  EXPECT_NE(err.find("| exit status 3\n", box), std::string::npos) << err;
+  EXPECT_NE(err.find("|   broken\n", box), std::string::npos) << err;
+  EXPECT_LT(err.find("] other"), box) << err;
+  EXPECT_TRUE(err.ends_with("---\n")) << err;
+  const auto report = run.report();
+  EXPECT_EQ(report["first_failure"], 1);
+  EXPECT_EQ(report["ranks"][0]["status"], 4);
+  EXPECT_EQ(report["ranks"][0]["told_to_end"], false);
+  EXPECT_TRUE(report["ranks"][1]["seconds_after_failure"].is_null());
+  EXPECT_GE(report["ranks"][0]["seconds_after_failure"], 0.0);
+}
+
+TEST(WeftrunStatus, Is128AndTheSignalThatKilledARank) {
+  Weftrun run(shell({"-np", "2", "--report", "DIR/report.json", "--grace", "0"},
+                    "[ $RANK = 0 ] && kill -9 $$; sleep 60"));
+  EXPECT_EQ(run.finish(), 137);
+  EXPECT_NE(run.err().find("killed by signal 9 (SIGKILL)"), std::string::npos) << run.err();
+  const auto report = run.report();
+  EXPECT_EQ(report["ranks"][0]["signal"], 9);
+  EXPECT_EQ(report["ranks"][0]["told_to_end"], false);
+  EXPECT_EQ(report["ranks"][1]["signal"], 15);
+  EXPECT_EQ(report["ranks"][1]["told_to_end"], true);
+}
+
+TEST(WeftrunStatus, WhoOnlyLostAPeerDidNotFailFirst) {
+  const std::string script =
+      "if [ $RANK = 0 ]; then "
+      "  echo '{\"code\": \"PeerFailed\", \"message\": \"rank 1 is gone\"}' >$WEFT_ERROR_FILE; "
+      "  echo $$ >$DIR/pid; " +
+      kReady +
+      "exit 1; "
+      "fi; " +
+      kReady + kAwaitGo +
+      "echo '{\"code\": \"Shape\", \"message\": \"[conv2d] got 3\", \"phase\": \"forward\", "
+      "\"step\": 7}' >$WEFT_ERROR_FILE; exit 5";
+  Weftrun run(shell({"-np", "2", "--report", "DIR/report.json", "--grace", "60"}, script));
+  ASSERT_TRUE(ready(run, 2));
+  const pid_t follower = std::stoi(run.file("pid"));
+  ASSERT_TRUE(becomes_true([&] { return std::ranges::count(run.processes(), follower) == 0; }));
+  testing::write_file(run.path("go"), "");
+  EXPECT_EQ(run.finish(), 5);
+  EXPECT_NE(run.err().find("| exit status 5, Shape in forward at step 7: [conv2d] got 3\n"),
+            std::string::npos)
+      << run.err();
+  const auto report = run.report();
+  EXPECT_EQ(report["first_failure"], 1);
+  EXPECT_EQ(report["ranks"][0]["code"], "PeerFailed");
+  EXPECT_EQ(report["ranks"][1]["phase"], "forward");
+}
+
+TEST(WeftrunStatus, AKilledRankIsInTheStoreForTheOthers) {
+  Weftrun run(shell({"-np", "2", "--grace", "60"},
+                    "env >$DIR/env; [ $RANK = 1 ] && kill -11 $$; " + kReady + kAwaitGo));
+  ASSERT_TRUE(ready(run, 1));
+  comm::TcpStore store = store_of(run);
+  const auto failure = comm::find_failure(store, Deadline(testing::kDeadline));
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->rank, 1);
+  EXPECT_EQ(failure->cause, "killed by signal 11 (SIGSEGV)");
+  testing::write_file(run.path("go"), "");
+  EXPECT_EQ(run.finish(), 139);
+}
+
+// --- Nothing is left ---
+
+TEST(WeftrunEnd, IsWithinFiveSeconds) {
+  EXPECT_LT(Options().grace + Launcher::kKillAfterTerminate, std::chrono::seconds(5));
+}
+
+TEST(WeftrunEnd, WhoIgnoresSigtermIsKilled) {
+  Weftrun run(shell({"-np", "3", "--report", "DIR/report.json", "--grace", "0.1"},
+                    "[ $RANK = 2 ] && exit 1; trap 'touch $DIR/term$RANK' TERM; "
+                    "while :; do sleep 0.05; done"));
+  EXPECT_EQ(run.finish(), 1);
+  const auto report = run.report();
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(report["ranks"][rank]["signal"], 9);
+    EXPECT_EQ(report["ranks"][rank]["told_to_end"], true);
+  }
+}
+
+TEST(WeftrunEnd, WhoIsStoppedIsStillTerminated) {
+  Weftrun run(
+      shell({"-np", "2", "--report", "DIR/report.json", "--grace", "0.1"},
+            "trap 'touch $DIR/term; exit 0' TERM; "
+            "if [ $RANK = 0 ]; then " +
+                kReady +
+                "kill -STOP $$; while :; do sleep 0.02; "
+                "done; fi; until [ -e $DIR/ready0 ]; do sleep 0.02; done; sleep 0.2; exit 6"));
+  EXPECT_EQ(run.finish(), 6);
+  EXPECT_TRUE(run.has_file("term")) << run.err();
+}
+
+TEST(WeftrunEnd, ProcessesOfRanksGoWithThem) {
+  // A child, a grandchild that has lost its parent, one that ignores SIGTERM.
+  const std::string children =
+      "sleep 61 & sh -c 'sleep 62 &'; sh -c 'trap \"\" TERM; sleep 63; :' & ";
+  for (const std::string end : {"exit 0", "kill -9 $$"}) {
+    Weftrun run(shell({"-np", "2", "--grace", "0.1"}, children + kReady + kAwaitGo + end));
+    ASSERT_TRUE(ready(run, 2));
+    EXPECT_TRUE(becomes_true([&] { return run.processes().size() >= 2 + 2 * 5u; }));
+    testing::write_file(run.path("go"), "");
+    EXPECT_EQ(run.finish(), end == "exit 0" ? 0 : 137);
+  }
+}
+
+TEST(WeftrunEnd, SignalsArePassedOn) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
+    Weftrun run(shell({"-np", "2", "--report", "DIR/report.json", "--grace", "60"},
+                      "for s in INT TERM HUP QUIT; do trap \"echo $s >$DIR/got$RANK; exit 0\" $s; "
+                      "done; " +
+                          kReady + "while :; do sleep 0.02; done"));
+    ASSERT_TRUE(ready(run, 2)) << run.err();
+    run.signal(signal);
+    EXPECT_EQ(run.finish(), 128 + signal);
+    const std::string name = ::sigabbrev_np(signal);
+    EXPECT_EQ(run.file("got0"), name + "\n");
+    EXPECT_EQ(run.file("got1"), name + "\n");
+    EXPECT_EQ(run.report()["signal"], signal);
+    EXPECT_EQ(run.report()["status"], 128 + signal);
+    EXPECT_TRUE(run.report()["first_failure"].is_null());
+  }
+}
+
+TEST(WeftrunEnd, ASecondSignalKillsButTheSecondOfAPairDoesNot) {
+  Weftrun run(shell({"-np", "2", "--grace", "3600"},
+                    "trap 'touch $DIR/int$RANK' INT; " + kReady + "while :; do sleep 0.02; done"));
+  ASSERT_TRUE(ready(run, 2));
+  run.signal(SIGINT);
+  run.signal(SIGTERM);  // as timeout(1) sends one to the group, too
+  for (const char* file : {"int0", "int1"}) {
+    EXPECT_TRUE(becomes_true([&] { return run.has_file(file); }));
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(600));
+  EXPECT_GE(run.processes().size(), 4u);
+  run.signal(SIGINT);
+  EXPECT_EQ(run.finish(), 130);
+}
+
+TEST(WeftrunEnd, OfWeftrunIsTheEndOfAll) {
+  Weftrun run(shell({"-np", "3"}, "trap '' TERM; sleep 61 & " + kReady + "sleep 60"));
+  ASSERT_TRUE(ready(run, 3));
+  run.signal(SIGKILL);
+  EXPECT_EQ(run.finish(), 137);
+}
+
+TEST(WeftrunEnd, OfTheGuardianIsNoMatter) {
+  Weftrun run(shell({"-np", "2", "--grace", "0.1"}, kReady + kAwaitGo + "exit 0"));
+  ASSERT_TRUE(ready(run, 2));
+  for (const pid_t pid : run.processes()) {
+    if (testing::read_file("/proc/" + std::to_string(pid) + "/comm") == "weftrun guard\n") {
+      ::kill(pid, SIGKILL);
+    }
+  }
+  testing::write_file(run.path("go"), "");
+  EXPECT_EQ(run.finish(), 0) << run.err();
+}
+
+// --- Restarts ---
+
+TEST(WeftrunRestart, StartsAllAnewWithTheSameCommandLine) {
+  Weftrun run(
+      shell({"-np", "2", "--max-restarts", "3", "--report", "DIR/report.json", "--grace", "60"},
+            "echo $0 $RANK $TORCHELASTIC_RESTART_COUNT $WEFT_STORE >>$DIR/tries; "
+            "[ $TORCHELASTIC_RESTART_COUNT = 2 ] || exit 7"));
+  EXPECT_EQ(run.finish(), 0) << run.err();
+  std::set<std::string> stores;
+  std::map<std::string, int> tries;
+  std::istringstream in(run.file("tries"));
+  for (std::string name, rank, count, store; in >> name >> rank >> count >> store;) {
+    ++tries[rank + count];
+    stores.insert(store);
+  }
+  EXPECT_EQ(tries, (std::map<std::string, int>{
+                       {"00", 1}, {"01", 1}, {"02", 1}, {"10", 1}, {"11", 1}, {"12", 1}}));
+  EXPECT_EQ(stores.size(), 3u);
+  EXPECT_EQ(run.report()["restarts"], 2);
+  EXPECT_EQ(run.report()["status"], 0);
+  EXPECT_NE(run.err().find("exit status 7; restart 2 of 3\n"), std::string::npos) << run.err();
+  EXPECT_EQ(run.err().find("failed first"), std::string::npos) << run.err();
+}
+
+TEST(WeftrunRestart, EndsWithTheLastFailure) {
+  Weftrun run(shell({"-np", "1", "--max-restarts", "1", "--report", "DIR/report.json"},
+                    "exit $((5 + TORCHELASTIC_RESTART_COUNT))"));
+  EXPECT_EQ(run.finish(), 6);
+  EXPECT_EQ(run.report()["restarts"], 1);
+  EXPECT_NE(run.err().find("| exit status 6\n"), std::string::npos) << run.err();
+}
+
+TEST(WeftrunRestart, NotAfterASignal) {
+  Weftrun run(
+      shell({"-np", "2", "--max-restarts", "1"}, "echo x >>$DIR/tries; " + kReady + "sleep 60"));
+  ASSERT_TRUE(ready(run, 2));
+  run.signal(SIGTERM);
+  EXPECT_EQ(run.finish(), 143);
+  EXPECT_EQ(run.file("tries"), "x\nx\n");
+}
+
+TEST(WeftrunReport, ThatCannotBeWrittenIsAnErrorBeforeTheRun) {
+  Weftrun run({"--report", "DIR/no/report.json", "touch", "DIR/ran"});
+  EXPECT_EQ(run.finish(), 1);
+  EXPECT_NE(run.err().find("no/report.json"), std::string::npos);
+  EXPECT_FALSE(run.has_file("ran"));
+}
+
+}  // namespace
+}  // namespace weft::launch

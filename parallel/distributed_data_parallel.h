@@ -1,0 +1,111 @@
+// DistributedDataParallel: one model on each rank, each with its own part of every batch, and
+// gradients averaged over the ranks.
+//
+//   auto group = comm::init_process_group();
+//   Net model;
+//   parallel::DistributedDataParallel ddp(model, group);
+//   optim::SGD sgd(model.parameters(), {.lr = 0.01});
+//   ...
+//   sgd.zero_grad();
+//   auto loss = nn::cross_entropy(ddp(x), label);
+//   loss.backward();  // model's gradients are the ranks' mean when this returns
+//   sgd.step();       // so all ranks take the same step
+#pragma once
+
+#include <concepts>
+#include <functional>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "weft/comm/process_group.h"
+#include "weft/nn/module.h"
+#include "weft/parallel/reducer.h"
+#include "weft/tensor/tree.h"
+
+namespace weft::parallel {
+
+/// Calls a module, and is none: names, state dict, printing and saving stay the module's.
+/// PyTorch's DistributedDataParallel, reducer.cpp and distributed.py, with these differences:
+///  - a backward that leaves parameters without a gradient, and was not told that it may, throws
+///    InvalidArgument itself, and names them; the other ranks go on with zeros in their place;
+///  - no_sync() counts where backward runs, wherever forward ran;
+///  - each backward outside of no_sync() averages, also a second one after the same forward;
+///  - buckets are rebuilt, once, at the end of the first such backward.
+///
+/// .grad() of a parameter is a view of a bucket, of the parameter's strides; zero_grad() costs
+/// nothing. Where find_unused_parameters or static_graph finds that no rank used a parameter, its
+/// .grad() is undefined, so that optimisers pass it over.
+///
+/// All ranks must call forward in training, and backward, equally often. A backward that fails
+/// aborts the group: the other ranks get PeerFailed. From one thread at a time. What is captured by
+/// graph::capture cannot average (Unsupported).
+template <std::derived_from<nn::ModuleBase> M>
+class DistributedDataParallel {
+ public:
+  /// Keeps `module`, which is a handle. All ranks call it: it makes rank 0's parameters and buffers
+  /// everybody's. Throws InvalidArgument, on every rank, when one has another model or other
+  /// options, naming it and the first difference, and for a module without a parameter that
+  /// requires a gradient.
+  DistributedDataParallel(M module, std::shared_ptr<comm::ProcessGroup> group,
+                          DistributedDataParallelOptions options = {})
+      : module_(std::move(module)),
+        reducer_(std::make_unique<Reducer>(module_, std::move(group), std::move(options))) {}
+  /// `group` must outlive this.
+  DistributedDataParallel(M module, comm::ProcessGroup& group,
+                          DistributedDataParallelOptions options = {})
+      : DistributedDataParallel(
+            std::move(module), std::shared_ptr<comm::ProcessGroup>(std::shared_ptr<void>(), &group),
+            std::move(options)) {}
+
+  /// module(args...), in training after the buffers have become rank 0's. Throws Device, Dtype or
+  /// InvalidArgument when the module was moved, converted or unfrozen since it was wrapped. With
+  /// find_unused_parameters the result must be something whose tensors tensor/tree.h finds, else
+  /// InvalidArgument.
+  template <class... Args>
+  decltype(auto) operator()(Args&&... args) {
+    using Result = std::remove_cvref_t<decltype(module_(std::forward<Args>(args)...))>;
+    if (reducer_->walks_outputs()) check_walkable<Result>("ddp");
+    reducer_->before_forward();
+    if constexpr (std::is_void_v<Result>) {
+      module_(std::forward<Args>(args)...);
+    } else {
+      decltype(auto) result = module_(std::forward<Args>(args)...);
+      if (reducer_->walks_outputs()) {
+        std::vector<Tensor> outputs;
+        for_each_tensor(result, [&](const Tensor& x) { outputs.push_back(x); });
+        reducer_->after_forward(outputs);
+      }
+      return result;
+    }
+  }
+
+  M& module() { return module_; }
+
+  /// auto local = ddp.no_sync();   // until its end
+  NoSync no_sync() { return NoSync(*reducer_); }
+
+  /// For ranks with different numbers of batches: runs `body`, this rank's loop over its own. A
+  /// rank that has no batch left takes part in the steps of the others, with zeros for gradients,
+  /// until all are done, and ends with the parameters and buffers of one that was among the last:
+  ///   ddp.join([&] { for (auto& [x, label] : loader) ... });
+  /// The state of its optimiser is not theirs then, unless options.step says how to keep it so.
+  /// Each backward outside of no_sync() costs one more small collective. All ranks call it; a body
+  /// that throws aborts the group.
+  void join(const std::function<void()>& body, const JoinOptions& options = {}) {
+    reducer_->join(body, options);
+  }
+
+  /// What has been reduced so far.
+  const ReducerStats& stats() const { return reducer_->stats(); }
+  /// The parameters of each bucket, in the order in which they are sent.
+  std::vector<std::vector<std::string>> bucket_names() const { return reducer_->bucket_names(); }
+
+ private:
+  M module_;
+  std::unique_ptr<Reducer> reducer_;
+};
+
+}  // namespace weft::parallel

@@ -1,0 +1,61 @@
+#include "weft/parallel/same_model.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <sstream>
+#include <vector>
+
+#include "weft/core/error.h"
+
+namespace weft::parallel {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+std::string describe(const nn::ModuleBase& module, const std::string& options) {
+  std::string text = options + "\n";
+  const auto add = [&](const char* kind, const nn::NamedTensors& tensors) {
+    for (const auto& [name, x] : tensors) {
+      text += detail::concat(kind, " ", name, " ", x.dtype(), " ", x.shape(), " of strides ",
+                             x.strides(), x.requires_grad() ? ", trained\n" : ", not trained\n");
+    }
+  };
+  add("parameter", module.named_parameters());
+  add("buffer", module.named_buffers());
+  return text;
+}
+
+Lines lines_of(const std::string& text) {
+  Lines lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+// Empty: there is none.
+std::string difference(const Lines& mine, const Lines& roots) {
+  const auto [a, b] = std::ranges::mismatch(mine, roots);
+  if (a == mine.end() && b == roots.end()) return "";
+  const auto text = [](const Lines& lines, Lines::const_iterator at) {
+    return at == lines.end() ? detail::concat("nothing behind ", lines.size() - 1, " tensors")
+                             : '"' + *at + '"';
+  };
+  return "it has " + text(mine, a) + ", rank 0 has " + text(roots, b);
+}
+
+}  // namespace
+
+void check_same_model(comm::ProcessGroup& group, const nn::ModuleBase& module,
+                      const std::string& options) {
+  const std::string mine = describe(module, options);
+  const std::string roots = group.broadcast_object(mine, 0);
+  const Lines differences = group.all_gather_object(difference(lines_of(mine), lines_of(roots)));
+  for (std::size_t rank = 0; rank < differences.size(); ++rank) {
+    WEFT_CHECK(differences[rank].empty(), InvalidArgument, "ddp", "rank ", rank,
+               " wraps another model than rank 0: ", differences[rank],
+               ". Build the same model, with the same options and the same parameters frozen, on "
+               "every rank");
+  }
+}
+
+}  // namespace weft::parallel

@@ -1,0 +1,99 @@
+#include "weft/parallel/coalesced.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "weft/tensor/creation.h"
+#include "weft/tensor/ops.h"
+
+namespace weft::parallel {
+namespace {
+
+// Of every dtype, with elements that a rank knows as its own.
+std::vector<Tensor> values(int rank) {
+  std::vector<Tensor> tensors;
+  for (const DType dtype :
+       {DType::u8, DType::f64, DType::bf16, DType::i64, DType::f32, DType::i32, DType::boolean}) {
+    const double base = dtype == DType::boolean ? 0 : 10 * rank;
+    tensors.push_back(raw::to(raw::add(arange(0, 3), base + (rank == 0 ? 1 : 0)), dtype));
+  }
+  tensors.push_back(empty({0}));
+  tensors.push_back(scalar(rank));
+  TensorOptions channels_last;
+  channels_last.channels_last = true;
+  tensors.push_back(full({2, 3, 2, 2}, rank + 1, channels_last));
+  tensors.push_back(raw::transpose(full({2, 3}, rank + 1), 0, 1));
+  tensors.push_back(raw::slice(full({6}, rank + 1), 0, 0, 6, 2));  // not dense
+  return tensors;
+}
+
+void expect_equal(const std::vector<Tensor>& got, const std::vector<Tensor>& expected) {
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    EXPECT_EQ(got[i].to_vector<double>(), expected[i].to_vector<double>()) << i;
+  }
+}
+
+TEST(CoalescedTest, OneMessageBringsRootsTensorsOfAllDtypesAndLayouts) {
+  for (const int root : {0, 2}) {
+    comm::run_ranks(3, [&](comm::ProcessGroup& group) {
+      const std::vector<Tensor> mine = values(group.rank());
+      Coalesced together(mine);
+      const auto messages_of = [&](const auto& send) {
+        const std::int64_t before = group.traffic().messages_sent;
+        send();
+        return group.traffic().messages_sent - before;
+      };
+      const Tensor one = zeros({4});
+      EXPECT_EQ(messages_of([&] { together.broadcast(group, root); }),
+                messages_of([&] { group.broadcast(one, root).wait(); }));
+      expect_equal(mine, values(root));
+    });
+  }
+}
+
+TEST(CoalescedTest, LaterBroadcastsSendWhatTheTensorsHoldThen) {
+  comm::run_ranks(2, [&](comm::ProcessGroup& group) {
+    const Tensor x = full({3}, group.rank());
+    Coalesced together({x});
+    for (int round = 5; round < 8; ++round) {
+      if (group.rank() == 0) raw::fill_(x, round);
+      together.broadcast(group, 0);
+      EXPECT_EQ(x.to_vector<int>(), std::vector<int>(3, round));
+    }
+  });
+}
+
+TEST(CoalescedTest, TensorsAreSentInPiecesOfTheLimit) {
+  for (const std::int64_t limit : {std::int64_t{1}, std::int64_t{16}, std::int64_t{1} << 20}) {
+    comm::run_ranks(2, [&](comm::ProcessGroup& group) {
+      const std::vector<Tensor> mine = values(group.rank());
+      broadcast_coalesced(group, mine, 0, limit);
+      expect_equal(mine, values(0));
+    });
+  }
+}
+
+TEST(CoalescedTest, NothingIsNoMessage) {
+  comm::run_ranks(2, [&](comm::ProcessGroup& group) {
+    broadcast_coalesced(group, {}, 0, 100);
+    Coalesced({}).broadcast(group, 0);
+    EXPECT_EQ(group.traffic().messages_sent, 0);
+  });
+}
+
+// What is cached beside a tensor goes by its version.
+TEST(CoalescedTest, ReceivingCountsAsAWrite) {
+  for (const std::int64_t limit : {1, 1000}) {
+    comm::run_ranks(2, [&](comm::ProcessGroup& group) {
+      const Tensor x = zeros({4});
+      const std::uint32_t before = x.storage()->version();
+      broadcast_coalesced(group, std::vector<Tensor>{x}, 0, limit);
+      EXPECT_EQ(x.storage()->version() != before, group.rank() == 1);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace weft::parallel

@@ -1,0 +1,79 @@
+// Small models, and the steps of one process that ranks are compared with.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "weft/autograd/autograd.h"
+#include "weft/core/rng.h"
+#include "weft/nn/activation.h"
+#include "weft/nn/conv.h"
+#include "weft/nn/flatten.h"
+#include "weft/nn/linear.h"
+#include "weft/nn/loss.h"
+#include "weft/nn/pooling.h"
+#include "weft/nn/sequential.h"
+#include "weft/tensor/creation.h"
+#include "weft/tensor/ops.h"
+
+namespace weft::testing {
+
+/// Weights of a seed, in any thread.
+template <class Make>
+auto seeded(std::uint64_t seed, const Make& make) {
+  manual_seed(seed);
+  return make();
+}
+
+/// [n, 6] -> [n, 3]
+inline nn::Sequential mlp() { return {nn::Linear(6, 8), nn::ReLU(), nn::Linear(8, 3)}; }
+
+/// [n, 1, 8, 8] -> [n, 3]
+inline nn::Sequential cnn() {
+  return {nn::Conv2d(1, 4, 3), nn::ReLU(),    nn::MaxPool2d(2),
+          nn::Conv2d(4, 6, 2), nn::Flatten(), nn::Linear(24, 3)};
+}
+
+struct LabelledBatch {
+  Tensor x, label;
+
+  /// The `index`-th of `count` equal parts.
+  LabelledBatch shard(int index, int count) const {
+    const std::int64_t n = x.shape(0) / count;
+    return {raw::narrow(x, 0, index * n, n), raw::narrow(label, 0, index * n, n)};
+  }
+};
+
+/// Numbers in [-1, 1) that follow from the step; labels 0 to 2.
+inline LabelledBatch batch(int step, const Shape& shape, DType dtype) {
+  Generator generator(1000 + static_cast<std::uint64_t>(step));
+  LabelledBatch made{uniform(shape, -1, 1, dtype, &generator), zeros({shape[0]}, DType::i64)};
+  for (std::int64_t i = 0; i < shape[0]; ++i) made.label.data<std::int64_t>()[i] = (i + step) % 3;
+  return made;
+}
+
+/// One process: the mean of the shards' gradients, each divided before it is added, as the ranks
+/// do it.
+template <class Model>
+void backward_of_shards(Model& model, const LabelledBatch& whole, int shards) {
+  const std::vector<Tensor> parameters = model.parameters();
+  std::vector<Tensor> means;
+  for (int shard = 0; shard < shards; ++shard) {
+    const LabelledBatch part = whole.shard(shard, shards);
+    model.zero_grad();
+    nn::cross_entropy(model(part.x), part.label).backward();
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const Tensor grad = raw::mul_(raw::clone(parameters[i].grad()), 1.0 / shards);
+      if (shard == 0) {
+        means.push_back(grad);
+      } else {
+        raw::add_scaled_(means[i], 1, grad);
+      }
+    }
+  }
+  for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i].set_grad(means[i]);
+}
+
+}  // namespace weft::testing

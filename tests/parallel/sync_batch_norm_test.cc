@@ -1,0 +1,222 @@
+#include "weft/parallel/sync_batch_norm.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "weft/autograd/checkpoint.h"
+#include "weft/core/thread_state.h"
+#include "weft/nn/activation.h"
+#include "weft/optim/sgd.h"
+#include "weft/parallel/distributed_data_parallel.h"
+#include "weft/tests/core/expect_error.h"
+#include "weft/tests/parallel/nets.h"
+
+namespace weft::parallel {
+namespace {
+
+using comm::ProcessGroup;
+using Group = std::shared_ptr<ProcessGroup>;
+using testing::batch;
+using testing::LabelledBatch;
+
+Group borrowed(ProcessGroup& group) { return {std::shared_ptr<void>(), &group}; }
+
+double difference(const Tensor& a, const Tensor& b) {
+  return raw::norm(raw::sub(raw::to(a, DType::f64), raw::to(b, DType::f64))).item<double>() /
+         (1e-300 + raw::norm(raw::to(b, DType::f64)).item<double>());
+}
+
+/// conv - bn - relu - conv - bn - add - relu - fc, as a residual block has it.
+template <class Norm>
+struct Block : nn::Module<Block<Norm>> {
+  using Base = nn::Module<Block<Norm>>;
+  template <class MakeNorm>
+  explicit Block(const MakeNorm& norm)
+      : conv1(Base::child("conv1", nn::Conv2d(1, 4, 3, {.padding = 1, .bias = false}))),
+        bn1(Base::child("bn1", norm(4))),
+        conv2(Base::child("conv2", nn::Conv2d(4, 4, 3, {.padding = 1, .bias = false}))),
+        bn2(Base::child("bn2", norm(4))),
+        fc(Base::child("fc", nn::Linear(4 * 36, 3))) {}
+
+  nn::Conv2d conv1;
+  Norm bn1;
+  nn::Conv2d conv2;
+  Norm bn2;
+  nn::Linear fc;
+
+  Tensor forward(const Tensor& x) {
+    const Tensor y = bn1(conv1(x), nn::then_relu());
+    return fc(bn2(conv2(y), nn::then_add_relu(y)).flatten(1));
+  }
+};
+
+// Design: f64, one to four ranks, against the whole batch.
+TEST(SyncBatchNormTest, RanksAreOneProcessWithTheWholeBatch) {
+  constexpr int kSteps = 100, kBatch = 12;
+  const auto seeded_block = [](std::uint64_t seed, const auto& norm) {
+    using Norm = decltype(norm(1));
+    Block<Norm> model = testing::seeded(seed, [&] { return Block<Norm>(norm); });
+    model.to(DType::f64);
+    return model;
+  };
+  const auto step = [](int number, int rank, int n, auto& model, auto& sgd) {
+    const LabelledBatch part = batch(number, {kBatch, 1, 6, 6}, DType::f64).shard(rank, n);
+    sgd.zero_grad();
+    nn::cross_entropy(model(part.x), part.label).backward();
+    sgd.step();
+  };
+  auto whole = seeded_block(3, [](int c) { return nn::BatchNorm2d(c); });
+  optim::SGD sgd(whole.parameters(), {.lr = 0.05, .momentum = 0.9});
+  for (int i = 0; i < kSteps; ++i) step(i, 0, 1, whole, sgd);
+  for (int n = 1; n <= 4; ++n) {
+    comm::run_ranks(n, [&](ProcessGroup& group) {
+      std::vector<int> all(static_cast<std::size_t>(n));
+      std::iota(all.begin(), all.end(), 0);
+      // A group of its own, or the one in which the buckets are sent.
+      const Group own = n == 3 ? borrowed(group) : group.subgroup(all);
+      auto model = seeded_block(3, [&](int c) { return SyncBatchNorm2d(c, own); });
+      DistributedDataParallel ddp(model, group, {.bucket_cap_mb = 1e-4});
+      optim::SGD sgd(model.parameters(), {.lr = 0.05, .momentum = 0.9});
+      for (int i = 0; i < kSteps; ++i) step(i, group.rank(), n, ddp, sgd);
+      const auto expected = whole.state_dict(), got = model.state_dict();
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        EXPECT_EQ(got[i].first, expected[i].first);
+        EXPECT_LE(difference(got[i].second, expected[i].second), 1e-8)
+            << got[i].first << " of " << n << " ranks";
+      }
+    });
+  }
+}
+
+// Rows [first, end) of a batch of six are rank r's, also none.
+TEST(SyncBatchNormTest, BatchesMayDifferInSize) {
+  const std::vector<std::int64_t> bounds = {0, 1, 1, 6};
+  const Tensor all = batch(0, {6, 2, 3, 1}, DType::f32).x,
+               weights = batch(1, {6, 2, 3, 1}, DType::f32).x;
+  Tensor x = raw::clone(all);
+  x.set_requires_grad();
+  nn::BatchNorm2d whole(2);
+  raw::copy_(whole.weight, tensor({2, -3}));
+  const Tensor y = whole(x);
+  sum(y * weights).backward();
+  comm::run_ranks(3, [&](ProcessGroup& group) {
+    const auto rows = [&](const Tensor& t) {
+      const auto r = static_cast<std::size_t>(group.rank());
+      return raw::clone(raw::slice(t, 0, bounds[r], bounds[r + 1]));
+    };
+    SyncBatchNorm2d bn(2, borrowed(group));
+    raw::copy_(bn.weight, whole.weight);
+    Tensor part = rows(all);
+    part.set_requires_grad();
+    const Tensor out = bn(part);
+    sum(out * rows(weights)).backward();
+    if (part.numel() > 0) {
+      EXPECT_LE(difference(out, rows(y)), 1e-6);
+      EXPECT_LE(difference(part.grad(), rows(x.grad())), 1e-5);
+    }
+    EXPECT_LE(difference(bn.running_var, whole.running_var), 1e-6);
+    // The weights' gradients are each rank's own, as those of other layers.
+    const Tensor sums = raw::clone(bn.weight.grad());
+    group.all_reduce(sums).wait();
+    EXPECT_LE(difference(sums, whole.weight.grad()), 1e-5);
+  });
+}
+
+TEST(SyncBatchNormTest, AFarMeanCostsNoPrecision) {
+  comm::run_ranks(2, [](ProcessGroup& group) {
+    SyncBatchNorm2d bn(1, borrowed(group));
+    const Tensor x = full({2, 1, 1, 1}, group.rank() == 0 ? 4096 : 4098);
+    const auto y = bn(x).to_vector<float>();
+    EXPECT_NEAR(y[0], group.rank() == 0 ? -1 : 1, 1e-5);
+    EXPECT_FLOAT_EQ(bn.running_mean.item<float>(), 409.7f);
+    EXPECT_FLOAT_EQ(bn.running_var.item<float>(), 0.9f + 0.1f * 4 / 3);
+  });
+}
+
+TEST(SyncBatchNormTest, EvaluationIsTheRanksOwn) {
+  comm::run_ranks(2, [](ProcessGroup& group) {
+    SyncBatchNorm2d bn(2, borrowed(group));
+    raw::fill_(bn.running_mean, 1);
+    bn.eval();
+    if (group.rank() == 0) {
+      EXPECT_FLOAT_EQ(bn(full({1, 2, 1, 1}, 3)).to_vector<float>()[0], 2 / std::sqrt(1.00001f));
+    }
+  });
+}
+
+TEST(SyncBatchNormTest, OptionsAreBatchNorms) {
+  comm::run_ranks(2, [](ProcessGroup& group) {
+    const auto x = [&](int step) { return batch(step, {4, 2, 2, 2}, DType::f32); };
+    for (const nn::BatchNormOptions& options :
+         {nn::BatchNormOptions{.momentum = {}}, nn::BatchNormOptions{.affine = false},
+          nn::BatchNormOptions{.eps = 0.5, .track_running_stats = false}}) {
+      SyncBatchNorm2d bn(2, borrowed(group), options);
+      nn::BatchNorm2d whole(2, options);
+      for (int step = 0; step < 3; ++step) {
+        Tensor part = raw::clone(x(step).shard(group.rank(), 2).x);
+        part.set_requires_grad();
+        const Tensor y = bn(part), expected = whole(x(step).x);
+        EXPECT_LE(difference(y, raw::narrow(expected, 0, 2 * group.rank(), 2)), 1e-6);
+        sum(y * y * y).backward();
+        EXPECT_GT(raw::norm(part.grad()).item<float>(), 0);
+      }
+      const auto got = bn.state_dict(), expected = whole.state_dict();
+      ASSERT_EQ(got.size(), expected.size());
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        EXPECT_EQ(got[i].first, expected[i].first);
+        EXPECT_LE(difference(got[i].second, expected[i].second), 1e-6) << got[i].first;
+      }
+    }
+  });
+}
+
+TEST(SyncBatchNormTest, ACheckpointCountsABatchOnce) {
+  comm::run_ranks(2, [](ProcessGroup& group) {
+    SyncBatchNorm2d bn(2, borrowed(group));
+    Tensor x = raw::clone(batch(0, {4, 2, 2, 2}, DType::f32).shard(group.rank(), 2).x);
+    x.set_requires_grad();
+    const Tensor y = bn(x);
+    sum(y * y * y).backward();
+    const auto expected = x.grad().to_vector<float>();
+    autograd::zero_grad(x);
+    const Tensor z = autograd::checkpoint([&](const Tensor& t) { return bn(t); }, x);
+    sum(z * z * z).backward();
+    EXPECT_EQ(x.grad().to_vector<float>(), expected);
+    EXPECT_EQ(bn.num_batches_tracked.item<int>(), 2);
+  });
+}
+
+TEST(SyncBatchNormTest, Bf16IsComputedInF32) {
+  comm::run_ranks(2, [](ProcessGroup& group) {
+    SyncBatchNorm2d bn(2, borrowed(group));
+    bn.to(DType::bf16);
+    const Tensor x = batch(0, {4, 2, 2, 2}, DType::f32).shard(group.rank(), 2).x.to(DType::bf16);
+    const Tensor y = bn(x);
+    EXPECT_EQ(y.dtype(), DType::bf16);
+    sum(y * x).backward();
+    EXPECT_EQ(bn.weight.grad().dtype(), DType::bf16);
+    nn::BatchNorm2d whole(2);
+    const Tensor expected =
+        whole(batch(0, {4, 2, 2, 2}, DType::f32).x.to(DType::bf16).to(DType::f32));
+    EXPECT_LE(difference(y, raw::narrow(expected, 0, 2 * group.rank(), 2)), 4e-3);
+  });
+}
+
+TEST(SyncBatchNormTest, RefusesWhatCannotBe) {
+  EXPECT_WEFT_ERROR(SyncBatchNorm2d(2, nullptr), InvalidArgument, "there is no process group");
+  comm::run_ranks(1, [](ProcessGroup& group) {
+    EXPECT_WEFT_ERROR(SyncBatchNorm2d(0, borrowed(group)), InvalidArgument, "channels");
+    SyncBatchNorm2d bn(2, borrowed(group));
+    EXPECT_WEFT_ERROR(bn(ones({1, 2, 1, 1})), Shape, "more than 1 value per channel");
+    EXPECT_WEFT_ERROR(bn(ones({1, 2})), Shape, "expected [N,2,H,W]");
+    EXPECT_WEFT_ERROR(bn(ones({2, 3, 1, 1})), Shape, "expected [N,2,H,W]");
+  });
+}
+
+}  // namespace
+}  // namespace weft::parallel

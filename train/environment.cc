@@ -13,6 +13,7 @@
 namespace weft::train {
 
 void StderrLog::write(Level level, std::string_view message) {
+  if (level == Level::info && thread_state().rank != 0) return;
   const std::lock_guard lock(mutex_);
   // A progress bar may stand in this line.
   if (isatty(STDERR_FILENO)) std::cerr << "\r\x1b[K";

@@ -9,7 +9,8 @@
 
 namespace weft::train {
 
-/// Messages to stderr, one line each.
+/// Messages to stderr, one line each; of the ranks of a run only the first tells what is no
+/// warning.
 class StderrLog final : public LogSink {
  public:
   void write(Level level, std::string_view message) override;

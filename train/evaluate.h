@@ -4,26 +4,32 @@
 #include <algorithm>
 #include <cstdint>
 #include <initializer_list>
+#include <utility>
 #include <vector>
 
 #include "weft/autograd/autograd.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
+#include "weft/train/ranks.h"
 
 namespace weft::train {
 
 /// For each k the share of the loader's samples whose label is among the k highest logits. Of equal
 /// logits the first counts as the highest, as for argmax; a NaN as higher than the label's. model:
 /// x [N,...] -> logits [N,C], run in evaluation mode without recording, and then put back into the
-/// mode it was in. The loader's batches are {x, label [N] i64}. An empty loader gives zeros.
+/// mode it was in. The loader's batches are {x, label [N] i64}. An empty loader gives zeros. Of
+/// several ranks, whose loaders give the same batches, each takes every size-th: all get the share
+/// of all samples, none of which counts twice.
 template <class Model, class Loader>
-std::vector<double> top_accuracy(Model& model, Loader& loader, std::initializer_list<int> ks) {
+std::vector<double> top_accuracy(Model& model, Loader& loader, std::initializer_list<int> ks,
+                                 const Ranks& ranks = {}) {
   const NoGrad no_grad;
   const bool training = model.is_training();
   model.eval();
-  std::vector<double> correct(ks.size());
-  std::int64_t count = 0;
+  std::vector<double> correct(ks.size() + 1);  // and all, behind
+  int batch = 0;
   for (auto& [x, label] : loader) {
+    if (batch++ % ranks.size != ranks.rank) continue;
     const Tensor logits = model(x);
     const Tensor own = raw::gather(logits, 1, raw::reshape(label, {-1, 1}));
     const Tensor classes = raw::to(arange(0, static_cast<double>(logits.shape(1))), x.device());
@@ -34,17 +40,20 @@ std::vector<double> top_accuracy(Model& model, Loader& loader, std::initializer_
       for (std::size_t i = 0; i < ks.size(); ++i)
         correct[i] += logits.shape(1) - below < ks.begin()[i];
     }
-    count += x.shape(0);
+    correct.back() += static_cast<double>(x.shape(0));
   }
   model.train(training);
-  for (double& share : correct) share /= static_cast<double>(std::max<std::int64_t>(count, 1));
+  correct = ranks.sum(std::move(correct));
+  const double count = std::max(correct.back(), 1.0);
+  correct.pop_back();
+  for (double& share : correct) share /= count;
   return correct;
 }
 
 /// top_accuracy for k = 1.
 template <class Model, class Loader>
-double accuracy(Model& model, Loader& loader) {
-  return top_accuracy(model, loader, {1})[0];
+double accuracy(Model& model, Loader& loader, const Ranks& ranks = {}) {
+  return top_accuracy(model, loader, {1}, ranks)[0];
 }
 
 }  // namespace weft::train

@@ -41,6 +41,9 @@ void write_metrics(const std::string& path, const Metrics& metrics) {
   json["threads"] = metrics.threads;
   json["seed"] = metrics.seed;
   json["batch_size"] = metrics.batch_size;
+  json["world_size"] = metrics.world_size;
+  if (!metrics.backend.empty()) json["backend"] = metrics.backend;
+  for (const auto& [name, value] : metrics.notes) json[name] = value;
   if (metrics.loss_name.empty()) {
     json["losses"] = metrics.losses;
   } else {

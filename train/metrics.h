@@ -27,8 +27,11 @@ struct Metrics {
   std::string dtype;
   int threads = 0;
   std::uint64_t seed = 0;
-  std::int64_t batch_size = 0;
-  std::vector<double> losses;  ///< one per step
+  std::int64_t batch_size = 0;  ///< of each rank
+  int world_size = 1;
+  std::string backend;         ///< by which the ranks talk; empty in a world of one
+  TestFigures notes;           ///< the program's own
+  std::vector<double> losses;  ///< one per step, means over the ranks
   std::string loss_name;       ///< what `losses` are when there are more; else empty
   std::vector<NamedLosses> more_losses;
   std::vector<EpochMetrics> epochs;

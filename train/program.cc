@@ -1,10 +1,12 @@
 #include "weft/train/program.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <memory>
 #include <new>
+#include <nlohmann/json.hpp>
 
 #include "weft/autograd/autocast.h"
 #include "weft/core/device.h"
@@ -46,6 +48,18 @@ int run_body(const Options& options, const std::function<void(const Options&)>& 
   return interrupt_status();
 }
 
+// For weftrun (launch/), which tells by it the rank that failed from those that lost a peer.
+void leave_error_file(const char* code, const char* message) {
+  const char* path = std::getenv("WEFT_ERROR_FILE");
+  if (!path || !*path) return;
+  try {
+    const nlohmann::json error = {{"code", code}, {"message", message}};
+    write_file_atomically(path,
+                          error.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  } catch (const std::exception&) {  // it has been printed
+  }
+}
+
 }  // namespace
 
 int run(int argc, const char* const* argv, Options defaults,
@@ -57,10 +71,15 @@ int run(int argc, const char* const* argv, Options defaults,
   try {
     if (const auto status = parse_options(argc, argv, defaults, flags)) return *status;
     return run_body(defaults, body);
+  } catch (const Error& error) {
+    std::cerr << defaults.example << ": error: " << error.what() << '\n';
+    leave_error_file(to_string(error.code()), error.what());
   } catch (const std::bad_alloc&) {
     std::cerr << defaults.example << ": error: out of memory\n";
+    leave_error_file("OutOfMemory", "out of memory");
   } catch (const std::exception& error) {
     std::cerr << defaults.example << ": error: " << error.what() << '\n';
+    leave_error_file("Library", error.what());
   }
   return 1;
 }

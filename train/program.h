@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "weft/core/thread_state.h"
 #include "weft/nn/summary.h"
 #include "weft/train/options.h"
 
@@ -27,12 +28,13 @@ int run(int argc, const char* const* argv, Options defaults,
         const std::function<void(const Options&)>& body, const std::vector<Flag>& flags = {});
 
 /// Prints the model as its to_string() does or, with --summary, the table of nn::summary for an
-/// input of this shape: true then, and the program should return.
+/// input of this shape: true then, and the program should return. Of several ranks the first
+/// prints.
 template <class Model>
 bool show_model(const Options& options, Model& model, const Shape& shape) {
   const std::string text =
       options.summary ? nn::summary(model, shape).to_string() : model.to_string() + "\n";
-  std::fputs(text.c_str(), stdout);
+  if (thread_state().rank == 0) std::fputs(text.c_str(), stdout);
   return options.summary;
 }
 

@@ -40,6 +40,7 @@ void Progress::start(const std::string& title, std::int64_t total, std::int64_t 
 }
 
 bool Progress::due(std::int64_t done) const {
+  if (!out_) return false;
   if (line_due(done)) return true;
   if (terminal_) {
     return std::chrono::duration<double>(Clock::now() - shown_).count() >= kRefreshSeconds;
@@ -91,6 +92,7 @@ void Progress::update(std::int64_t done, double loss, double images_per_second) 
 }
 
 void Progress::finish(std::int64_t done, double loss, double images_per_second, double seconds) {
+  if (!out_) return;
   std::fprintf(out_, "%s%s  %ld/%ld  loss %.4g  %.0f images/s  %.1f s\n",
                terminal_ ? "\r\x1b[K" : "", title_.c_str(), static_cast<long>(done),
                static_cast<long>(total_), loss, images_per_second, seconds);
@@ -99,7 +101,8 @@ void Progress::finish(std::int64_t done, double loss, double images_per_second, 
 }
 
 void Progress::abandon() {
-  if (open_) std::fputc('\n', out_);
+  if (!open_) return;
+  std::fputc('\n', out_);
   std::fflush(out_);
   open_ = false;
 }

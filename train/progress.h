@@ -14,6 +14,8 @@ class Progress {
   Progress(std::FILE* out, bool terminal) : out_(out), terminal_(terminal) {}
   /// On stderr.
   Progress();
+  /// Shows nothing: of the ranks of a run one tells for all.
+  static Progress none() { return Progress(nullptr, false); }
 
   /// A stretch of `total` steps of which `done` are done already. line_every: a line with the time
   /// so far after every so many steps, which stays; 0: none on a terminal, else the tenths.

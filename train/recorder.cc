@@ -50,7 +50,9 @@ std::int64_t integer(const io::Metadata& notes, const char* key) {
 
 }  // namespace
 
-Recorder::Recorder(const Options& options) : options_(options) {
+Recorder::Recorder(const Options& options, const Ranks& ranks)
+    : options_(options), ranks_(ranks), progress_(ranks.rank == 0 ? Progress() : Progress::none()) {
+  if (ranks_.rank != 0) return;
   std::error_code error;
   std::filesystem::create_directories(options_.out, error);
   WEFT_CHECK(!error, Io, kOp, options_.out, ": cannot make this folder: ", error.message(),
@@ -65,10 +67,23 @@ std::string Recorder::path(const std::string& name) const {
   return (std::filesystem::path(options_.out) / name).string();
 }
 
-bool Recorder::interrupted() const { return train::interrupted(); }
+bool Recorder::should_stop() {
+  if (!stopped_) stopped_ = ranks_.size == 1 ? train::interrupted() : agree_to_stop();
+  return stopped_ || (options_.limit_steps > 0 && steps() >= options_.limit_steps);
+}
 
-bool Recorder::should_stop() const {
-  return train::interrupted() || (options_.limit_steps > 0 && steps() >= options_.limit_steps);
+// All ranks ask after the same steps, about every 50 ms by the clock of rank 0.
+bool Recorder::agree_to_stop() {
+  if (--agree_in_ > 0) return false;
+  const Clock::time_point now = Clock::now();
+  const double ms = std::chrono::duration<double, std::milli>(now - agreed_).count();
+  const auto steps_since = static_cast<double>(steps() - agreed_steps_);
+  const double next = std::clamp(std::floor(50 * steps_since / std::max(ms, 1e-3)), 1.0, 1000.0);
+  const auto sums = ranks_.sum({train::interrupted() ? 1.0 : 0, ranks_.rank == 0 ? next : 0});
+  agree_in_ = static_cast<int>(sums[1]);
+  agreed_ = now;
+  agreed_steps_ = steps();
+  return sums[0] > 0;
 }
 
 bool Recorder::next_epoch() {
@@ -94,8 +109,41 @@ void Recorder::check_program(const Checkpoint& checkpoint, std::size_t parts) co
              " optimisers and schedulers, this program has ", parts);
 }
 
+Recorder::RankState Recorder::own_state(const Checkpoint& checkpoint) const {
+  const auto& notes = checkpoint.notes;
+  const std::int64_t saved = notes.contains("ranks") ? integer(notes, "ranks") : 1;
+  const auto of_rank = [&](const char* what, const std::string& of_first) {
+    return ranks_.rank == 0 || ranks_.rank >= saved
+               ? of_first
+               : notes.at(detail::concat("rank", ranks_.rank, '.', what));
+  };
+  RankState own{of_rank("loader", checkpoint.loader), of_rank("generator", checkpoint.generator)};
+  if (saved == ranks_.size) return own;
+  WEFT_CHECK(integer(notes, "epoch_complete") != 0, InvalidArgument, "checkpoint", options_.resume,
+             ": saved by a run of ", saved, " ranks within an epoch, this run has ", ranks_.size,
+             "; resume with ", saved, ", or from the end of an epoch");
+  log_warning(detail::concat(options_.resume, ": saved by a run of ", saved,
+                             " ranks, this run has ", ranks_.size,
+                             ": from here on its random numbers are others"));
+  own.loader.clear();
+  return own;
+}
+
+void Recorder::add_states(Checkpoint& checkpoint, const RankState& own) const {
+  checkpoint.loader = own.loader;
+  checkpoint.generator = own.generator;
+  if (ranks_.size == 1) return;
+  checkpoint.notes["ranks"] = std::to_string(ranks_.size);
+  const auto loaders = ranks_.gather(own.loader), generators = ranks_.gather(own.generator);
+  for (std::size_t i = 1; i < loaders.size(); ++i) {
+    checkpoint.notes[detail::concat("rank", i, ".loader")] = loaders[i];
+    checkpoint.notes[detail::concat("rank", i, ".generator")] = generators[i];
+  }
+}
+
 void Recorder::take_up(const Checkpoint& checkpoint) {
   losses_ = checkpoint.losses;
+  averaged_ = losses_.size();
   more_losses_ = checkpoint.more_losses;
   for (const NamedLosses& more : more_losses_) {
     WEFT_CHECK(more.values.size() == losses_.size(), InvalidArgument, "checkpoint", "it has ",
@@ -119,7 +167,7 @@ void Recorder::take_up(const Checkpoint& checkpoint) {
 }
 
 Checkpoint Recorder::books() {
-  flush();
+  average();
   Checkpoint checkpoint;
   checkpoint.losses = losses_;
   checkpoint.more_losses = more_losses_;
@@ -134,6 +182,7 @@ Checkpoint Recorder::books() {
 }
 
 void Recorder::write(const Checkpoint& checkpoint) {
+  if (ranks_.rank != 0) return;
   const std::string last = path("checkpoint.safetensors");
   // What a run that is killed later should not have to time again: there once its checkpoint is.
   if (ChoiceCache* const choices = thread_state().choices) choices->save();
@@ -149,7 +198,7 @@ void Recorder::write(const Checkpoint& checkpoint) {
 
 void Recorder::begin_epoch(std::int64_t batches, std::int64_t done, std::int64_t dataset_size) {
   epoch_batches_ = batches;
-  epoch_images_ = std::min(batches * options_.batch_size, dataset_size);
+  epoch_images_ = std::min(batches * options_.batch_size * ranks_.size, dataset_size);
   const auto expected = static_cast<std::size_t>(steps() + batches - done);
   losses_.reserve(expected);  // a step allocates nothing
   for (NamedLosses& more : more_losses_) more.values.reserve(expected);
@@ -252,8 +301,25 @@ void Recorder::flush() {
   for (std::size_t i = 0; i < values.size(); ++i) record(i % each, values[i]);
 }
 
-void Recorder::end_epoch(bool complete) {
+// So late, because a step need not wait for the others' losses.
+void Recorder::average() {
   flush();
+  if (ranks_.size == 1) return;
+  std::vector<std::vector<double>*> lists = {&losses_};
+  for (NamedLosses& more : more_losses_) lists.push_back(&more.values);
+  const auto first = static_cast<std::ptrdiff_t>(averaged_);
+  std::vector<double> values;
+  for (const auto* list : lists) values.insert(values.end(), list->begin() + first, list->end());
+  values = ranks_.sum(values);
+  auto from = values.begin();
+  for (auto* list : lists) {
+    for (std::size_t i = averaged_; i < list->size(); ++i) (*list)[i] = *from++ / ranks_.size;
+  }
+  averaged_ = losses_.size();
+}
+
+void Recorder::end_epoch(bool complete) {
+  average();
   const double seconds = epoch_seconds(), rate = images_per_second();
   const std::int64_t done = steps() - epoch_first_step_;
   earlier_seconds_ = seconds;
@@ -266,8 +332,12 @@ void Recorder::end_epoch(bool complete) {
   epochs_.push_back({mean, mean * static_cast<double>(done), seconds, rate, {}});
 }
 
+void Recorder::note(const TestFigures& figures) {
+  notes_.insert(notes_.end(), figures.begin(), figures.end());
+}
+
 const std::vector<double>& Recorder::losses() {
-  flush();
+  average();
   return losses_;
 }
 
@@ -281,7 +351,8 @@ void Recorder::test(const std::string& name, double value) {
 }
 
 void Recorder::finish() {
-  flush();
+  average();
+  if (ranks_.rank != 0) return;
   Metrics metrics;
   metrics.example = options_.example;
   metrics.device = to_string(options_.device);
@@ -289,6 +360,9 @@ void Recorder::finish() {
   metrics.threads = num_threads();
   metrics.seed = options_.seed;
   metrics.batch_size = options_.batch_size;
+  metrics.world_size = ranks_.size;
+  metrics.backend = ranks_.backend;
+  metrics.notes = notes_;
   metrics.losses = losses_;
   metrics.loss_name = loss_name_;
   metrics.more_losses = more_losses_;
@@ -299,7 +373,8 @@ void Recorder::finish() {
     const double seconds = epoch_seconds();
     metrics.epochs.push_back(
         {mean, mean * done, seconds,
-         done * static_cast<double>(options_.batch_size) / std::max(seconds, 1e-9), test_});
+         done * static_cast<double>(options_.batch_size * ranks_.size) / std::max(seconds, 1e-9),
+         test_});
   }
   metrics.test = test_;
   metrics.step_ms_median = median(step_ms_);

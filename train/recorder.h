@@ -12,6 +12,9 @@
 //   }
 //   if (recorder.interrupted()) return;
 //   recorder.finish(model, "mse", mse);
+//
+// Where several processes train together (train/ranks.h) all of them call the same: what is written
+// are means over the ranks, and rank 0 writes it.
 #pragma once
 
 #include <chrono>
@@ -31,6 +34,7 @@
 #include "weft/train/metrics.h"
 #include "weft/train/options.h"
 #include "weft/train/progress.h"
+#include "weft/train/ranks.h"
 
 namespace weft::train {
 
@@ -46,22 +50,24 @@ struct NamedLoss {
 class Recorder {
  public:
   /// Makes the output folder. Throws Io when nothing can be written there.
-  explicit Recorder(const Options& options);
+  explicit Recorder(const Options& options, const Ranks& ranks = {});
 
   /// Goes on from the checkpoint options.resume names; without one, nothing happens. Throws
   /// InvalidArgument for another program's file, and listing names and shapes for another model's,
-  /// with nothing changed.
+  /// with nothing changed. A run of another number of ranks can be taken up between epochs, with
+  /// other random numbers from there on, which a warning says; within one InvalidArgument.
   /// parts: optimisers and learning rate schedulers, those save() was given, in its order.
   template <class Model, class Loader, class... Parts>
   void resume(Model& model, Loader& loader, Parts&... parts) {
     if (options_.resume.empty()) return;
     const Checkpoint checkpoint = load_checkpoint(options_.resume, options_.map_location);
     check_program(checkpoint, sizeof...(parts));
+    const RankState own = own_state(checkpoint);
     model.load_state_dict(checkpoint.model);
     std::size_t i = 0;
     (parts.load_state_dict(checkpoint.parts[i++]), ...);
-    loader.set_state(checkpoint.loader);
-    default_generators().set_state(checkpoint.generator);
+    if (!own.loader.empty()) loader.set_state(own.loader);
+    default_generators().set_state(own.generator);
     take_up(checkpoint);
   }
 
@@ -72,7 +78,8 @@ class Recorder {
   std::int64_t steps() const { return static_cast<std::int64_t>(losses_.size()) + pending_; }
 
   /// The loader's batches of this epoch, with progress on stderr; ends early after SIGINT and at
-  /// the limit of steps, so that the loader's state() stays in the middle.
+  /// the limit of steps, so that the loader's state() stays in the middle. SIGINT to one rank ends
+  /// all of them after the same step, some 50 ms later.
   template <class Loader>
   BatchRange<Loader> batches(Loader& loader) {
     return BatchRange<Loader>(*this, loader);
@@ -93,13 +100,12 @@ class Recorder {
     Checkpoint checkpoint = books();
     checkpoint.model = model.state_dict();
     (checkpoint.parts.push_back(parts.state_dict()), ...);
-    checkpoint.loader = loader.state();
-    checkpoint.generator = default_generators().state();
+    add_states(checkpoint, {loader.state(), default_generators().state()});
     write(checkpoint);
   }
 
-  /// SIGINT came; the checkpoint is what the run leaves behind.
-  bool interrupted() const;
+  /// SIGINT came, to this rank or another; the checkpoint is what the run leaves behind.
+  bool interrupted() const { return stopped_; }
 
   /// Notes a figure of a test ("accuracy") made after the epoch, and says it. The last ones are
   /// those of the run.
@@ -108,7 +114,9 @@ class Recorder {
   /// Writes OUT/model.safetensors, loss.png and metrics.json and says where.
   template <class Model>
   void finish(const Model& model) {
-    io::save_safetensors(path("model.safetensors"), model.state_dict(), {{"format", "pt"}});
+    if (ranks_.rank == 0) {
+      io::save_safetensors(path("model.safetensors"), model.state_dict(), {{"format", "pt"}});
+    }
     finish();
   }
   template <class Model>
@@ -117,8 +125,12 @@ class Recorder {
     finish(model);
   }
 
+  /// Adds figures to metrics.json: {"bytes_sent", 123}.
+  void note(const TestFigures& figures);
+
   /// OUT/name
   std::string path(const std::string& name) const;
+  /// One per step so far. All ranks call it.
   const std::vector<double>& losses();
 
  private:
@@ -126,13 +138,21 @@ class Recorder {
   friend class BatchRange;
   using Clock = std::chrono::steady_clock;
 
+  // What each rank has for itself.
+  struct RankState {
+    std::string loader, generator;  // an empty loader: from the beginning
+  };
+
   // What BatchRange reports.
-  bool should_stop() const;
+  bool should_stop();
   void begin_epoch(std::int64_t batches, std::int64_t done, std::int64_t dataset_size);
   void end_epoch(bool complete);
   void leave_epoch();
 
+  bool agree_to_stop();
   void check_program(const Checkpoint& checkpoint, std::size_t parts) const;
+  RankState own_state(const Checkpoint& checkpoint) const;
+  void add_states(Checkpoint& checkpoint, const RankState& own) const;
   void take_up(const Checkpoint& checkpoint);
   void write(const Checkpoint& checkpoint);
   void finish();
@@ -140,20 +160,28 @@ class Recorder {
   void check_names(std::initializer_list<NamedLoss> losses);
   void record(std::size_t which, double loss);
   void flush();
+  void average();
   double epoch_mean() const;
   double epoch_seconds() const;
   double images_per_second() const;
 
   Options options_;
+  Ranks ranks_;
   Progress progress_;
-  std::vector<double> losses_;
-  std::string loss_name_;  // empty unless there are more
+  std::vector<double> losses_;  // of this rank from averaged_ on
+  std::string loss_name_;       // empty unless there are more
   std::vector<NamedLosses> more_losses_;
+  std::size_t averaged_ = 0;  // the losses of so many steps are means over the ranks
   std::vector<EpochMetrics> epochs_;
+  TestFigures notes_;
   TestFigures test_;              // the last figures
   std::int64_t test_epoch_ = -1;  // of this epoch
   std::vector<float> step_ms_;
   bool warned_ = false;
+  bool stopped_ = false;
+  int agree_in_ = 0;  // so many further steps; in one process it is not asked
+  Clock::time_point agreed_;
+  std::int64_t agreed_steps_ = 0;
 
   std::int64_t epoch_ = -1;
   bool epoch_complete_ = true;

@@ -83,6 +83,7 @@ TEST(Metrics, WritesTheFieldsScriptsRead) {
   EXPECT_EQ(
       text,
       R"({"example":"mlp","device":"","dtype":"","threads":0,"seed":0,"batch_size":0,)"
+      R"("world_size":1,)"
       R"("losses":[0.5,null],"epochs":[{"mean_loss":0.5,"sum_loss":1.0,"seconds":2.0,)"
       R"("images_per_second":3.0,"test":{"top1":0.5}}],"test":{"accuracy":0.875},"step_ms_median":0.0,)"
       R"("train_seconds":0.0,"commit":"abc"})");

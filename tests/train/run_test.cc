@@ -7,6 +7,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <thread>
 
@@ -215,6 +216,21 @@ TEST_F(RunTest, StatusesAndMessages) {
                                              "another with --out"),
             std::string::npos)
       << log();
+}
+
+TEST_F(RunTest, LeavesItsErrorForWhoStartedIt) {
+  const std::string file = folder.path("error.json");
+  ::setenv("WEFT_ERROR_FILE", file.c_str(), 1);
+  EXPECT_EQ(run("out", {"--limit-steps", "1"}), 0);
+  EXPECT_FALSE(std::filesystem::exists(file));
+  EXPECT_EQ(run("out", {"--data", folder.path("nowhere")}), 1);
+  const auto error = nlohmann::json::parse(testing::read_file(file));
+  EXPECT_EQ(error["code"], "Io");
+  EXPECT_NE(error["message"].get<std::string>().find("nowhere: no such folder"), std::string::npos);
+  ::setenv("WEFT_ERROR_FILE", folder.path("nowhere/error.json").c_str(), 1);
+  EXPECT_EQ(run("out", {"--data", folder.path("nowhere")}), 1);
+  EXPECT_NE(log().find("nowhere: no such folder"), std::string::npos);
+  ::unsetenv("WEFT_ERROR_FILE");
 }
 
 TEST_F(RunTest, AnotherModelsCheckpointIsListed) {

@@ -1,0 +1,287 @@
+// Several recorders that keep the books of one run.
+#include "weft/train/ranks.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <barrier>
+#include <csignal>
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "weft/core/thread_state.h"
+#include "weft/data/dataloader.h"
+#include "weft/tensor/creation.h"
+#include "weft/tests/core/expect_error.h"
+#include "weft/tests/io/files.h"
+#include "weft/train/evaluate.h"
+#include "weft/train/interrupt.h"
+#include "weft/train/recorder.h"
+
+namespace weft::train {
+namespace {
+
+struct Numbers {
+  std::int64_t size() const { return 12; }
+  Tensor get_batch(std::span<const std::int64_t> indices) const {
+    return from_span(indices, {static_cast<std::int64_t>(indices.size())});
+  }
+};
+
+struct Nothing {
+  io::NamedTensors state_dict() const { return {}; }
+  void load_state_dict(const io::NamedTensors&) {}
+};
+
+/// Runs f as `size` threads that gather each other's texts.
+void run(int size, const std::function<void(const Ranks&)>& f) {
+  std::barrier barrier(size);
+  std::vector<std::string> texts(static_cast<std::size_t>(size));
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      thread_state().rank = rank;
+      f({rank, size, "test", [&, rank](const std::string& text) {
+           texts[static_cast<std::size_t>(rank)] = text;
+           barrier.arrive_and_wait();
+           auto all = texts;
+           barrier.arrive_and_wait();
+           return all;
+         }});
+    });
+  }
+}
+
+class RanksTest : public ::testing::Test {
+ protected:
+  Options options() const {
+    Options o;
+    o.example = "ranks";
+    o.out = folder.path("out");
+    o.batch_size = 4;
+    o.epochs = 2;
+    return o;
+  }
+  nlohmann::json metrics() const {
+    return nlohmann::json::parse(testing::read_file(folder.path("out/metrics.json")));
+  }
+  testing::TempFolder folder;
+};
+
+TEST_F(RanksTest, SumsAreTheSameBitsOnAllRanks) {
+  const double third = 1.0 / 3;
+  std::vector<std::vector<double>> sums(3);
+  run(3, [&](const Ranks& ranks) {
+    sums[static_cast<std::size_t>(ranks.rank)] =
+        ranks.sum({third * ranks.rank, static_cast<double>(ranks.rank)});
+  });
+  for (const auto& sum : sums) EXPECT_EQ(sum, (std::vector<double>{third + 2 * third, 3}));
+  EXPECT_EQ(Ranks().sum({1, 2}), (std::vector<double>{1, 2}));
+}
+
+TEST_F(RanksTest, LossesAreMeansAndTheFirstRankWrites) {
+  ::testing::internal::CaptureStderr();
+  run(2, [&](const Ranks& ranks) {
+    Options o = options();
+    if (ranks.rank == 1) o.out = folder.path("nobody");
+    Recorder recorder(o, ranks);
+    data::DataLoader loader(Numbers(), {.batch_size = 4});
+    while (recorder.next_epoch()) {
+      for (auto& x : recorder.batches(loader)) {
+        (void)x;
+        recorder.step(
+            {{"one", scalar(recorder.steps() + 10 * ranks.rank)}, {"two", scalar(ranks.rank)}});
+      }
+    }
+    recorder.note({{"bytes_sent", 7}});
+    recorder.finish(Nothing());
+  });
+  ::testing::internal::GetCapturedStderr();
+  EXPECT_FALSE(std::filesystem::exists(folder.path("nobody")));
+  const auto json = metrics();
+  EXPECT_EQ(json["world_size"], 2);
+  EXPECT_EQ(json["backend"], "test");
+  EXPECT_EQ(json["bytes_sent"], 7);
+  EXPECT_EQ(json["losses"]["one"], (std::vector<double>{5, 6, 7, 8, 9, 10}));
+  EXPECT_EQ(json["losses"]["two"], std::vector<double>(6, 0.5));
+  EXPECT_EQ(json["epochs"][1]["mean_loss"], 9);
+}
+
+TEST_F(RanksTest, OneBarForAll) {
+  ::testing::internal::CaptureStderr();
+  run(3, [&](const Ranks& ranks) {
+    Recorder recorder(options(), ranks);
+    data::DataLoader loader(Numbers(), {.batch_size = 4});
+    while (recorder.next_epoch()) {
+      for (auto& x : recorder.batches(loader)) recorder.step(scalar(x.numel()));
+    }
+  });
+  const std::string shown = ::testing::internal::GetCapturedStderr();
+  const auto finished = [&](const std::string& line) {
+    return shown.find(line) != std::string::npos && shown.find(line) == shown.rfind(line);  // once
+  };
+  EXPECT_TRUE(finished("epoch 0  3/3")) << shown;
+  EXPECT_TRUE(finished("epoch 1  3/3")) << shown;
+}
+
+TEST_F(RanksTest, AnInterruptEndsAllAfterTheSameStep) {
+  const InterruptScope scope;
+  std::vector<std::int64_t> steps(2), seen(2);
+  ::testing::internal::CaptureStderr();
+  run(2, [&](const Ranks& ranks) {
+    Options o = options();
+    o.epochs = 1'000'000;
+    Recorder recorder(o, ranks);
+    data::DataLoader loader(Numbers(), {.batch_size = 4});
+    const auto rank = static_cast<std::size_t>(ranks.rank);
+    while (recorder.next_epoch()) {
+      for (auto& x : recorder.batches(loader)) {
+        recorder.step(scalar(x.numel()));
+        if (ranks.rank == 1 && recorder.steps() == 5) std::raise(SIGINT);
+        ++seen[rank];
+      }
+    }
+    EXPECT_TRUE(recorder.interrupted());
+    steps[rank] = recorder.steps();
+  });
+  ::testing::internal::GetCapturedStderr();
+  EXPECT_GE(steps[0], 5);
+  EXPECT_EQ(steps[0], steps[1]);
+  EXPECT_EQ(seen, steps);
+}
+
+// Each rank draws numbers of its own, in the order that its loader has.
+TEST_F(RanksTest, ACheckpointHoldsTheStateOfEveryRank) {
+  using Draws = std::vector<std::vector<double>>;
+  const auto train = [&](const Options& o, int size, std::uint64_t seed) {
+    Draws draws(static_cast<std::size_t>(size));
+    ::testing::internal::CaptureStderr();
+    run(size, [&](const Ranks& ranks) {
+      manual_seed(seed + static_cast<std::uint64_t>(ranks.rank));
+      Recorder recorder(o, ranks);
+      Nothing model;
+      data::DataLoader loader(Numbers(), {.batch_size = 4, .shuffle = true});
+      recorder.resume(model, loader);
+      auto& own = draws[static_cast<std::size_t>(ranks.rank)];
+      while (recorder.next_epoch()) {
+        for (auto& x : recorder.batches(loader)) {
+          own.push_back(x.to_vector<double>()[0] + rand({}).item<double>());
+          recorder.step(scalar(own.back()));
+        }
+        recorder.save(model, loader);
+      }
+      recorder.losses();
+      recorder.finish(model);
+    });
+    ::testing::internal::GetCapturedStderr();
+    return draws;
+  };
+
+  const Draws whole = train(options(), 2, 40);
+  const auto losses = metrics()["losses"];
+  Options first = options();
+  first.limit_steps = 4;
+  Draws both = train(first, 2, 40);
+  Options second = options();
+  second.resume = folder.path("out/checkpoint.safetensors");
+  const Draws rest = train(second, 2, 90);
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    both[rank].insert(both[rank].end(), rest[rank].begin(), rest[rank].end());
+  }
+  EXPECT_EQ(both, whole);
+  EXPECT_EQ(metrics()["losses"], losses);
+}
+
+TEST_F(RanksTest, AnotherNumberOfRanksGoesOnBetweenEpochs) {
+  struct Log final : LogSink {
+    void write(Level, std::string_view message) override { text += message; }
+    std::string text;
+  };
+  const auto resume = [&](const Options& first, int size) {
+    ::testing::internal::CaptureStderr();
+    run(2, [&](const Ranks& ranks) {
+      Recorder recorder(first, ranks);
+      data::DataLoader loader(Numbers(), {.batch_size = 4});
+      while (recorder.next_epoch()) {
+        for (auto& x : recorder.batches(loader)) recorder.step(scalar(x.numel()));
+        recorder.save(Nothing(), loader);
+      }
+    });
+    std::vector<std::string> logs(static_cast<std::size_t>(size));
+    run(size, [&](const Ranks& ranks) {
+      Log log;
+      const Scoped<LogSink*> logging(&ThreadState::log, &log);
+      Options o = options();
+      o.resume = folder.path("out/checkpoint.safetensors");
+      Recorder recorder(o, ranks);
+      Nothing model;
+      data::DataLoader loader(Numbers(), {.batch_size = 4});
+      try {
+        recorder.resume(model, loader);
+        EXPECT_EQ(recorder.steps(), 3);
+      } catch (const Error& error) {
+        log.text = error.what();
+      }
+      logs[static_cast<std::size_t>(ranks.rank)] = log.text;
+    });
+    ::testing::internal::GetCapturedStderr();
+    for (const std::string& log : logs) EXPECT_EQ(log, logs[0]);
+    return logs[0];
+  };
+  Options first = options();
+  first.epochs = 1;
+  const std::string end = resume(first, 3);
+  EXPECT_NE(end.find("saved by a run of 2 ranks, this run has 3: from here on its random numbers"),
+            std::string::npos)
+      << end;
+  first.limit_steps = 2;
+  const std::string middle = resume(first, 1);
+  EXPECT_NE(middle.find("by a run of 2 ranks within an epoch, this run has 1; resume with 2, or"),
+            std::string::npos)
+      << middle;
+}
+
+TEST_F(RanksTest, EverySampleOfATestCountsOnce) {
+  struct Labelled {
+    struct Batch {
+      Tensor x, label;
+      auto tensors() { return std::tie(x, label); }
+    };
+    std::int64_t size() const { return 11; }
+    // The highest logit is that of class 1; so is the label, but of every third sample.
+    Batch get_batch(std::span<const std::int64_t> indices) const {
+      std::vector<std::int64_t> labels;
+      for (const std::int64_t i : indices) labels.push_back(i % 3 == 0 ? 0 : 1);
+      const auto n = static_cast<std::int64_t>(indices.size());
+      return {raw::cat(std::vector<Tensor>{zeros({n, 1}), ones({n, 1})}, 1),
+              from_span(std::span<const std::int64_t>(labels), {n})};
+    }
+  };
+  struct Identity {
+    std::atomic<std::int64_t>& samples;
+    bool is_training() const { return false; }
+    void eval() {}
+    void train(bool) {}
+    Tensor operator()(const Tensor& x) const {
+      samples += x.shape(0);
+      return x;
+    }
+  };
+  for (const int size : {1, 2, 3, 7}) {
+    std::atomic<std::int64_t> samples = 0;
+    run(size, [&](const Ranks& ranks) {
+      Identity model{samples};
+      data::DataLoader loader(Labelled(), {.batch_size = 2});
+      EXPECT_EQ(accuracy(model, loader, ranks), 7.0 / 11) << size << " ranks";
+    });
+    EXPECT_EQ(samples, 11) << size << " ranks";
+  }
+}
+
+}  // namespace
+}  // namespace weft::train

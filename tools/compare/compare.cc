@@ -1,0 +1,100 @@
+// Compares the tensors of two safetensors files: `./weft compare A B --max 1e-9`.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <exception>
+#include <limits>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "weft/core/error.h"
+#include "weft/io/safetensors.h"
+
+namespace weft {
+namespace {
+
+struct Difference {
+  double value = -1;  // of the element that differs most
+  std::string name;
+  std::int64_t index = 0;  // row-major
+  double first = 0, second = 0;
+};
+
+double difference(double a, double b) {
+  if (a == b || (std::isnan(a) && std::isnan(b))) return 0;
+  const double d = std::abs(a - b);
+  return std::isnan(d) ? std::numeric_limits<double>::infinity() : d;
+}
+
+void compare(const std::string& name, const Tensor& a, const Tensor& b, Difference& worst) {
+  const std::vector<double> x = a.to_vector<double>(), y = b.to_vector<double>();
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double d = difference(x[i], y[i]);
+    if (d > worst.value) worst = {d, name, static_cast<std::int64_t>(i), x[i], y[i]};
+  }
+}
+
+// What keeps the two from being compared number by number; empty: nothing.
+std::string mismatch(const std::map<std::string, Tensor>& a,
+                     const std::map<std::string, Tensor>& b) {
+  for (const auto& [name, x] : a) {
+    const auto found = b.find(name);
+    if (found == b.end()) return name + " is only in the first";
+    const Tensor& y = found->second;
+    if (x.shape() != y.shape() || x.dtype() != y.dtype()) {
+      return detail::concat(name, " is ", x.dtype(), ' ', x.shape(), " in the first, ", y.dtype(),
+                            ' ', y.shape(), " in the second");
+    }
+  }
+  for (const auto& [name, y] : b) {
+    if (!a.contains(name)) return name + " is only in the second";
+  }
+  return {};
+}
+
+int run(const std::string& first, const std::string& second, double most) {
+  std::map<std::string, Tensor> tensors[2];
+  for (const int i : {0, 1}) {
+    const auto file = io::load_safetensors(i == 0 ? first : second);
+    tensors[i] = {file.tensors.begin(), file.tensors.end()};
+  }
+  if (const std::string reason = mismatch(tensors[0], tensors[1]); !reason.empty()) {
+    std::printf("different: %s\n", reason.c_str());
+    return 1;
+  }
+  Difference worst;
+  for (const auto& [name, x] : tensors[0]) compare(name, x, tensors[1].at(name), worst);
+  const bool same = !(worst.value > most);
+  std::printf("%s: %zu tensors", same ? "same" : "different", tensors[0].size());
+  if (worst.value > 0) {
+    std::printf(", the largest difference %.3g in %s, element %ld: %.17g and %.17g", worst.value,
+                worst.name.c_str(), static_cast<long>(worst.index), worst.first, worst.second);
+  }
+  std::printf(" (allowed %g)\n", most);
+  return same ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace weft
+
+int main(int argc, char** argv) {
+  CLI::App app("Compares the tensors of two safetensors files, by name.", "compare");
+  std::string first, second;
+  double most = 0;
+  app.add_option("A", first, "a safetensors file")->required();
+  app.add_option("B", second, "another one")->required();
+  app.add_option("--max", most, "the largest difference that is allowed; 0: none")
+      ->check(CLI::NonNegativeNumber);
+  app.footer("Exit status: 0 the same, 1 different, 2 wrong usage or a file that cannot be read.");
+  try {
+    app.parse(argc, argv);
+    return weft::run(first, second, most);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "compare: error: %s\n", error.what());
+    return 2;
+  }
+}

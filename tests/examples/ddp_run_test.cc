@@ -1,0 +1,112 @@
+// The programs of several processes, launched as a user would, beside the ones of a single process.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "weft/io/safetensors.h"
+#include "weft/tests/io/files.h"
+
+namespace weft {
+namespace {
+
+class DdpRun : public ::testing::TestWithParam<const char*> {
+ protected:
+  DdpRun() { testing::write_mnist(folder.path("data"), 40, 12); }
+
+  /// With 2 ranks by weftrun, or alone; the status.
+  int run(const std::string& out, bool launched, const std::string& program,
+          const std::string& options) const {
+    const std::string command =
+        std::string(launched ? "launch/weftrun --nproc-per-node 2 " : "") + "examples/" + program +
+        " --device cpu --deterministic --threads 1" + " --data " + folder.path("data") + " --out " +
+        folder.path(out) + " " + options + " >" + folder.path("log") + " 2>&1";
+    const int status = std::system(command.c_str());
+    EXPECT_TRUE(WIFEXITED(status)) << command;
+    return WEXITSTATUS(status);
+  }
+  std::string log() const { return testing::read_file(folder.path("log")); }
+  nlohmann::json metrics(const std::string& out) const {
+    return nlohmann::json::parse(testing::read_file(folder.path(out + "/metrics.json")));
+  }
+  /// Of the weights that two runs end with.
+  double largest_difference(const std::string& a, const std::string& b) const {
+    const auto x = io::load_safetensors(folder.path(a + "/model.safetensors")).tensors;
+    const auto y = io::load_safetensors(folder.path(b + "/model.safetensors")).tensors;
+    EXPECT_EQ(x.size(), y.size());
+    double largest = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      EXPECT_EQ(x[i].first, y[i].first);
+      const auto p = x[i].second.to_vector<double>(), q = y[i].second.to_vector<double>();
+      for (std::size_t k = 0; k < p.size(); ++k) {
+        largest = std::max(largest, std::abs(p[k] - q[k]));
+      }
+    }
+    return largest;
+  }
+  static std::string backend() { return std::string(" --backend ") + GetParam(); }
+
+  testing::TempFolder folder;
+};
+
+// In f64 sums in another order differ by 1e-16 of their size.
+TEST_P(DdpRun, TwoRanksOfHalfTheBatchAreOneProcess) {
+  const std::string options = "--dtype f64 --no-shuffle --epochs 2 --seed 7 --lr 0.1 ";
+  ASSERT_EQ(run("one", false, "mlp", options + "--batch-size 8"), 0) << log();
+  ASSERT_EQ(run("two", true, "mlp_ddp", options + "--batch-size 4" + backend()), 0) << log();
+  const auto one = metrics("one"), two = metrics("two");
+  ASSERT_EQ(one["losses"].size(), 10U);
+  ASSERT_EQ(two["losses"].size(), 10U);
+  for (std::size_t i = 0; i < 10; ++i) {
+    EXPECT_NEAR(two["losses"][i].get<double>(), one["losses"][i].get<double>(), 1e-9) << i;
+  }
+  EXPECT_LT(largest_difference("one", "two"), 1e-9);
+  EXPECT_EQ(two["world_size"], 2);
+  EXPECT_EQ(two["test"]["accuracy"], one["test"]["accuracy"]);
+}
+
+TEST_P(DdpRun, StoppedAndResumedIsTheSameRun) {
+  const std::string options = "--batch-size 4 --epochs 3 --lr 0.1" + backend();
+  ASSERT_EQ(run("whole", true, "mlp_ddp", options), 0) << log();
+  ASSERT_EQ(run("part", true, "mlp_ddp", options + " --limit-steps 7"), 0) << log();
+  ASSERT_EQ(run("part", true, "mlp_ddp",
+                options + " --seed 5 --resume " + folder.path("part/checkpoint.safetensors")),
+            0)
+      << log();
+  EXPECT_EQ(metrics("part")["losses"], metrics("whole")["losses"]);
+  EXPECT_EQ(largest_difference("part", "whole"), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, DdpRun, ::testing::Values("shm", "gloo", "ring"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_F(DdpRun, OneRankTellsForAll) {
+  ASSERT_EQ(run("out", true, "mlp_ddp", "--epochs 1 --batch-size 4"), 0) << log();
+  const std::string text = log();
+  for (const char* once : {"Sequential(", "epoch 0  5/5", "trained in"}) {
+    EXPECT_NE(text.find(once), std::string::npos) << text;
+    EXPECT_EQ(text.find(once), text.rfind(once)) << text;
+  }
+  EXPECT_EQ(text.find("warning"), std::string::npos) << text;
+}
+
+TEST_F(DdpRun, TheErrorOfARankIsShownLastAndIsTheStatus) {
+  EXPECT_EQ(run("out", true, "mlp_ddp", "--data " + folder.path("nowhere")), 1);
+  EXPECT_NE(log().find("nowhere: no such folder"), std::string::npos) << log();
+  EXPECT_EQ(run("out", true, "mlp_ddp", "--epohcs 1"), 2);
+  EXPECT_NE(log().find("did you mean --epochs?"), std::string::npos) << log();
+}
+
+TEST_F(DdpRun, AloneItIsAWorldOfOne) {
+  ASSERT_EQ(run("one", false, "mlp", "--epochs 1 --no-shuffle"), 0) << log();
+  ASSERT_EQ(run("alone", false, "mlp_ddp", "--epochs 1 --no-shuffle"), 0) << log();
+  EXPECT_EQ(metrics("alone")["losses"], metrics("one")["losses"]);
+  EXPECT_EQ(largest_difference("alone", "one"), 0);
+}
+
+}  // namespace
+}  // namespace weft

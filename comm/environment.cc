@@ -246,14 +246,14 @@ const Names* launcher_of(const Reader& variables) {
   return nullptr;
 }
 
-std::optional<std::string> variable_of_process(const char* name) {
+}  // namespace
+
+std::optional<std::string> environment_variable(const char* name) {
   const char* value = std::getenv(name);
   return value ? std::optional<std::string>(value) : std::nullopt;
 }
 
-}  // namespace
-
-LaunchEnvironment launch_environment() { return launch_environment(variable_of_process); }
+LaunchEnvironment launch_environment() { return launch_environment(environment_variable); }
 
 LaunchEnvironment launch_environment(const Variables& given) {
   const Reader variables(given);

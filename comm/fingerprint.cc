@@ -35,6 +35,7 @@ std::string describe(const Operation& operation) {
   if (const Tensor& part = operation.part(); part.defined()) {
     text += " of " + std::to_string(part.numel()) + ' ' + to_string(part.dtype());
   }
+  if (operation.memory) text += " of " + std::to_string(operation.memory->bytes) + " bytes";
   if (operation.reduce != ReduceOp::sum) text += std::string(", ") + to_string(operation.reduce);
   if (operation.root != 0) text += ", root " + std::to_string(operation.root);
   if (!operation.call.tag.empty()) text += " (" + operation.call.tag + ')';

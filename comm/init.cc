@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 #include <string_view>
 #include <utility>
 
@@ -85,11 +84,6 @@ Place parse_address(std::string_view address) {
   return place;
 }
 
-std::optional<std::string> variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? std::optional<std::string>(value) : std::nullopt;
-}
-
 Place place_of(const InitOptions& options) {
   if (options.world_size == 1) return {.rank = options.rank.value_or(0), .size = 1};
   if (options.init_method != "env://") {
@@ -110,7 +104,7 @@ Place place_of(const InitOptions& options) {
     if (wanted == "WORLD_SIZE" && options.world_size) {
       return std::optional(std::to_string(*options.world_size));
     }
-    return variable(name);
+    return environment_variable(name);
   });
   Place place = found.size == 1 ? Place() : parse_address(found.meeting);
   place.rank = found.rank;
@@ -180,7 +174,7 @@ std::shared_ptr<Store> host_store(const TcpStoreServer::Options& options) {
 std::shared_ptr<Store> tcp_store(const Place& place, const InitOptions& options,
                                  const Deadline& deadline) {
   const std::string token =
-      options.token ? *options.token : variable("WEFT_STORE_TOKEN").value_or("");
+      options.token ? *options.token : environment_variable("WEFT_STORE_TOKEN").value_or("");
   if (!place.hosts_store || place.rank != 0) {
     return std::make_shared<TcpStore>(place.host, place.port, token, deadline);
   }

@@ -46,6 +46,8 @@ struct LaunchEnvironment {
 
 /// Gives the value of an environment variable, or nothing where it is not set.
 using Variables = std::function<std::optional<std::string>(const char* name)>;
+/// Of this process.
+std::optional<std::string> environment_variable(const char* name);
 
 /// Reads the environment. Throws InvalidArgument where a launcher's variables are not complete,
 /// naming the one that is missing and a line that would set it.

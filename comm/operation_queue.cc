@@ -245,7 +245,8 @@ std::string OperationQueue::first_failure(const Error& error, const Call& call) 
   }
   const char* did = first ? " failed first: " : " lost a rank before: ";
   if (!first) first = stands;
-  if (!first || first->rank == mine.rank || first->cause == mine.cause) return {};
+  // All ranks whose operations do not fit find that out by themselves.
+  if (!first || first->rank == mine.rank || error.code() == ErrorCode::Comm) return {};
   return "rank " + std::to_string(first->rank) + did + describe(*first);
 }
 

@@ -351,6 +351,22 @@ Work ProcessGroup::barrier() {
       {});
 }
 
+Tensor ProcessGroup::empty(const Shape& shape, DType dtype) {
+  if (size() == 1) return weft::empty(shape, {dtype, Device()});
+  const auto memory = std::make_shared<Operation::Memory>();
+  memory->bytes = static_cast<std::size_t>(numel(shape)) * size_of(dtype);
+  impl_
+      ->submit({.call = {.name = "empty"},
+                .run =
+                    [](const Operation& o, Backend& backend, const Deadline& d) {
+                      o.memory->storage = backend.allocate(o.memory->bytes, d);
+                    },
+                .memory = memory},
+               {})
+      .wait();
+  return as_strided(memory->storage, dtype, shape, contiguous_strides(shape), 0);
+}
+
 // --- Objects -------------------------------------------------------------------------------------
 
 namespace {
@@ -366,22 +382,6 @@ void check_object(const char* op, std::int64_t bytes) {
 }
 
 }  // namespace
-
-Tensor ProcessGroup::empty(const Shape& shape, DType dtype) {
-  if (size() == 1) return weft::empty(shape, dtype);
-  const auto memory = std::make_shared<Operation::Memory>();
-  memory->bytes = static_cast<std::size_t>(numel(shape)) * size_of(dtype);
-  impl_
-      ->submit({.call = {.name = "empty"},
-                .run =
-                    [](const Operation& o, Backend& backend, const Deadline& d) {
-                      o.memory->storage = backend.allocate(o.memory->bytes, d);
-                    },
-                .memory = memory},
-               {})
-      .wait();
-  return as_strided(memory->storage, dtype, shape, contiguous_strides(shape), 0);
-}
 
 std::string ProcessGroup::broadcast_object(std::string_view object, int root) {
   constexpr const char* op = "broadcast_object";

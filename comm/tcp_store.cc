@@ -173,10 +173,9 @@ struct TcpStoreServer::Impl {
     set_thread_name("store");
     try {
       while (!quit) turn();
-      // A key set just before reaches who waits for it.
-      end_waits();
+      end_waits();  // by what was set just before
     } catch (...) {
-      // No memory even to poll. Who waits is told by the end of the connection.
+      // No memory even to poll. The clients are told by the end of their connections.
     }
     connections.clear();
     listening = Socket();
@@ -188,7 +187,9 @@ struct TcpStoreServer::Impl {
     polls.push_back({wake.fd(), POLLIN, 0});
     polls.push_back({accepting ? listening.fd() : -1, POLLIN, 0});
     for (const auto& c : connections) polls.push_back({c->socket.fd(), events_of(*c), 0});
-    ::poll(polls.data(), polls.size(), static_cast<int>(idle_time(accepting).count()));
+    const int n =
+        ::poll(polls.data(), polls.size(), static_cast<int>(idle_time(accepting).count()));
+    WEFT_CHECK(n >= 0 || errno == EINTR, Comm, kOp, "cannot wait for clients");
 
     if (polls[0].revents != 0) {
       std::uint64_t count = 0;
@@ -228,13 +229,13 @@ struct TcpStoreServer::Impl {
   }
 
   void serve(Connection& c, short revents) {
-    if (!c.known && c.hello_by.passed()) c.closed = true;
     if (revents & POLLIN) {
       receive(c);
     } else if (revents & (POLLERR | POLLHUP | POLLRDHUP | POLLNVAL)) {
       c.closed = true;
     }
     advance(c);
+    if (!c.known && c.hello_by.passed()) c.closed = true;
   }
 
   void receive(Connection& c) {
@@ -340,16 +341,20 @@ struct TcpStoreServer::Impl {
   }
 
   void end_waits() noexcept {
-    for (const auto& c : connections) guarded(*c, [&](Connection& waiting) { end_wait(waiting); });
+    for (const auto& c : connections) {
+      if (!c->waiting) continue;
+      guarded(*c, [&](Connection& waiting) {
+        end_wait(waiting);
+        advance(waiting);  // what it has sent meanwhile
+      });
+    }
   }
 
   void end_wait(Connection& c) {
-    if (!c.waiting) return;
     const std::optional<std::string> value = table->find(c.waiting->key);
     if (!value && !c.waiting->until.passed()) return;
     c.waiting.reset();
     c.out = reply(value);
-    flush(c);
   }
 
   void accept_some() noexcept {
@@ -358,8 +363,8 @@ struct TcpStoreServer::Impl {
         std::optional<Socket> socket = accept_from(listening, Deadline(milliseconds(0)));
         if (!socket) return;
         connections.push_back(std::make_unique<Connection>(*std::move(socket), options.hello_time));
-        if (std::ranges::count_if(connections, is_stranger) > kMostStrangers)
-          drop_oldest_stranger();
+        if (std::ranges::count_if(connections, is_stranger) <= kMostStrangers) continue;
+        drop_oldest_stranger();
       }
     } catch (...) {
       // No descriptor or memory left. The connection still waits to be accepted, so that poll()

@@ -422,7 +422,27 @@ TEST_P(FailingRanks, WhoWaitsForARankThatLeavesIsToldAtOnce) {
   });
 }
 
-// In the middle of a message on one side, and behind another rank that is in no hurry.
+// Who gives up closes its connections with the message half-way, if that takes more than 5 ms.
+TEST_P(FailingRanks, WhoIsInTheMiddleOfAMessageIsToldToo) {
+  for (const int quitter : {0, 1}) {
+    std::vector<std::byte> from(32 << 20), to(32 << 20);
+    run(2, [&](Backend& backend) {
+      const bool quits = backend.rank() == quitter;
+      const Deadline deadline = quits ? Deadline(milliseconds(5)) : patience();
+      try {
+        if (backend.rank() == 0) {
+          send(backend, 1, from, deadline);
+        } else {
+          receive(backend, 0, to, deadline);
+        }
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), quits ? ErrorCode::Timeout : ErrorCode::PeerFailed) << error.what();
+      }
+    });
+  }
+}
+
+// Also behind another rank that is in no hurry.
 TEST_P(FailingRanks, AnyOfThoseWhoAreWaitedForMayLeave) {
   std::latch over(2);
   run(3, [&](Backend& backend) {
@@ -450,6 +470,19 @@ TEST_P(FailingRanks, AbortWakesWhoWaitsAndItsPeers) {
     } else {
       EXPECT_WEFT_ERROR(receive(backend, 0, bytes), PeerFailed, "rank 0 closed its connection");
     }
+  });
+}
+
+TEST_P(FailingRanks, AbortBetweenTwoCallsIsNoticedByTheOthers) {
+  std::latch noticed(2);
+  run(2, [&](Backend& backend) {
+    std::byte bytes[8];
+    if (backend.rank() == 0) {
+      backend.abort();
+    } else {
+      EXPECT_WEFT_ERROR(receive(backend, 0, bytes), PeerFailed, "rank 0 closed its connection");
+    }
+    noticed.arrive_and_wait();
   });
 }
 

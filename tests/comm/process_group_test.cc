@@ -241,6 +241,21 @@ TEST_P(EveryOperation, MessagesGoRoundTheRing) {
   });
 }
 
+TEST_P(EveryOperation, MemoryOfTheBackendIsThatOfATensor) {
+  for_each([](ProcessGroup& group, DType dtype, const Shape& shape) {
+    const Scoped elsewhere(&ThreadState::device, Device("cuda"));
+    const Tensor x = group.empty(shape, dtype);
+    EXPECT_EQ(x.shape(), shape);
+    EXPECT_EQ(x.dtype(), dtype);
+    ASSERT_EQ(x.device(), Device("cpu"));
+    EXPECT_TRUE(x.is_contiguous());
+    raw::fill_(x, group.rank());
+    group.all_reduce(x).wait();
+    const int sum = group.size() * (group.size() - 1) / 2;
+    EXPECT_EQ(numbers_of(x), Numbers(static_cast<std::size_t>(numel(shape)), sum));
+  });
+}
+
 TEST_P(EveryOperation, ObjectsOfAnyLengthTravel) {
   const auto& [backend, n] = GetParam();
   in_groups(backend, n, [](ProcessGroup& group) {
@@ -612,9 +627,8 @@ void expect_mismatch(const std::function<Work(ProcessGroup&)>& rank_0,
       3,
       [&](ProcessGroup& group) {
         group.barrier().wait();
-        const Work work = group.rank() == 0 ? rank_0(group) : others(group);
         try {
-          work.wait();
+          (group.rank() == 0 ? rank_0(group) : others(group)).wait();
         } catch (const Error& error) {
           EXPECT_EQ(error.code(), ErrorCode::Comm);
           const std::string all = error.what();
@@ -660,6 +674,13 @@ TEST(FingerprintTest, ComparesAllThatMatters) {
   };
   expect_mismatch(broadcast(0, "a"), broadcast(1, "a"), "broadcast of 2 f32, root 1 (a)");
   expect_mismatch(broadcast(0, "a"), broadcast(0, "b"), "broadcast of 2 f32 (b)");
+  const auto memory = [](std::int64_t count) {
+    return [=](ProcessGroup& group) {
+      static_cast<void>(group.empty({count}));  // waits
+      return Work();
+    };
+  };
+  expect_mismatch(memory(2), memory(3), "rank 0 calls empty of 8 bytes, rank 1 calls empty of 12");
   expect_mismatch(
       broadcast(0, "a"), [](ProcessGroup& group) { return group.barrier(); },
       "rank 1 calls barrier;");

@@ -365,6 +365,22 @@ TEST(TcpStoreJunk, RequestsMayComeInPieces) {
   EXPECT_EQ(server.store()->get("key"), "value");
 }
 
+TEST(TcpStoreJunk, RequestsMayComeBeforeTheAnswerToTheLast) {
+  const TcpStoreServer server({});
+  const RawClient client(server.port());
+  client.send(hello() + request(kSet, "here", "") + request(kGet, "late", wait_of(60'000)) +
+              request(kTryGet, "late") + request(kSet, "after", "them"));
+  const auto store = server.store();
+  store->get("here");
+  EXPECT_EQ(store->try_get("after"), std::nullopt);
+  store->set("late", "value");
+  EXPECT_EQ(client.answer(), "weft store 1\n");
+  EXPECT_EQ(client.answer(), "");
+  EXPECT_EQ(client.answer(), "value");
+  EXPECT_EQ(client.answer(), "value");
+  EXPECT_EQ(store->get("after"), "them");
+}
+
 TEST(TcpStoreJunk, WhoSaysNothingIsClosed) {
   const TcpStoreServer server({.hello_time = kShort});
   const RawClient silent(server.port()), half(server.port()), known(server.port());

@@ -32,12 +32,14 @@ namespace weft::parallel {
 ///  - a backward that leaves parameters without a gradient, and was not told that it may, throws
 ///    InvalidArgument itself, and names them; the other ranks go on with zeros in their place;
 ///  - no_sync() counts where backward runs, wherever forward ran;
-///  - each backward outside of no_sync() averages, also a second one after the same forward;
+///  - each backward outside of no_sync() averages: also a second one after the same forward, and
+///    one after a forward of the module itself;
 ///  - buckets are rebuilt, once, at the end of the first such backward.
 ///
-/// .grad() of a parameter is a view of a bucket, of the parameter's strides; zero_grad() costs
-/// nothing. Where find_unused_parameters or static_graph finds that no rank used a parameter, its
-/// .grad() is undefined, so that optimisers pass it over.
+/// .grad() of a parameter is a view of a bucket, of the parameter's strides (another one once the
+/// buckets have been rebuilt); zero_grad() costs nothing. Where find_unused_parameters or
+/// static_graph finds that no rank used a parameter, its .grad() is undefined, so that optimisers
+/// pass it over.
 ///
 /// All ranks must call forward in training, and backward, equally often. A backward that fails
 /// aborts the group: the other ranks get PeerFailed. From one thread at a time. What is captured by

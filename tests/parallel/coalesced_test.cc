@@ -11,6 +11,13 @@
 namespace weft::parallel {
 namespace {
 
+template <class Send>
+std::int64_t messages_of(comm::ProcessGroup& group, const Send& send) {
+  const std::int64_t before = group.traffic().messages_sent;
+  send();
+  return group.traffic().messages_sent - before;
+}
+
 // Of every dtype, with elements that a rank knows as its own.
 std::vector<Tensor> values(int rank) {
   std::vector<Tensor> tensors;
@@ -40,14 +47,9 @@ TEST(CoalescedTest, OneMessageBringsRootsTensorsOfAllDtypesAndLayouts) {
     comm::run_ranks(3, [&](comm::ProcessGroup& group) {
       const std::vector<Tensor> mine = values(group.rank());
       Coalesced together(mine);
-      const auto messages_of = [&](const auto& send) {
-        const std::int64_t before = group.traffic().messages_sent;
-        send();
-        return group.traffic().messages_sent - before;
-      };
       const Tensor one = zeros({4});
-      EXPECT_EQ(messages_of([&] { together.broadcast(group, root); }),
-                messages_of([&] { group.broadcast(one, root).wait(); }));
+      EXPECT_EQ(messages_of(group, [&] { together.broadcast(group, root); }),
+                messages_of(group, [&] { group.broadcast(one, root).wait(); }));
       expect_equal(mine, values(root));
     });
   }
@@ -73,6 +75,19 @@ TEST(CoalescedTest, TensorsAreSentInPiecesOfTheLimit) {
       expect_equal(mine, values(0));
     });
   }
+}
+
+TEST(CoalescedTest, AMessageHoldsAsManyTensorsAsTheLimitAllows) {
+  comm::run_ranks(2, [&](comm::ProcessGroup& group) {
+    std::vector<Tensor> tensors;
+    for (int i = 0; i < 6; ++i) tensors.push_back(zeros({16}));  // 64 bytes each
+    const auto messages = [&](std::int64_t limit) {
+      return messages_of(group, [&] { broadcast_coalesced(group, tensors, 0, limit); });
+    };
+    const std::int64_t one = messages(6 * 64);
+    EXPECT_EQ(messages(3 * 64), 2 * one);
+    EXPECT_EQ(messages(2 * 64 + 63), 3 * one);
+  });
 }
 
 TEST(CoalescedTest, NothingIsNoMessage) {

@@ -175,6 +175,18 @@ TEST(SyncBatchNormTest, OptionsAreBatchNorms) {
   });
 }
 
+TEST(SyncBatchNormTest, AnInputWithoutGradientNeedsNoOtherRankInBackward) {
+  comm::run_ranks(2, [](ProcessGroup& group) {
+    SyncBatchNorm2d bn(2, borrowed(group));
+    const Tensor y = bn(batch(0, {4, 2, 2, 2}, DType::f32).shard(group.rank(), 2).x);
+    if (group.rank() == 0) {
+      sum(y * y * y).backward();
+      EXPECT_GT(raw::norm(bn.weight.grad()).item<float>(), 0);
+    }
+    group.barrier().wait();
+  });
+}
+
 TEST(SyncBatchNormTest, ACheckpointCountsABatchOnce) {
   comm::run_ranks(2, [](ProcessGroup& group) {
     SyncBatchNorm2d bn(2, borrowed(group));

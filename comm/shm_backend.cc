@@ -53,8 +53,6 @@ struct Call {
   std::int64_t count = 0;
   DType dtype = DType::f32;
   ReduceOp op = ReduceOp::sum;
-
-  friend bool operator==(const Call&, const Call&) = default;
 };
 
 /// Written by its rank alone, but for the doorbell.

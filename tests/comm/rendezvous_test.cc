@@ -147,7 +147,7 @@ TEST_P(RendezvousTest, TheSameRankTwiceIsAnErrorOnBoth) {
     const Place place = GetParam().make(folder);
     std::vector<std::future<Keys>> ranks;
     for (const int rank : {0, 1}) ranks.push_back(start(place.meet, here(rank, 3)));
-    wait_for(place, twice);
+    for (const int rank : {0, 1}) wait_for(place, rank);
     const Member second = elsewhere(twice);
     EXPECT_WEFT_ERROR(place.meet(joining(second, 3), kLong), InvalidArgument,
                       "rank " + std::to_string(twice) + " has joined twice");

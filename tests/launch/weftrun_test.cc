@@ -118,6 +118,9 @@ TEST(WeftrunEnvironment, AFreePortIsNotTakenWhereOneIsGiven) {
 }
 
 TEST(WeftrunEnvironment, RanksMayUseAllCoresWhereThreadsAreBound) {
+#if defined(__clang__)
+  GTEST_SKIP() << "LLVM's libomp, in the sanitizers' builds, binds weftrun before its first line";
+#endif
   const auto cores = [](const std::string& status) {
     return variables(std::regex_replace(status, std::regex(":\t"), "="))["Cpus_allowed_list"];
   };

@@ -1,6 +1,7 @@
 // Starts the ranks of a node and sees them to their end.
 #pragma once
 
+#include <chrono>
 #include <string>
 
 #include "weft/launch/meeting.h"
@@ -8,6 +9,7 @@
 #include "weft/launch/output.h"
 #include "weft/launch/process.h"
 #include "weft/launch/report.h"
+#include "weft/launch/streams.h"
 
 namespace weft::launch {
 
@@ -48,7 +50,7 @@ class Launcher {
   SignalQueue signals_;
   Screen screen_;
   Meeting meeting_;
-  std::string log_folder_;
+  LogFolder logs_{options_};
   int world_size_ = 0;
 };
 

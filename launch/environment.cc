@@ -60,7 +60,9 @@ std::vector<std::string> rank_environment(const Options& options, const Place& p
       {"WEFT_ERROR_FILE", error_file},
   };
   std::vector<std::string> list;
-  for (const auto& [name, value] : own) variables.insert_or_assign(name, value);
+  for (const auto* more : {&own, &options.variables}) {
+    for (const auto& [name, value] : *more) variables.insert_or_assign(name, value);
+  }
   for (const auto& [name, value] : variables) list.push_back(name + '=' + value);
   return list;
 }

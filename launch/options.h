@@ -39,6 +39,7 @@ struct Options {
   StreamChoice redirects = {}, tee = {};
   std::set<int> local_ranks_filter = {};  ///< empty: all
   std::string report = {};
+  std::map<std::string, std::string> variables = {};  ///< more of the ranks' environment
 };
 
 /// Reads the command line, and of each option NAME that is not there the variable PET_NAME. An exit

@@ -69,6 +69,13 @@ std::optional<ProgramError> read_error_file(const std::string& path) {
   return error;
 }
 
+void write_error_file(const std::string& path, const ProgramError& error) {
+  nlohmann::ordered_json json = {{"code", error.code}, {"message", error.message}};
+  if (!error.phase.empty()) json["phase"] = error.phase;
+  if (error.step >= 0) json["step"] = error.step;
+  write_file_atomically(path, to_text(json));
+}
+
 const RankResult* AttemptResult::first_failure() const {
   const auto own = std::ranges::find_if(failures, [&](int i) { return !ranks[i].follows(); });
   if (own != failures.end()) return &ranks[*own];
@@ -90,7 +97,7 @@ std::string describe(const RankResult& rank) {
     if (rank.error->step >= 0) text += detail::concat(" at step ", rank.error->step);
     text += ": " + rank.error->message;
   } else if (WIFSIGNALED(rank.wait_status) && WTERMSIG(rank.wait_status) == SIGKILL) {
-    text += "; where nobody sent it, the kernel did for want of memory (see dmesg)";
+    text += "; if nobody sent it, the machine ran out of memory (see dmesg)";
   }
   return text;
 }

@@ -22,6 +22,8 @@ struct ProgramError {
 
 /// Nothing where there is no file, or no such JSON in it.
 std::optional<ProgramError> read_error_file(const std::string& path);
+/// Throws Io.
+void write_error_file(const std::string& path, const ProgramError& error);
 
 struct RankResult {
   int rank = 0, local_rank = 0;

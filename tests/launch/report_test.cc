@@ -98,7 +98,7 @@ TEST(FailureBox, SaysWhoWhereAndWhy) {
 
 TEST(FailureBox, SaysWhoElseMayHaveKilled) {
   EXPECT_EQ(describe(rank(0, SIGKILL)),
-            "killed by signal 9 (SIGKILL); where nobody sent it, the kernel did for want of memory "
+            "killed by signal 9 (SIGKILL); if nobody sent it, the machine ran out of memory "
             "(see dmesg)");
   EXPECT_EQ(describe(rank(0, SIGSEGV)), "killed by signal 11 (SIGSEGV)");
 }

@@ -1,0 +1,79 @@
+#include "weft/launch/spawn.h"
+
+#include <csignal>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <string>
+
+#include "weft/core/error.h"
+#include "weft/launch/launcher.h"
+#include "weft/launch/options.h"
+#include "weft/launch/report.h"
+
+namespace weft::launch {
+namespace {
+
+/// Which call of spawn() a child was started by.
+constexpr const char* kCallVariable = "WEFT_SPAWN_CALL";
+
+[[noreturn]] void be_rank(const std::function<void(int rank)>& fn) {
+  const char* rank = std::getenv("RANK");
+  const char* error_file = std::getenv("WEFT_ERROR_FILE");
+  WEFT_CHECK(rank && error_file, InvalidArgument, "spawn", kCallVariable,
+             " is set and RANK or WEFT_ERROR_FILE is not: unset it");
+  try {
+    fn(std::atoi(rank));
+  } catch (const Error& error) {
+    write_error_file(error_file, {.code = to_string(error.code()), .message = error.what()});
+    throw;
+  } catch (const std::exception& error) {
+    write_error_file(error_file, {.code = to_string(ErrorCode::Library), .message = error.what()});
+    throw;
+  }
+  std::exit(0);
+}
+
+ErrorCode code_of(const RankResult& rank) {
+  if (!rank.error) return ErrorCode::PeerFailed;
+  for (int code = 0; code <= static_cast<int>(ErrorCode::Internal); ++code) {
+    if (rank.error->code == to_string(static_cast<ErrorCode>(code))) {
+      return static_cast<ErrorCode>(code);
+    }
+  }
+  return ErrorCode::Library;
+}
+
+}  // namespace
+
+void spawn(int argc, const char* const* argv, int nprocs, const std::function<void(int rank)>& fn) {
+  WEFT_CHECK(nprocs >= 1, InvalidArgument, "spawn", "got ", nprocs,
+             " processes, expected 1 or more");
+  static int calls = 0;
+  const std::string call = std::to_string(calls++);
+  if (const char* mine = std::getenv(kCallVariable)) {
+    if (call == mine) be_rank(fn);
+    return;  // an earlier call of the parent's
+  }
+  Options options;
+  options.nproc = nprocs;
+  options.no_python = true;
+  options.command.assign(argv, argv + argc);
+  options.command.front() = std::filesystem::read_symlink("/proc/self/exe");
+  options.variables = {{kCallVariable, call}};
+  AttemptResult result;
+  {
+    Launcher launcher(options);
+    result = launcher.run(0);
+    launcher.say_last({});
+  }
+  if (result.signal != 0) {
+    std::raise(result.signal);
+  } else if (const RankResult* first = result.first_failure()) {
+    const std::string why = first->error ? first->error->message : describe(*first);
+    throw Error(code_of(*first), "spawn", detail::concat("rank ", first->rank, ": ", why), __FILE__,
+                __LINE__);
+  }
+}
+
+}  // namespace weft::launch

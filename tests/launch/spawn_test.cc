@@ -1,0 +1,96 @@
+// A program that starts itself as its ranks.
+#include "weft/tests/launch/weftrun.h"
+
+namespace weft::launch {
+namespace {
+
+using testing::becomes_true;
+using testing::Weftrun;
+
+/// tests/launch/spawned as the one rank of a weftrun, for that folder and its watch over processes.
+class Spawned : public Weftrun {
+ public:
+  explicit Spawned(const std::string& mode)
+      : Weftrun({"--grace", "60", "tests/launch/spawned", mode, "last argument"}) {}
+};
+
+TEST(Spawn, RunsEachRankAndReturnsWhenAllHaveEnded) {
+  Spawned run("well");
+  EXPECT_EQ(run.finish(), 0) << run.err();
+  EXPECT_EQ(run.file("rank0"), "2 0 last argument\n");
+  EXPECT_EQ(run.file("rank1"), "2 1 last argument\n");
+  EXPECT_EQ(run.out(), "all have ended\n");
+}
+
+TEST(Spawn, CarriesTheFirstErrorToTheCaller) {
+  Spawned run("error");
+  EXPECT_EQ(run.finish(), 1);
+  EXPECT_TRUE(run.out().starts_with("Shape: [spawn] rank 1: [conv2d] got 3 at ")) << run.out();
+  Spawned other("other");
+  EXPECT_EQ(other.finish(), 1);
+  EXPECT_EQ(other.out().find("Library: [spawn] rank 1: not weft's"), 0u) << other.out();
+}
+
+TEST(Spawn, ARankThatIsKilledIsAnErrorToo) {
+  Spawned run("killed");
+  EXPECT_EQ(run.finish(), 1);
+  EXPECT_TRUE(run.out().starts_with("PeerFailed: [spawn] rank 1: killed by signal 9 (SIGKILL)"))
+      << run.out();
+}
+
+TEST(Spawn, ASignalIsPassedOnAndRaisedAgain) {
+  Spawned run("signal");
+  for (const char* rank : {"rank0", "rank1"}) {
+    ASSERT_TRUE(becomes_true([&] { return run.has_file(rank); }));
+  }
+  run.signal(SIGQUIT);
+  EXPECT_EQ(run.finish(), 128 + SIGQUIT);  // weftrun's, which has passed it on to the caller
+  EXPECT_EQ(run.out(), "");
+}
+
+TEST(Spawn, MayBeCalledTwice) {
+  Spawned run("twice");
+  EXPECT_EQ(run.finish(), 0) << run.err();
+  for (const char* file : {"firstrank0", "firstrank1", "rank0", "rank1"}) {
+    EXPECT_TRUE(run.has_file(file)) << file;
+  }
+  EXPECT_EQ(run.out(), "all have ended\n");
+}
+
+/// tests/launch/spawned_program, likewise.
+class SpawnedProgram : public Weftrun {
+ public:
+  explicit SpawnedProgram(const std::string& mode)
+      : Weftrun({"--grace", "60", "tests/launch/spawned_program", "--mode", mode}) {}
+};
+
+TEST(SpawnInProgram, ItsRanksMeet) {
+  for (const char* address : {"env", "tcp"}) {
+    SpawnedProgram run(address);
+    EXPECT_EQ(run.finish(), 0) << run.err();
+    EXPECT_EQ(run.out(), "[0] sum 3\nall have ended\n") << address;
+  }
+}
+
+TEST(SpawnInProgram, SaysWhichRankFailed) {
+  SpawnedProgram run("fail");
+  EXPECT_EQ(run.finish(), 1);
+  EXPECT_NE(run.err().find("spawned_program: error: [spawn] rank 1: [conv2d] got 3 at "),
+            std::string::npos)
+      << run.err();
+  EXPECT_EQ(run.out(), "");
+}
+
+TEST(SpawnInProgram, ASignalComesToEachRankOnce) {
+  SpawnedProgram run("signal");
+  for (const char* file : {"ready0", "ready1"}) {
+    ASSERT_TRUE(becomes_true([&] { return run.has_file(file); }));
+  }
+  run.signal(SIGINT);
+  EXPECT_EQ(run.finish(), 128 + SIGINT);
+  EXPECT_EQ(run.file("signals0"), "1\n");
+  EXPECT_EQ(run.file("signals1"), "1\n");
+}
+
+}  // namespace
+}  // namespace weft::launch

@@ -1,0 +1,50 @@
+// A program that spawns itself, for spawn_test: spawned MODE.
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <stdexcept>
+#include <string>
+
+#include <unistd.h>
+
+#include "weft/core/error.h"
+#include "weft/launch/spawn.h"
+
+namespace {
+
+void note(const std::string& file, const std::string& line) {
+  std::ofstream(std::string(std::getenv("DIR")) + '/' + file) << line << '\n';
+}
+
+std::string env(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace weft;
+  const std::string mode = argc > 1 ? argv[1] : "";
+  const auto name = [](int rank) { return "rank" + std::to_string(rank); };
+  std::signal(SIGQUIT, [](int) { ::_exit(7); });
+  try {
+    if (mode == "twice")
+      launch::spawn(argc, argv, 2, [&](int rank) { note("first" + name(rank), ""); });
+    launch::spawn(argc, argv, 2, [&](int rank) {
+      note(name(rank), env("WORLD_SIZE") + ' ' + env("LOCAL_RANK") + ' ' + argv[argc - 1]);
+      if (mode == "error" && rank == 1) WEFT_THROW(Shape, "conv2d", "got 3");
+      if (mode == "other" && rank == 1) throw std::runtime_error("not weft's");
+      if (mode == "killed" && rank == 1) ::raise(SIGKILL);
+      if (mode == "signal") std::signal(SIGQUIT, SIG_DFL);
+      if (mode == "signal") ::pause();
+    });
+  } catch (const Error& error) {
+    if (!std::getenv("WEFT_SPAWN_CALL")) {
+      std::cout << to_string(error.code()) << ": " << error.what() << '\n';
+    }
+    return 1;
+  }
+  std::cout << "all have ended\n";
+}

@@ -173,7 +173,15 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
   app.add_option("--out", options.out, "folder for model, pictures and metrics")
       ->check(path)
       ->capture_default_str();
-  app.add_option("--resume", options.resume, "go on from this checkpoint.safetensors")->check(path);
+  app.add_option(
+         "--resume", options.resume,
+         "go on from this checkpoint.safetensors; latest: from the one in --out, where there "
+         "is one")
+      ->check(path);
+  app.add_option("--checkpoint-every", options.checkpoint_every,
+                 "write the checkpoint also after every so many steps; 0: at the ends of epochs")
+      ->check(whole_number(std::int64_t{0}, kMany))
+      ->capture_default_str();
   app.add_option("--map-location", map_location, "read the checkpoint into this device's memory")
       ->check(CLI::Validator(check_device, ""))
       ->capture_default_str();

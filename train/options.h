@@ -35,9 +35,10 @@ struct Options {
   std::string data = data::kFashionMnistDir;
   std::string data_help = "folder of MNIST's IDX files";  ///< what --help says of it
   std::string out = {};                                   ///< default outputs/EXAMPLE
-  std::string resume = {};                                ///< a checkpoint
-  Device map_location = Device();  ///< where its tensors are put before they are copied
-  std::string trace = {};          ///< where the spans go
+  std::string resume = {};            ///< a checkpoint; "latest": that of `out`, if it is there
+  std::int64_t checkpoint_every = 0;  ///< steps; besides the ends of epochs; 0: at these alone
+  Device map_location = Device();     ///< where its tensors are put before they are copied
+  std::string trace = {};             ///< where the spans go
   bool deterministic = false;
   bool graph = false;             ///< steps are captured and replayed (step.h)
   int host_devices = 0;           ///< 0: as WEFT_HOST_DEVICES says

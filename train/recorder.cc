@@ -25,6 +25,7 @@ namespace {
 
 constexpr const char* kOp = "recorder";
 constexpr std::int64_t kMostPending = 64;
+constexpr const char* kCheckpoint = "checkpoint.safetensors";
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -96,6 +97,21 @@ bool Recorder::next_epoch() {
     earlier_seconds_ = 0;
     earlier_batches_ = 0;
   }
+  return true;
+}
+
+// Whether there is one to resume from. Of the latest, rank 0 knows: no two ranks may decide
+// otherwise.
+bool Recorder::find_checkpoint() {
+  if (options_.resume != "latest") return !options_.resume.empty();
+  options_.resume = path(kCheckpoint);
+  const bool here = std::filesystem::exists(options_.resume);
+  if (ranks_.sum({ranks_.rank == 0 && here ? 1.0 : 0})[0] == 0) {
+    log_info(detail::concat(options_.resume, ": not there yet; from the beginning"));
+    return false;
+  }
+  WEFT_CHECK(here, Io, kOp, options_.resume, ": rank ", ranks_.rank, " does not find it, rank 0 ",
+             "does; --out must be a folder that all ranks see");
   return true;
 }
 
@@ -183,7 +199,7 @@ Checkpoint Recorder::books() {
 
 void Recorder::write(const Checkpoint& checkpoint) {
   if (ranks_.rank != 0) return;
-  const std::string last = path("checkpoint.safetensors");
+  const std::string last = path(kCheckpoint);
   // What a run that is killed later should not have to time again: there once its checkpoint is.
   if (ChoiceCache* const choices = thread_state().choices) choices->save();
   save_checkpoint(last, checkpoint);
@@ -207,6 +223,15 @@ void Recorder::begin_epoch(std::int64_t batches, std::int64_t done, std::int64_t
   epoch_start_ = step_start_ = Clock::now();
   in_loop_ = true;
   thread_state().step = steps();
+}
+
+// Not after an epoch's last batch: then the program saves.
+void Recorder::save_when_due() {
+  const std::int64_t every = options_.checkpoint_every;
+  if (every == 0 || steps() % every != 0 || !save_) return;
+  if (steps() - epoch_first_step_ == epoch_batches_) return;
+  save_();
+  step_start_ = Clock::now();
 }
 
 void Recorder::leave_epoch() {

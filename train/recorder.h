@@ -19,6 +19,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <iterator>
 #include <optional>
@@ -51,15 +52,22 @@ class Recorder {
  public:
   /// Makes the output folder. Throws Io when nothing can be written there.
   explicit Recorder(const Options& options, const Ranks& ranks = {});
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
 
-  /// Goes on from the checkpoint options.resume names; without one, nothing happens. Throws
-  /// InvalidArgument for another program's file, and listing names and shapes for another model's,
-  /// with nothing changed. A run of another number of ranks can be taken up between epochs, with
-  /// other random numbers from there on, which a warning says; within one InvalidArgument.
-  /// parts: optimisers and learning rate schedulers, those save() was given, in its order.
+  /// Goes on from the checkpoint options.resume names; without one, and with "latest" where there
+  /// is none yet, from the beginning. Throws InvalidArgument for another program's file, and
+  /// listing names and shapes for another model's, with nothing changed; Io for a rank that does
+  /// not find the latest one of rank 0. A run of another number of ranks can be taken up between
+  /// epochs, with other random numbers from there on, which a warning says; within one
+  /// InvalidArgument.
+  /// parts: optimisers and learning rate schedulers, those save() was given, in its order. With
+  /// options.checkpoint_every they, the model and the loader are saved within batches(), as save()
+  /// would do, so they must live as long as that.
   template <class Model, class Loader, class... Parts>
   void resume(Model& model, Loader& loader, Parts&... parts) {
-    if (options_.resume.empty()) return;
+    save_ = [this, &model, &loader, &parts...] { save(model, loader, parts...); };
+    if (!find_checkpoint()) return;
     const Checkpoint checkpoint = load_checkpoint(options_.resume, options_.map_location);
     check_program(checkpoint, sizeof...(parts));
     const RankState own = own_state(checkpoint);
@@ -148,8 +156,10 @@ class Recorder {
   void begin_epoch(std::int64_t batches, std::int64_t done, std::int64_t dataset_size);
   void end_epoch(bool complete);
   void leave_epoch();
+  void save_when_due();
 
   bool agree_to_stop();
+  bool find_checkpoint();
   void check_program(const Checkpoint& checkpoint, std::size_t parts) const;
   RankState own_state(const Checkpoint& checkpoint) const;
   void add_states(Checkpoint& checkpoint, const RankState& own) const;
@@ -168,6 +178,7 @@ class Recorder {
   Options options_;
   Ranks ranks_;
   Progress progress_;
+  std::function<void()> save_;
   std::vector<double> losses_;  // of this rank from averaged_ on
   std::string loss_name_;       // empty unless there are more
   std::vector<NamedLosses> more_losses_;
@@ -220,7 +231,10 @@ class BatchRange {
     Iterator& operator++() {
       // After SIGINT the next batch is not even asked for: the loader stays where it is.
       const bool stop = recorder_->should_stop();
-      if (!stop) ++*it_;
+      if (!stop) {
+        recorder_->save_when_due();
+        ++*it_;
+      }
       settle(stop);
       return *this;
     }

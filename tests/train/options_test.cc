@@ -57,6 +57,8 @@ TEST(Options, EveryOptionArrives) {
                           "3",
                           "--limit-steps",
                           "9",
+                          "--checkpoint-every",
+                          "11",
                           "--data",
                           "d",
                           "--out",
@@ -86,6 +88,7 @@ TEST(Options, EveryOptionArrives) {
   EXPECT_EQ(o.workers, 0);
   EXPECT_EQ(o.threads, 3);
   EXPECT_EQ(o.limit_steps, 9);
+  EXPECT_EQ(o.checkpoint_every, 11);
   EXPECT_EQ(o.data + o.out + o.resume + o.trace, "dort");
   EXPECT_TRUE(o.deterministic);
   EXPECT_TRUE(o.graph);
@@ -183,6 +186,7 @@ TEST(Options, HelpNamesEveryOption) {
                              "--data",
                              "--out",
                              "--resume",
+                             "--checkpoint-every",
                              "--map-location",
                              "--trace",
                              "--deterministic",

@@ -197,6 +197,34 @@ TEST_F(RanksTest, ACheckpointHoldsTheStateOfEveryRank) {
   EXPECT_EQ(metrics()["losses"], losses);
 }
 
+// Or one would begin anew while the others go on.
+TEST_F(RanksTest, AllFindTheLatestCheckpointOrNoneGoesOn) {
+  run(1, [&](const Ranks& ranks) {
+    data::DataLoader loader(Numbers(), {.batch_size = 4});
+    Recorder(options(), ranks).save(Nothing(), loader);
+  });
+  std::vector<std::string> errors(2);
+  run(2, [&](const Ranks& ranks) {
+    Options o = options();
+    o.resume = "latest";
+    if (ranks.rank == 1) o.out = folder.path("elsewhere");
+    Recorder recorder(o, ranks);
+    Nothing model;
+    data::DataLoader loader(Numbers(), {.batch_size = 4});
+    try {
+      recorder.resume(model, loader);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::Io);
+      errors[static_cast<std::size_t>(ranks.rank)] = error.what();
+    }
+  });
+  // Between epochs, so that 2 ranks may go on where 1 has ended.
+  EXPECT_EQ(errors[0], "");
+  EXPECT_NE(errors[1].find("elsewhere/checkpoint.safetensors: rank 1 does not find it, rank 0"),
+            std::string::npos)
+      << errors[1];
+}
+
 TEST_F(RanksTest, AnotherNumberOfRanksGoesOnBetweenEpochs) {
   struct Log final : LogSink {
     void write(Level, std::string_view message) override { text += message; }

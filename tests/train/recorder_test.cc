@@ -179,6 +179,58 @@ TEST_F(RecorderTest, ResumesWhereverItStopped) {
   }
 }
 
+// What a run that is killed after some step leaves behind: every second step, and ends of epochs.
+TEST_F(RecorderTest, GoesOnFromTheLatestCheckpoint) {
+  manual_seed(4);
+  std::vector<double> whole, losses;
+  {
+    Recorder recorder(options());
+    Counter model;
+    auto loader = make_loader();
+    train(recorder, model, loader, whole);
+    losses = recorder.losses();
+  }
+  std::filesystem::create_directories(folder.path("out"));
+  const std::string file = folder.path("out/checkpoint.safetensors");
+  for (int killed = 1; killed <= 9; ++killed) {
+    std::filesystem::remove(file);
+    testing::write_file(file + ".tmp", "half of a checkpoint");
+    Options o = options();
+    o.checkpoint_every = 2;
+    o.resume = "latest";
+    log.text.clear();
+    const auto attempt = [&](int killed_at) {
+      Recorder recorder(o);
+      Counter model, optimizer;
+      auto loader = make_loader();
+      recorder.resume(model, loader, optimizer);
+      const std::int64_t from = recorder.steps();
+      std::vector<double> seen;
+      const auto after_step = [&] {
+        if (recorder.steps() == killed_at) throw std::runtime_error("killed");
+      };
+      if (killed_at > 0) {
+        EXPECT_THROW(train(recorder, model, loader, seen, after_step), std::runtime_error);
+      } else {
+        train(recorder, model, loader, seen);
+        EXPECT_EQ(recorder.losses(), losses);
+      }
+      return std::pair(from, seen);
+    };
+    manual_seed(4);
+    EXPECT_EQ(attempt(killed).first, 0);
+    EXPECT_NE(log.text.find(file + ": not there yet; from the beginning"), std::string::npos);
+    manual_seed(killed <= 2 ? 4 : 1000);  // from the beginning once more, or as the file says
+    const auto [from, seen] = attempt(0);
+    std::int64_t saved = killed - 1;
+    while (saved % 2 != 0 && saved % 3 != 0) --saved;
+    EXPECT_EQ(from, saved) << "killed at " << killed;
+    // Epochs are of 4, 4 and 2 numbers.
+    const auto done = saved / 3 * 10 + saved % 3 * 4;
+    EXPECT_EQ(seen, std::vector<double>(whole.begin() + done, whole.end())) << killed;
+  }
+}
+
 TEST_F(RecorderTest, KeepsTheBooksOfSeveralLosses) {
   const auto value = [](double v) { return scalar(v, DType::f64); };
   const auto run = [&](const Options& o) {

@@ -20,6 +20,7 @@
 #include "weft/benchmarks/operations.h"
 #include "weft/benchmarks/peer.h"
 #include "weft/benchmarks/scaling.h"
+#include "weft/benchmarks/sides.h"
 #include "weft/benchmarks/timing.h"
 #include "weft/benchmarks/work.h"
 #include "weft/core/allocator.h"
@@ -136,15 +137,6 @@ double op_us(int count) {
          count * 1e3;
 }
 
-// One of those that take turns, and what was measured of it.
-struct Side {
-  std::string key;                  // of the row: "weft", "peer", ...
-  std::string label;                // of the table
-  std::function<double(int)> time;  // milliseconds of so many steps
-  int block = 1;                    // steps timed as one
-  std::vector<double> ms = {};      // of one step
-};
-
 // What the peer cannot do is that row's error, not the program's end.
 json ask(Peer& peer, const json& request) {
   json answer = peer.ask(request);
@@ -152,21 +144,13 @@ json ask(Peer& peer, const json& request) {
   return answer;
 }
 
-// Measures the sides in turn, each time beginning with another end, so that a noisy moment meets
-// all.
-void alternate(std::vector<Side>& sides, int rounds) {
+// A GPU's clock and queue want longer stretches than a step that takes microseconds.
+void lengthen_blocks(std::vector<Side>& sides) {
+  constexpr double kStretchMs = 100;
   for (Side& side : sides) {
     const double ms = side.time(side.block) / side.block;
-    // A GPU's clock and queue want longer stretches than a step that takes microseconds.
-    constexpr double kStretchMs = 100;
-    if (!thread_state().device.is_cpu())
-      side.block = static_cast<int>(std::clamp(kStretchMs / ms, 1.0, 10000.0));
-  }
-  for (int round = 0; round < rounds; ++round) {
-    for (std::size_t i = 0; i < sides.size(); ++i) {
-      Side& side = sides[round % 2 ? sides.size() - 1 - i : i];
-      side.ms.push_back(side.time(side.block) / side.block);
-    }
+    if (thread_state().device.is_cpu()) continue;
+    side.block = static_cast<int>(std::clamp(kStretchMs / ms, 1.0, 10000.0));
   }
 }
 
@@ -193,9 +177,7 @@ void report(const std::vector<Side>& sides, json& row) {
     for (const Pair& pair : kPairs) {
       const auto mine = std::ranges::find(sides, pair.mine, &Side::key);
       if (side.key != pair.theirs || mine == sides.end()) continue;
-      std::vector<double> ratios;
-      for (std::size_t i = 0; i < side.ms.size(); ++i) ratios.push_back(side.ms[i] / mine->ms[i]);
-      const Quartiles r = quartiles(ratios);
+      const Quartiles r = quartiles(ratios(side, *mine));
       row[pair.key] = as_json(r);
       std::printf("   %.2fx [%.2f, %.2f] that of %s", r.median, r.low, r.high, mine->label.c_str());
     }
@@ -279,6 +261,7 @@ void bench_work(const WorkSpec& spec, const std::string& precision, const Option
       });
     }
   }
+  lengthen_blocks(sides);
   alternate(sides, options.pairs);
   report(sides, row);
   const double ms = row["weft_ms"]["median"];
@@ -318,7 +301,7 @@ std::unique_ptr<Peer> start_peer(const Options& options, json& result) {
     std::printf("no --peer PYTHON given, so weft alone\n");
     return nullptr;
   }
-  auto peer = std::make_unique<Peer>(options.peer, options.peer_script);
+  auto peer = std::make_unique<Peer>(std::vector{options.peer, options.peer_script});
   const std::string device =
       options.peer_device.empty() ? to_string(thread_state().device) : options.peer_device;
   result["peer"] = ask(*peer, {{"cmd", "hello"}, {"device", device}});
@@ -374,11 +357,7 @@ int compare(const Options& options, json& result) {
 }
 
 int run(const Options& options) {
-  // Now, not after minutes of measuring.
-  const std::filesystem::path folder = std::filesystem::path(options.out).parent_path();
-  std::error_code error;
-  if (!folder.empty()) std::filesystem::create_directories(folder, error);
-  WEFT_CHECK(!error, Io, "bench", "cannot make the folder of ", options.out, ": ", error.message());
+  make_folder_of(options.out);
   const Device device(options.emulated ? "cuda" : options.device);
   runtime(device);  // throws where there is no such device
   WEFT_CHECK(device.is_cpu() || !options.floor, InvalidArgument, "bench",
@@ -388,11 +367,8 @@ int run(const Options& options) {
              " has none");
   for (const std::string& work : options.works) find_work(work);
   thread_state().device = device;
-  json result = {{"cpu", cpu_model()},
-                 {"cores", core_count()},
-                 {"device", to_string(device)},
-                 {"dtype", "f32"}};
-  if (const char* commit = std::getenv("WEFT_COMMIT")) result["commit"] = commit;
+  json result = describe_machine();
+  result.update({{"device", to_string(device)}, {"dtype", "f32"}});
   if (options.tiny) result["tiny"] = true;
   std::printf("%s, %d cores, %s, f32\n", cpu_model().c_str(), core_count(),
               to_string(device).c_str());

@@ -88,9 +88,6 @@ void add_noise(std::vector<float>& image, int height, int width, int cell, float
 }  // namespace
 
 LoaderSets::LoaderSets(const Counts& counts) {
-  std::string name = (fs::temp_directory_path() / "weft_loader_XXXXXX").string();
-  WEFT_CHECK(mkdtemp(name.data()), Io, "bench", "cannot make a temporary folder ", name);
-  root_ = name;
   Generator generator(0);
   write_mnist(mnist(), counts.mnist, generator);
   write_cifar(cifar(), counts.cifar, generator);
@@ -100,11 +97,6 @@ LoaderSets::LoaderSets(const Counts& counts) {
     fs::create_directories(label);
     write(label / (std::to_string(i) + ".jpg"), jpegs_.back());
   }
-}
-
-LoaderSets::~LoaderSets() {
-  std::error_code ignored;
-  fs::remove_all(root_, ignored);
 }
 
 std::vector<unsigned char> encode_picture(std::uint64_t number) {

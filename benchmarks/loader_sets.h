@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "weft/benchmarks/temp_folder.h"
+
 namespace weft::bench {
 
 /// Seeded images in the formats of MNIST, CIFAR-10 and ImageFolder, in a temporary folder of their
@@ -20,19 +22,16 @@ class LoaderSets {
   };
 
   explicit LoaderSets(const Counts& counts);
-  ~LoaderSets();
-  LoaderSets(const LoaderSets&) = delete;
-  LoaderSets& operator=(const LoaderSets&) = delete;
 
-  std::string mnist() const { return root_ + "/mnist"; }    ///< training set alone, 28 x 28
-  std::string cifar() const { return root_ + "/cifar"; }    ///< test set alone
-  std::string folder() const { return root_ + "/folder"; }  ///< two classes
+  std::string mnist() const { return root_.path() + "/mnist"; }    ///< training set alone, 28 x 28
+  std::string cifar() const { return root_.path() + "/cifar"; }    ///< test set alone
+  std::string folder() const { return root_.path() + "/folder"; }  ///< two classes
 
   /// The bytes of the folder's JPEG files.
   const std::vector<std::vector<unsigned char>>& jpegs() const { return jpegs_; }
 
  private:
-  std::string root_;
+  TempFolder root_;
   std::vector<std::vector<unsigned char>> jpegs_;
 };
 

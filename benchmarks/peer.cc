@@ -1,10 +1,14 @@
 #include "weft/benchmarks/peer.h"
 
+#include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <algorithm>
 #include <csignal>
-#include <cstdlib>
+#include <iostream>
+#include <utility>
 
 #include "weft/core/error.h"
 
@@ -12,24 +16,26 @@ extern char** environ;
 
 namespace weft::bench {
 
-Peer::Peer(const std::string& python, const std::string& script) {
+using nlohmann::json;
+
+Peer::Peer(std::vector<std::string> command) {
   int in[2], out[2];
-  WEFT_CHECK(pipe(in) == 0 && pipe(out) == 0, Io, "peer", "no pipe");
+  // Another peer must not hold the ends that tell this one of the end.
+  WEFT_CHECK(pipe2(in, O_CLOEXEC) == 0 && pipe2(out, O_CLOEXEC) == 0, Io, "peer", "no pipe");
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, in[0], 0);
   posix_spawn_file_actions_adddup2(&actions, out[1], 1);
-  posix_spawn_file_actions_addclose(&actions, in[1]);
-  posix_spawn_file_actions_addclose(&actions, out[0]);
-  std::string program = python, file = script;
-  char* arguments[] = {program.data(), file.data(), nullptr};
+  std::vector<char*> arguments;
+  for (std::string& word : command) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
   const int failed =
-      posix_spawnp(&process_, program.c_str(), &actions, nullptr, arguments, environ);
+      posix_spawnp(&process_, arguments[0], &actions, nullptr, arguments.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   close(in[0]);
   close(out[1]);
-  WEFT_CHECK(failed == 0, Io, "peer", "cannot start ", python,
-             ": make one with tools/peer-setup and name it with --peer PYTHON");
+  WEFT_CHECK(failed == 0, Io, "peer", "cannot start ", command[0],
+             ": a Python is made by tools/peer-setup and named by --peer PYTHON");
   std::signal(SIGPIPE, SIG_IGN);  // a peer that died shows as a failed read
   to_ = fdopen(in[1], "w");
   from_ = fdopen(out[0], "r");
@@ -41,10 +47,19 @@ Peer::~Peer() {
   if (process_ > 0) waitpid(process_, nullptr, 0);
 }
 
-nlohmann::json Peer::ask(const nlohmann::json& request) {
-  const std::string line = request.dump() + "\n";
-  std::fwrite(line.data(), 1, line.size(), to_);
+json Peer::ask(const json& request) {
+  send(request);
+  return receive();
+}
+
+void Peer::send(const json& request) {
+  request_ = request.dump();
+  std::fwrite(request_.data(), 1, request_.size(), to_);
+  std::fputc('\n', to_);
   std::fflush(to_);
+}
+
+json Peer::receive() {
   std::string answer;
   for (int c = std::fgetc(from_); c != EOF && c != '\n'; c = std::fgetc(from_))
     answer.push_back(static_cast<char>(c));
@@ -52,10 +67,48 @@ nlohmann::json Peer::ask(const nlohmann::json& request) {
     int status = 0;
     waitpid(process_, &status, 0);
     process_ = -1;
-    WEFT_THROW(Io, "peer", "the peer ended with status ", WEXITSTATUS(status), " on ",
-               request.dump(), "; it needs torch (tools/peer-setup)");
+    WEFT_THROW(Io, "peer", "the peer ended with status ", WEXITSTATUS(status), " on ", request_,
+               "; PyTorch's needs torch (tools/peer-setup)");
   }
-  return nlohmann::json::parse(answer);
+  return json::parse(answer);
+}
+
+void serve(const std::map<std::string, std::function<json(const json&)>>& cmds) {
+  for (std::string line; std::getline(std::cin, line);) {
+    json answer;
+    try {
+      const json request = json::parse(line);
+      answer = cmds.at(request.at("cmd"))(request);
+    } catch (const std::exception& error) {
+      answer = {{"error", error.what()}};
+    }
+    std::cout << answer << std::endl;
+  }
+}
+
+PeerRanks::PeerRanks(int ranks, const std::vector<std::string>& command) {
+  for (int r = 0; r < ranks; ++r) ranks_.push_back(std::make_unique<Peer>(command));
+}
+
+std::vector<json> PeerRanks::ask(const json& request) {
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    json one = request;
+    one.update({{"rank", r}, {"ranks", ranks_.size()}, {"folder", folder_.path()}});
+    ranks_[r]->send(one);
+  }
+  std::vector<json> answers;
+  for (const auto& rank : ranks_) answers.push_back(rank->receive());
+  for (std::size_t r = 0; r < answers.size(); ++r) {
+    WEFT_CHECK(!answers[r].contains("error"), Library, "peer", "rank ", r, ": ",
+               answers[r]["error"].get<std::string>());
+  }
+  return answers;
+}
+
+double PeerRanks::ask_most(const json& request, const std::string& name) {
+  double most = 0;
+  for (const json& answer : ask(request)) most = std::max(most, answer.at(name).get<double>());
+  return most;
 }
 
 }  // namespace weft::bench

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <vector>
 
 namespace weft::bench {
@@ -30,6 +31,27 @@ inline Quartiles quartiles(std::vector<double> values) {
            (position - static_cast<double>(below)) * (values[above] - values[below]);
   };
   return {at(0.25), at(0.5), at(0.75)};
+}
+
+struct Interval {
+  double low = 0, median = 0, high = 0;
+};
+
+/// The median, and two of the values between which that of the distribution they come from lies
+/// with a probability of at least 90 %: the k-th from below and from above, with the largest k such
+/// that of n coins fewer than k show heads with a probability of at most 5 %. Of fewer than five
+/// values the interval is all of them, which is less. Values must not be empty.
+inline Interval median_interval(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const double n = static_cast<double>(values.size());
+  const auto coins = [n](double heads) {
+    return std::exp(std::lgamma(n + 1) - std::lgamma(heads + 1) - std::lgamma(n - heads + 1) -
+                    n * std::log(2.0));
+  };
+  std::size_t k = 0;  // of that many on each side the interval is free
+  for (double below = coins(0); below <= 0.05; below += coins(static_cast<double>(k))) ++k;
+  k = k > 0 ? k - 1 : 0;
+  return {values[k], quartiles(values).median, values[values.size() - 1 - k]};
 }
 
 }  // namespace weft::bench

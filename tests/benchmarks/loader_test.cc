@@ -90,7 +90,7 @@ while read -r request; do
   esac
 done
 )");
-  Peer peer("/bin/sh", script);
+  Peer peer({"/bin/sh", script});
   const nlohmann::json result = run_loader(2, &peer, kFew);
   for (const auto& row : result.at("rows")) {
     if (row.at("case") == "folder-8") {

@@ -1,0 +1,13 @@
+// In place of own_gloo.cc where there is no Gloo.
+#include "weft/benchmarks/own_gloo.h"
+#include "weft/core/error.h"
+
+namespace weft::bench {
+
+std::vector<std::string> own_gloo_algorithms() { return {}; }
+
+std::unique_ptr<OwnGloo> make_own_gloo(const std::string& algorithm, const std::string&, int, int) {
+  WEFT_THROW(Unsupported, "bench", "this build has no Gloo, so no ", algorithm, " of its own");
+}
+
+}  // namespace weft::bench

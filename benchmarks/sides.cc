@@ -1,0 +1,47 @@
+#include "weft/benchmarks/sides.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+
+#include "weft/core/device.h"
+#include "weft/core/error.h"
+#include "weft/core/parallel.h"
+
+namespace weft::bench {
+
+using nlohmann::json;
+
+void alternate(std::vector<Side>& sides, int rounds) {
+  for (int round = 0; round < rounds; ++round) {
+    for (std::size_t i = 0; i < sides.size(); ++i) {
+      Side& side = sides[round % 2 ? sides.size() - 1 - i : i];
+      side.ms.push_back(side.time(side.block) / side.block);
+    }
+  }
+}
+
+std::vector<double> ratios(const Side& theirs, const Side& mine) {
+  std::vector<double> result;
+  for (std::size_t i = 0; i < theirs.ms.size(); ++i) result.push_back(theirs.ms[i] / mine.ms[i]);
+  return result;
+}
+
+json to_json(const Interval& interval) {
+  return {{"low", interval.low}, {"median", interval.median}, {"high", interval.high}};
+}
+
+json describe_machine() {
+  json machine = {{"cpu", cpu_model()}, {"cores", core_count()}};
+  if (const char* commit = std::getenv("WEFT_COMMIT")) machine["commit"] = commit;
+  return machine;
+}
+
+void make_folder_of(const std::string& path) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  std::error_code error;
+  if (!folder.empty()) std::filesystem::create_directories(folder, error);
+  WEFT_CHECK(!error, Io, "bench", "cannot make the folder of ", path, ": ", error.message());
+}
+
+}  // namespace weft::bench

@@ -1,0 +1,33 @@
+// A folder for files that nobody needs afterwards.
+#pragma once
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <system_error>
+
+#include "weft/core/error.h"
+
+namespace weft::bench {
+
+/// Gone, with what is in it, when this is.
+class TempFolder {
+ public:
+  /// Throws Io.
+  TempFolder() : path_((std::filesystem::temp_directory_path() / "weft_bench_XXXXXX").string()) {
+    WEFT_CHECK(mkdtemp(path_.data()), Io, "bench", "cannot make a temporary folder ", path_);
+  }
+  ~TempFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TempFolder(const TempFolder&) = delete;
+  TempFolder& operator=(const TempFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace weft::bench

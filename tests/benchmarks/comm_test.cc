@@ -1,0 +1,120 @@
+// `./weft bench comm` in a few seconds: that each row is there and its columns fit each other.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+
+#include "weft/benchmarks/own_gloo.h"
+#include "weft/tests/io/files.h"
+
+namespace weft::bench {
+namespace {
+
+using nlohmann::json;
+
+/// Its exit status; what it prints is in folder/log.
+int bench(const testing::TempFolder& folder, const std::string& arguments) {
+  const std::string command = "benchmarks/comm " + arguments + " >" + folder.path("log") + " 2>&1";
+  const int status = std::system(command.c_str());
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+void expect_columns(const json& row, int ranks) {
+  const double bytes = row.at("bytes"), us = row.at("us").at("median");
+  const bool divided = row.at("count").get<double>() * 4 * ranks == bytes;
+  EXPECT_TRUE(divided || row.at("count").get<double>() * 4 == bytes) << row;
+  EXPECT_LE(row["us"]["low"].get<double>(), us);
+  EXPECT_GE(row["us"]["high"].get<double>(), us);
+  EXPECT_DOUBLE_EQ(row.at("algbw").get<double>(), bytes / us / 1000);
+  const double others = static_cast<double>(ranks - 1) / ranks;
+  const double factor = row.at("collective") == "all_reduce" ? 2 * others : divided ? others : 1;
+  EXPECT_DOUBLE_EQ(row.at("busbw").get<double>(), row["algbw"].get<double>() * factor) << row;
+}
+
+TEST(BenchComm, HasARowForEachCollectiveSizeAndSide) {
+  testing::TempFolder folder;
+  const std::string out = folder.path("comm.json");
+  ASSERT_EQ(bench(folder, "--pairs 3 --sizes 64 4002 --out " + out), 0)
+      << testing::read_file(folder.path("log"));
+  const json result = json::parse(testing::read_file(out));
+  const bool gloo = !own_gloo_algorithms().empty();
+  EXPECT_EQ(result.at("ranks"), 2);
+  EXPECT_EQ(result.contains("missing"), !gloo);
+
+  std::map<std::string, std::map<std::string, int>> rows;  // collective, side
+  for (const json& row : result.at("rows")) {
+    expect_columns(row, 2);
+    ++rows[row.at("collective")][row.at("side")];
+  }
+  EXPECT_EQ(rows.size(), 8U);
+  for (const auto& [collective, sides] : rows) {
+    std::set<std::string> expected = {"shm", "ring", "threads"};
+    if (gloo) expected.insert("gloo");
+    if (collective == "all_reduce") {
+      expected.insert("shm in place");
+      for (const std::string& name : own_gloo_algorithms()) expected.insert("Gloo " + name);
+    }
+    std::set<std::string> measured;
+    for (const auto& [side, count] : sides) {
+      measured.insert(side);
+      EXPECT_EQ(count, 2) << collective << ", " << side;
+    }
+    EXPECT_EQ(measured, expected) << collective;
+  }
+  EXPECT_EQ(result.at("fits").size() * 2, result["rows"].size());
+  if (gloo) {
+    ASSERT_EQ(result.at("against_gloo").size(), 2U);
+    EXPECT_EQ(result["against_gloo"][1].at("bytes"), 4000);
+    EXPECT_GT(result["against_gloo"][1].at("ratio").at("median").get<double>(), 0);
+  }
+  const std::string log = testing::read_file(folder.path("log"));
+  EXPECT_NE(log.find("all_reduce, shm in place\n"), std::string::npos) << log;
+  EXPECT_NE(log.find("        4000         1000    float    sum "), std::string::npos) << log;
+  EXPECT_NE(log.find("\nalpha "), std::string::npos) << log;
+}
+
+TEST(BenchComm, OfThreeRanksAndOneBackend) {
+  testing::TempFolder folder;
+  const std::string out = folder.path("comm.json");
+  ASSERT_EQ(bench(folder,
+                  "--ranks 3 --backend ring --collective all_gather all_reduce --pairs 1 "
+                  "--sizes 4000 --out " +
+                      out),
+            0)
+      << testing::read_file(folder.path("log"));
+  const json rows = json::parse(testing::read_file(out)).at("rows");
+  ASSERT_EQ(rows.size(), 2U);
+  for (const json& row : rows) expect_columns(row, 3);
+  EXPECT_EQ(rows[0].at("bytes"), 3996);  // what three ranks can share
+  EXPECT_EQ(rows[1].at("count"), 1000);
+}
+
+TEST(BenchComm, WrongFlagsGetOneLine) {
+  testing::TempFolder folder;
+  for (const char* flags : {"--ranks 1", "--backend nccl", "--collective sum", "--sizes 1",
+                            "--pairs 0", "all_reduce"}) {
+    EXPECT_EQ(bench(folder, flags), 2) << flags;
+    const std::string log = testing::read_file(folder.path("log"));
+    EXPECT_TRUE(log.starts_with("bench: ")) << log;
+    EXPECT_EQ(std::ranges::count(log, '\n'), 1) << log;
+  }
+}
+
+TEST(BenchComm, ChecksNothingThatItHasNotMeasured) {
+  testing::TempFolder folder;
+  EXPECT_EQ(bench(folder,
+                  "--check --backend ring --collective broadcast --pairs 1 --sizes 64 "
+                  "--out " +
+                      folder.path("comm.json")),
+            1);
+  const std::string log = testing::read_file(folder.path("log"));
+  EXPECT_NE(log.find("--check needs all_reduce of 9622532 bytes"), std::string::npos) << log;
+}
+
+}  // namespace
+}  // namespace weft::bench

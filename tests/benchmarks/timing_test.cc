@@ -1,0 +1,68 @@
+// Medians with their intervals, and who is measured when.
+#include "weft/benchmarks/timing.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <string>
+
+#include "weft/benchmarks/sides.h"
+
+namespace weft::bench {
+namespace {
+
+// 1 to n in another order.
+std::vector<double> numbers(int n) {
+  std::vector<double> values(static_cast<std::size_t>(n));
+  std::iota(values.rbegin(), values.rend(), 1.0);
+  return values;
+}
+
+// Tables of the sign test: with n coins fewer than k heads have a probability of at most 5 %.
+TEST(MedianInterval, LiesBetweenTheOrderStatisticsOfTheSignTest) {
+  struct Case {
+    int n;
+    double low, median, high;
+  };
+  for (const Case& c : {Case{5, 1, 3, 5},
+                        {8, 2, 4.5, 7},
+                        {10, 2, 5.5, 9},
+                        {11, 3, 6, 9},
+                        {30, 11, 15.5, 20},
+                        {31, 11, 16, 21},
+                        {100, 42, 50.5, 59}}) {
+    const Interval interval = median_interval(numbers(c.n));
+    EXPECT_EQ(interval.low, c.low) << c.n;
+    EXPECT_EQ(interval.median, c.median) << c.n;
+    EXPECT_EQ(interval.high, c.high) << c.n;
+  }
+}
+
+TEST(MedianInterval, OfFewValuesIsAllOfThem) {
+  for (int n = 1; n < 5; ++n) {
+    const Interval interval = median_interval(numbers(n));
+    EXPECT_EQ(interval.low, 1) << n;
+    EXPECT_EQ(interval.median, (n + 1) / 2.0) << n;
+    EXPECT_EQ(interval.high, n) << n;
+  }
+}
+
+TEST(Sides, TakeTurnsAndBeginInTurn) {
+  std::string order;
+  const auto side = [&](char name, double ms) {
+    return Side{std::string(1, name), "",
+                [&order, name, ms](int steps) {
+                  order += name;
+                  return ms * steps;
+                },
+                4};
+  };
+  std::vector<Side> sides = {side('a', 2), side('b', 3), side('c', 8)};
+  alternate(sides, 3);
+  EXPECT_EQ(order, "abccbaabc");
+  EXPECT_EQ(sides[1].ms, std::vector<double>(3, 3.0));  // of one step
+  EXPECT_EQ(ratios(sides[2], sides[0]), std::vector<double>(3, 4.0));
+}
+
+}  // namespace
+}  // namespace weft::bench

@@ -23,6 +23,7 @@
 #include "weft/data/fake.h"
 #include "weft/data/image_folder.h"
 #include "weft/data/image_set.h"
+#include "weft/data/lmdb.h"
 #include "weft/data/mnist.h"
 #include "weft/data/transforms.h"
 #include "weft/io/image.h"

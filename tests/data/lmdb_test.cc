@@ -1,0 +1,271 @@
+// LMDB data sets: what is read is what was written; when they are opened; what a bad file is
+// called.
+#include "weft/data/lmdb.h"
+
+#include <lmdb.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "weft/data/dataloader.h"
+#include "weft/io/png.h"
+#include "weft/tests/core/expect_error.h"
+#include "weft/tests/io/files.h"
+
+namespace weft::data {
+namespace {
+
+using testing::TempFolder;
+using testing::write_file;
+
+using Indices = std::vector<std::int64_t>;
+
+class LmdbTest : public ::testing::Test {
+ protected:
+  /// A PNG file of one shade.
+  std::string picture(int shade, int height = 2, int width = 3) const {
+    const std::vector<std::uint8_t> pixels(static_cast<std::size_t>(height * width),
+                                           static_cast<std::uint8_t>(shade));
+    io::write_png(folder.path("one.png"), io::Image{width, height, 1, pixels});
+    return testing::read_file(folder.path("one.png"));
+  }
+  /// Sample i has the shade 5 i and the label 100 + i.
+  void write(const std::string& to, int samples) const {
+    LmdbWriter writer(to);
+    for (int i = 0; i < samples; ++i) writer.add(100 + i, testing::as_bytes(picture(5 * i)));
+    writer.commit();
+  }
+  /// A database of any keys and values.
+  static void put(const std::string& to,
+                  const std::vector<std::pair<std::string, std::string>>& all) {
+    std::filesystem::remove(to);
+    MDB_env* environment = nullptr;
+    MDB_txn* transaction = nullptr;
+    MDB_dbi table = 0;
+    ASSERT_EQ(mdb_env_create(&environment), 0);
+    ASSERT_EQ(mdb_env_open(environment, to.c_str(), MDB_NOSUBDIR | MDB_NOLOCK, 0600), 0);
+    ASSERT_EQ(mdb_txn_begin(environment, nullptr, 0, &transaction), 0);
+    ASSERT_EQ(mdb_dbi_open(transaction, nullptr, 0, &table), 0);
+    for (auto [key, value] : all) {
+      MDB_val k{key.size(), key.data()}, v{value.size(), value.data()};
+      ASSERT_EQ(mdb_put(transaction, table, &k, &v, 0), 0);
+    }
+    ASSERT_EQ(mdb_txn_commit(transaction), 0);
+    mdb_env_close(environment);
+  }
+  static std::string value(std::int64_t label, const std::string& bytes) {
+    return std::string(reinterpret_cast<const char*>(&label), sizeof label) + bytes;
+  }
+  /// How often the file is mapped into this process.
+  int mapped() const {
+    std::ifstream maps("/proc/self/maps");
+    int count = 0;
+    for (std::string line; std::getline(maps, line);) count += line.ends_with(file) ? 1 : 0;
+    return count;
+  }
+
+  TempFolder folder;
+  const std::string file = folder.path("set.lmdb");
+};
+
+TEST_F(LmdbTest, WhatIsReadIsWhatWasWritten) {
+  write(file, 12);
+  std::filesystem::create_directories(folder.path("usual"));
+  std::filesystem::copy(file, folder.path("usual/data.mdb"));
+  for (const std::string& path : {file, folder.path("usual")}) {
+    const Lmdb set(path);
+    EXPECT_EQ(set.size(), 12);
+    const auto [x, label] = set.get_batch(Indices{11, 0, 3});
+    EXPECT_EQ(x.shape(), Shape({3, 3, 2, 3}));
+    EXPECT_EQ(label.to_vector<std::int64_t>(), (Indices{111, 100, 103}));
+    const auto values = x.to_vector<float>();
+    EXPECT_EQ(values.front(), 55.0f / 255.0f);
+    EXPECT_EQ(values.back(), 15.0f / 255.0f);
+    EXPECT_WEFT_ERROR(set.get_batch(Indices{12}), InvalidArgument,
+                      "[lmdb] index 12 is outside the 12 images");
+  }
+  EXPECT_EQ(folder.files(), 3);  // the picture, the file and the folder: no lock file
+}
+
+TEST_F(LmdbTest, LabelsHave64Bits) {
+  const Indices labels = {-1, INT64_MAX, INT64_MIN};
+  LmdbWriter writer(file);
+  for (const std::int64_t label : labels) writer.add(label, testing::as_bytes(picture(0)));
+  writer.commit();
+  EXPECT_EQ(Lmdb(file).get_batch(Indices{0, 1, 2}).label.to_vector<std::int64_t>(), labels);
+}
+
+TEST_F(LmdbTest, AnyNumberOfWorkersGivesTheSame) {
+  write(file, 30);
+  const auto epoch = [&](int workers) {
+    manual_seed(3);
+    DataLoader loader(Lmdb(file, {.format = {.transform = RandomCrop(2, 1)}}),
+                      {.batch_size = 4, .shuffle = true, .workers = workers});
+    std::vector<float> all;
+    for (auto& [x, label] : loader) {
+      const auto values = x.template to_vector<float>();
+      all.insert(all.end(), values.begin(), values.end());
+      for (const double l : label.template to_vector<double>()) all.push_back(float(l));
+    }
+    return all;
+  };
+  const auto alone = epoch(0);
+  EXPECT_EQ(alone.size(), 30u * (3 * 2 * 2 + 1));
+  EXPECT_EQ(alone, epoch(1));
+  EXPECT_EQ(alone, epoch(3));
+}
+
+TEST_F(LmdbTest, MayBeEmptyOrOfOneImage) {
+  for (const int samples : {0, 1}) {
+    write(file, samples);
+    for (const int workers : {0, 1, 3}) {
+      DataLoader loader(Lmdb(file), {.batch_size = 4, .workers = workers});
+      int seen = 0;
+      for (auto& [x, label] : loader) seen += static_cast<int>(x.shape(0));
+      EXPECT_EQ(seen, samples) << workers;
+    }
+    EXPECT_WEFT_ERROR(Lmdb(file).get_batch(Indices{samples}), InvalidArgument, "is outside the ");
+  }
+}
+
+TEST_F(LmdbTest, OpensWhenItIsReadAndOnceForAll) {
+  write(file, 8);
+  {
+    const Lmdb set(file);
+    const Lmdb copy = set;
+    EXPECT_EQ(mapped(), 0);
+    DataLoader loader(set, {.batch_size = 1, .workers = 3});
+    EXPECT_EQ(mapped(), 0);
+    for (auto& batch : loader) (void)batch;
+    EXPECT_EQ(mapped(), 1);
+    copy.get_batch(Indices{0});
+    EXPECT_EQ(mapped(), 1);
+    const Lmdb another(file);  // LMDB's own limit of one is that of its lock file
+    another.get_batch(Indices{0});
+    EXPECT_EQ(mapped(), 2);
+  }
+  EXPECT_EQ(mapped(), 0);
+}
+
+TEST_F(LmdbTest, AForkedProcessOpensItAnew) {
+  write(file, 2);
+  const Lmdb set(file);
+  set.get_batch(Indices{0});
+  const pid_t child = ::fork();
+  if (child == 0) {
+    bool right = false;
+    {
+      const Lmdb copy = set;
+      right = copy.get_batch(Indices{1}).label.to_vector<std::int64_t>() == Indices{101} &&
+              mapped() == 2;  // the parent's is not touched
+    }
+    ::_exit(right ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(set.get_batch(Indices{1}).label.to_vector<std::int64_t>(), Indices{101});
+}
+
+TEST_F(LmdbTest, SaysWhatIsNoDataSet) {
+  EXPECT_WEFT_ERROR(Lmdb{file}, Io, "[lmdb] " + file + ": cannot be opened: No such file");
+  EXPECT_WEFT_ERROR(Lmdb{folder.root()}, Io, "/data.mdb: cannot be opened: No such file");
+  EXPECT_WEFT_ERROR(Lmdb{"/dev/null"}, Io, "/dev/null: no LMDB database, but no regular file");
+  write_file(file, "");
+  EXPECT_WEFT_ERROR(Lmdb{file}, Io, file + ": no LMDB database, but an empty file");
+  write_file(file, std::string(10000, 'x'));
+  EXPECT_WEFT_ERROR(Lmdb{file}, Io, file + ": cannot open it: MDB_INVALID");
+
+  write(file, 40);
+  const auto bytes = std::filesystem::file_size(file);
+  std::filesystem::resize_file(file, bytes - 1);
+  EXPECT_WEFT_ERROR(Lmdb{file}, Io, file + ": cut off: " + std::to_string(bytes - 1) + " bytes");
+
+  write(file, 40);
+  const Lmdb set(file);
+  std::filesystem::resize_file(file, bytes / 2);
+  EXPECT_WEFT_ERROR(set.get_batch(Indices{0}), Io, ": cut off: ");
+}
+
+TEST_F(LmdbTest, KeysAreTheIndices) {
+  const std::string sample = value(7, picture(1));
+  put(file, {{"00000000", sample}, {"00000001", sample}, {"__len__", "2"}});
+  EXPECT_WEFT_ERROR(Lmdb{file}, Io,
+                    file + ": holds 3 keys, so the last should be \"00000002\", got \"__len__\"");
+  put(file, {{"00000001", sample}, {"00000002", sample}});
+  EXPECT_WEFT_ERROR(Lmdb{file}, Io, "the last should be \"00000001\", got \"00000002\"");
+  put(file, {{"00000000", sample}, {"0000000x", sample}, {"00000002", sample}});
+  EXPECT_WEFT_ERROR(Lmdb{file}, Io, "the last should be \"00000002\", got \"0000000x\"");
+  put(file, {{"00000000", sample}, {"000000000", sample}, {"00000002", sample}});
+  EXPECT_WEFT_ERROR(Lmdb{file}.get_batch(Indices{0, 1}), Io,
+                    file + ": has no key \"00000001\", though it holds 3; the keys are");
+}
+
+TEST_F(LmdbTest, ABadSampleIsNamedInEveryThread) {
+  const std::string good = value(7, picture(1));
+  const auto read = [&](int workers, const LmdbOptions& options = {}) {
+    DataLoader loader(Lmdb(file, options), {.batch_size = 2, .workers = workers});
+    for (auto& batch : loader) (void)batch;
+  };
+  const std::string name = file + ": sample 00000001";
+  for (const int workers : {0, 2}) {
+    put(file, {{"00000000", good}, {"00000001", "8 bytes."}});
+    EXPECT_WEFT_ERROR(read(workers), Io, name + ": 8 bytes; expected a label of 8 and a picture");
+    put(file, {{"00000000", good}, {"00000001", value(7, "GIF89a")}});
+    EXPECT_WEFT_ERROR(read(workers), Io, name + ": neither a JPEG nor a PNG file");
+    put(file, {{"00000000", good}, {"00000001", good.substr(0, good.size() - 9)}});
+    EXPECT_WEFT_ERROR(read(workers), Io, name + ": damaged: ");
+    put(file, {{"00000000", good}, {"00000001", value(7, picture(1, 5, 3))}});
+    EXPECT_WEFT_ERROR(read(workers), Shape, "image 1 is [3,5,3], the batch is of [3,2,3]");
+    EXPECT_NO_THROW(read(workers, {.format = {.transform = Resize(4, 4)}}));
+    EXPECT_WEFT_ERROR(read(workers, {.limits = {.max_bytes = 10}}), Io, "over the limit of 10");
+  }
+}
+
+TEST_F(LmdbTest, AppearsWholeOrNotAtAll) {
+  {
+    LmdbWriter writer(file);
+    writer.add(1, testing::as_bytes("x"));
+    EXPECT_WEFT_ERROR(LmdbWriter{file}, Io, "another writer is at it");
+  }
+  EXPECT_EQ(folder.files(), 0);
+  write(file, 3);
+  {
+    LmdbWriter writer(file);
+    writer.add(1, testing::as_bytes("x"));
+    EXPECT_EQ(Lmdb(file).size(), 3);
+  }
+  EXPECT_EQ(Lmdb(file).size(), 3);
+  const Lmdb old(file);
+  old.get_batch(Indices{0});
+  write(file, 2);
+  EXPECT_EQ(Lmdb(file).size(), 2);
+  EXPECT_EQ(old.get_batch(Indices{2}).label.item<std::int64_t>(), 102);  // the file it opened
+
+  LmdbWriter writer(file);
+  writer.commit();
+  EXPECT_EQ(Lmdb(file).size(), 0);
+  EXPECT_WEFT_ERROR(writer.commit(), Internal, "a second commit");
+  EXPECT_WEFT_ERROR(writer.add(1, {}), Internal, "a sample after commit");
+  EXPECT_WEFT_ERROR(LmdbWriter(folder.path("none/set")), Io, folder.path("none/set"));
+}
+
+TEST_F(LmdbTest, WritesMoreThanItHoldsInMemory) {
+  const std::string large(std::size_t{7} << 20, 'x');
+  {
+    LmdbWriter writer(file);
+    for (int i = 0; i < 6; ++i) writer.add(i, testing::as_bytes(large));
+    EXPECT_GE(std::filesystem::file_size(file + ".tmp"), 4 * large.size());
+    writer.commit();
+  }
+  const auto bytes = std::filesystem::file_size(file);
+  EXPECT_GE(bytes, 6 * large.size());
+  EXPECT_LE(bytes, 6 * large.size() + (1 << 20));
+  const Lmdb set(file);
+  EXPECT_EQ(set.size(), 6);
+  EXPECT_WEFT_ERROR(set.get_batch(Indices{5}), Io, "sample 00000005: neither a JPEG nor a PNG");
+}
+
+}  // namespace
+}  // namespace weft::data

@@ -126,7 +126,7 @@ TEST(LaunchEnvironment, TheFileIsInTheUsersRuntimeFolderIfThereIsOne) {
             job_file("torchrun-29500-none-3", folder.root()));
   EXPECT_EQ(read(with(kTorchrun, {{"XDG_RUNTIME_DIR", folder.path("none")}})).meeting,
             job_file("torchrun-29500-none-3"));
-  EXPECT_EQ(read(with(kTorchrun, {{"XDG_RUNTIME_DIR", "relative"}})).meeting,
+  EXPECT_EQ(read(with(kTorchrun, {{"XDG_RUNTIME_DIR", "."}})).meeting,
             job_file("torchrun-29500-none-3"));
 }
 
@@ -222,6 +222,10 @@ TEST(LaunchEnvironment, JobsOnSeveralHostsNeedAMaster) {
   EXPECT_WEFT_ERROR(read(two_hosts), InvalidArgument,
                     "environment variable MASTER_ADDR expected, but not set");
   EXPECT_WEFT_ERROR(read(two_hosts), InvalidArgument, "mpirun -x MASTER_ADDR=node0");
+  EXPECT_WEFT_ERROR(read(with(kOpenMpi, {{"MASTER_ADDR", "node0"}})), InvalidArgument,
+                    "environment variable MASTER_PORT expected");
+  EXPECT_WEFT_ERROR(read(with(kOpenMpi, {{"MASTER_PORT", "29500"}})), InvalidArgument,
+                    "environment variable MASTER_ADDR expected");
 }
 
 TEST(LaunchEnvironment, WhatIsMissingIsNamedWithALaunchLine) {

@@ -154,6 +154,7 @@ TEST_P(StoreTest, GetEndsAtItsDeadline) {
   EXPECT_WEFT_ERROR(store->get("never", Deadline(kShort)), Timeout, store->describe());
   store->set_timeout(kShort);
   EXPECT_WEFT_ERROR(store->get("never"), Timeout, "nobody has set");
+  store->set_timeout(kLong);
   EXPECT_EQ(store->try_get("never"), std::nullopt);
   store->set("never", "yet");
   EXPECT_EQ(store->get("never", Deadline(milliseconds(0))), "yet");

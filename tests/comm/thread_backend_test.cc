@@ -65,7 +65,7 @@ TEST(ThreadBackend, TheSameRankTwiceIsRefused) {
   const auto store = std::make_shared<MemoryStore>();
   const auto join = [&](int rank) {
     return std::async(std::launch::async, [=] {
-      return thread_backend()(store, rank, 3, Deadline(milliseconds(200)));
+      return thread_backend()(store, rank, 3, Deadline(milliseconds(1000)));
     });
   };
   auto rank0 = join(0), first = join(1), second = join(1);

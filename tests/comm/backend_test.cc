@@ -27,8 +27,10 @@ namespace {
 
 using std::chrono::milliseconds;
 using testing::as_ranks;
+using testing::combine;
 using testing::Doubles;
 using testing::maker_of;
+using testing::makes_sense;
 using testing::Numbers;
 using testing::patience;
 using testing::values_of;
@@ -68,17 +70,6 @@ Doubles operands(int rank, std::int64_t count, DType dtype, ReduceOp op) {
   return values;
 }
 
-double combine(double a, double b, DType dtype, ReduceOp op) {
-  switch (op) {
-    case ReduceOp::sum:
-    case ReduceOp::avg: return dtype == DType::boolean ? std::max(a, b) : a + b;
-    case ReduceOp::product: return a * b;
-    case ReduceOp::min: return std::min(a, b);
-    case ReduceOp::max: return std::max(a, b);
-  }
-  return 0;
-}
-
 // Of all ranks' operands.
 Doubles reduced(int n, std::int64_t count, DType dtype, ReduceOp op) {
   Doubles result = operands(0, count, dtype, op);
@@ -91,8 +82,6 @@ Doubles reduced(int n, std::int64_t count, DType dtype, ReduceOp op) {
   }
   return result;
 }
-
-bool makes_sense(DType dtype, ReduceOp op) { return op != ReduceOp::avg || is_floating(dtype); }
 
 // A part of each rank's; part r of all of them is `values[r]`.
 Doubles joined(int n, std::int64_t count, const std::function<Doubles(int)>& values) {

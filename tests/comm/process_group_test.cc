@@ -22,6 +22,7 @@
 #include "weft/core/thread_state.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
+#include "weft/tests/comm/ranks.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/core/fake_runtime.h"
 
@@ -29,12 +30,13 @@ namespace weft::comm {
 namespace {
 
 using std::chrono::milliseconds;
+using testing::in_groups;
 
 constexpr ProcessGroupOptions kOptions{.timeout = milliseconds(30'000)};
 
 class Devices : public ::testing::Environment {
   void SetUp() override {
-    static testing::FakeRuntime cuda(DeviceType::cuda);
+    static weft::testing::FakeRuntime cuda(DeviceType::cuda);
     register_runtime(DeviceType::cuda, &cuda);
     set_host_devices(2);
   }
@@ -63,19 +65,6 @@ Shape stacked(const Shape& shape, int size) {
 }
 
 // --- Every operation -----------------------------------------------------------------------------
-
-void in_groups(const std::string& backend, int n, const std::function<void(ProcessGroup&)>& f) {
-  run_ranks(
-      n,
-      [&](ProcessGroup& threads) {
-        if (backend == "threads") return f(threads);
-        ProcessGroup ring(ring_backend("127.0.0.1"),
-                          std::make_shared<PrefixStore>("ring", threads.store()), threads.rank(),
-                          threads.size(), kOptions);
-        f(ring);
-      },
-      kOptions);
-}
 
 class EveryOperation : public ::testing::TestWithParam<std::tuple<std::string, int>> {
  protected:

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "weft/comm/backends.h"
+#include "weft/comm/process_group.h"
 #include "weft/comm/store.h"
 #include "weft/core/dtype.h"
 #include "weft/core/error.h"
@@ -54,6 +56,23 @@ inline void as_ranks(const BackendMaker& make, int n, const std::function<void(B
   }
   for (std::thread& rank : ranks) rank.join();
   if (first) std::rethrow_exception(first);
+}
+
+/// f(group) as ranks 0 to n-1, threads that talk by the backend of that name. Throws as
+/// run_ranks().
+inline void in_groups(const std::string& backend, int n,
+                      const std::function<void(ProcessGroup&)>& f) {
+  const ProcessGroupOptions options{.timeout = std::chrono::seconds(30)};
+  run_ranks(
+      n,
+      [&](ProcessGroup& threads) {
+        if (backend == "threads") return f(threads);
+        ProcessGroup group(maker_of(backend),
+                           std::make_shared<PrefixStore>(backend, threads.store()), threads.rank(),
+                           n, options);
+        f(group);
+      },
+      options);
 }
 
 using Doubles = std::vector<double>;
@@ -108,6 +127,22 @@ inline Doubles values_of(int rank, std::int64_t count, std::int64_t first = 0) {
     values[i] = static_cast<double>((i + first) * 7 % 11 * (rank + 1) % 11);
   }
   return values;
+}
+
+/// What a reduction of two numbers gives; avg is divided afterwards.
+inline double combine(double a, double b, DType dtype, ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum:
+    case ReduceOp::avg: return dtype == DType::boolean ? std::max(a, b) : a + b;
+    case ReduceOp::product: return a * b;
+    case ReduceOp::min: return std::min(a, b);
+    case ReduceOp::max: return std::max(a, b);
+  }
+  return 0;
+}
+
+inline bool makes_sense(DType dtype, ReduceOp op) {
+  return op != ReduceOp::avg || is_floating(dtype);
 }
 
 }  // namespace weft::comm::testing

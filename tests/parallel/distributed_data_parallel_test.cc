@@ -1,136 +1,22 @@
-// The two proofs that the ranks compute what one process does, and what the wrapper adds.
+// What the wrapper adds. That the ranks compute what one process does is in proofs_test.cc.
 #include "weft/parallel/distributed_data_parallel.h"
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
 
-#include "weft/optim/adam.h"
-#include "weft/optim/sgd.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/parallel/nets.h"
 
 namespace weft::parallel {
 namespace {
 
-using testing::batch;
-using testing::LabelledBatch;
+using testing::same_bits;
 
-using Make = nn::Sequential (*)();
-
-struct Net {
-  const char* name;
-  Make make;
-  Shape sample;  // [1, ...]
-
-  Shape batch_of(std::int64_t n) const {
-    Shape shape = sample;
-    shape[0] = n;
-    return shape;
-  }
-};
-const Net kNets[] = {{"mlp", &testing::mlp, {1, 6}}, {"cnn", &testing::cnn, {1, 1, 8, 8}}};
-
-bool same_bits(const Tensor& a, const Tensor& b) {
-  return a.shape() == b.shape() &&
-         std::memcmp(raw::contiguous(a).raw_data(), raw::contiguous(b).raw_data(),
-                     static_cast<std::size_t>(a.numel()) * size_of(a.dtype())) == 0;
-}
-
-// (a) f32, two ranks, bit for bit.
-TEST(DistributedDataParallelTest, TwoRanksAreOneProcessBitForBit) {
-  constexpr int kSteps = 12, kShard = 4;
-  const Scoped deterministic(&ThreadState::deterministic, true);
-  const Scoped threads(&ThreadState::num_threads, 1);
-  for (const Net& net : kNets) {
-    SCOPED_TRACE(net.name);
-    std::vector<std::vector<Tensor>> expected;  // by step
-    nn::Sequential one = testing::seeded(3, net.make);
-    optim::SGD sgd(one.parameters(), {.lr = 0.1, .momentum = 0.9});
-    for (int step = 0; step < kSteps; ++step) {
-      testing::backward_of_shards(one, batch(step, net.batch_of(2 * kShard), DType::f32), 2);
-      sgd.step();
-      auto& weights = expected.emplace_back();
-      for (const Tensor& p : one.parameters()) weights.push_back(raw::clone(p));
-    }
-    // Whatever the buckets, in the first step and after they have been rebuilt.
-    for (const std::optional<double> cap : {std::optional<double>(), std::optional(1e-4)}) {
-      comm::run_ranks(2, [&](comm::ProcessGroup& group) {
-        nn::Sequential model = testing::seeded(3 + group.rank(), net.make);
-        DistributedDataParallel ddp(model, group, {.bucket_cap_mb = cap});
-        optim::SGD sgd(model.parameters(), {.lr = 0.1, .momentum = 0.9});
-        for (int step = 0; step < kSteps; ++step) {
-          const LabelledBatch part =
-              batch(step, net.batch_of(2 * kShard), DType::f32).shard(group.rank(), 2);
-          sgd.zero_grad();
-          nn::cross_entropy(ddp(part.x), part.label).backward();
-          sgd.step();
-          const std::vector<Tensor> weights = model.parameters();
-          for (std::size_t i = 0; i < weights.size(); ++i) {
-            EXPECT_TRUE(same_bits(weights[i], expected[step][i])) << "step " << step << ", " << i;
-          }
-        }
-      });
-    }
-  }
-}
-
-double relative_difference(const Tensor& a, const Tensor& b) {
-  const double scale = raw::norm(b).item<double>();
-  return raw::norm(raw::sub(a, b)).item<double>() / scale;
-}
-
-// (b) f64, one to four ranks, against the whole batch.
-TEST(DistributedDataParallelTest, RanksAreOneProcessWithTheWholeBatch) {
-  constexpr int kSteps = 100, kBatch = 12;
-  for (const Net& net : kNets) {
-    SCOPED_TRACE(net.name);
-    const auto make = [&](std::uint64_t seed) {
-      nn::Sequential model = testing::seeded(seed, net.make);
-      model.to(DType::f64);
-      return model;
-    };
-    nn::Sequential whole = make(3);
-    const std::vector<Tensor> start = whole.parameters();
-    optim::Adam adam(whole.parameters(), {.lr = 0.01});
-    for (int step = 0; step < kSteps; ++step) {
-      const LabelledBatch all = batch(step, net.batch_of(kBatch), DType::f64);
-      adam.zero_grad();
-      nn::cross_entropy(whole(all.x), all.label).backward();
-      adam.step();
-    }
-    for (int n = 1; n <= 4; ++n) {
-      comm::run_ranks(n, [&](comm::ProcessGroup& group) {
-        nn::Sequential model = make(3 + group.rank());
-        DistributedDataParallel ddp(model, group, {.bucket_cap_mb = 1e-4});
-        optim::Adam adam(model.parameters(), {.lr = 0.01});
-        for (int step = 0; step < kSteps; ++step) {
-          const LabelledBatch part =
-              batch(step, net.batch_of(kBatch), DType::f64).shard(group.rank(), n);
-          adam.zero_grad();
-          nn::cross_entropy(ddp(part.x), part.label).backward();
-          adam.step();
-        }
-        const auto expected = whole.named_parameters();
-        const auto got = model.named_parameters();
-        for (std::size_t i = 0; i < got.size(); ++i) {
-          EXPECT_LE(relative_difference(got[i].second, expected[i].second), 1e-9)
-              << got[i].first << " of " << n << " ranks";
-        }
-      });
-    }
-  }
-}
-
-// The proofs above start from weights that differ: rank 0's are everybody's.
 TEST(DistributedDataParallelTest, ParametersAndBuffersBecomeRankZeros) {
   comm::run_ranks(3, [](comm::ProcessGroup& group) {
     const auto make = [] {

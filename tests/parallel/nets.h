@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string>
 #include <vector>
@@ -54,6 +55,36 @@ inline LabelledBatch batch(int step, const Shape& shape, DType dtype) {
   return made;
 }
 
+/// `shape`, of a batch of one, with n rows.
+inline Shape batch_of(std::int64_t n, Shape shape) {
+  shape[0] = n;
+  return shape;
+}
+
+/// What the examples minimise: the squared error of what an autoencoder makes of its input, else
+/// the cross entropy.
+template <class Model>
+Tensor loss_of(Model& model, const LabelledBatch& batch) {
+  if constexpr (requires { model(batch.x).first; }) {
+    return nn::mse_loss(model(batch.x).first, batch.x);
+  } else {
+    return nn::cross_entropy(model(batch.x), batch.label);
+  }
+}
+
+inline bool same_bits(const Tensor& a, const Tensor& b) {
+  return a.shape() == b.shape() &&
+         std::memcmp(raw::contiguous(a).raw_data(), raw::contiguous(b).raw_data(),
+                     static_cast<std::size_t>(a.numel()) * size_of(a.dtype())) == 0;
+}
+
+/// |a - b| / |b|, of any dtypes.
+inline double relative_difference(const Tensor& a, const Tensor& b) {
+  const Tensor expected = raw::to(b, DType::f64);
+  return raw::norm(raw::sub(raw::to(a, DType::f64), expected)).item<double>() /
+         (1e-300 + raw::norm(expected).item<double>());
+}
+
 /// One process: the mean of the shards' gradients, each divided before it is added, as the ranks
 /// do it.
 template <class Model>
@@ -63,7 +94,7 @@ void backward_of_shards(Model& model, const LabelledBatch& whole, int shards) {
   for (int shard = 0; shard < shards; ++shard) {
     const LabelledBatch part = whole.shard(shard, shards);
     model.zero_grad();
-    nn::cross_entropy(model(part.x), part.label).backward();
+    loss_of(model, part).backward();
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       const Tensor grad = raw::mul_(raw::clone(parameters[i].grad()), 1.0 / shards);
       if (shard == 0) {

@@ -23,13 +23,9 @@ using comm::ProcessGroup;
 using Group = std::shared_ptr<ProcessGroup>;
 using testing::batch;
 using testing::LabelledBatch;
+using testing::relative_difference;
 
 Group borrowed(ProcessGroup& group) { return {std::shared_ptr<void>(), &group}; }
-
-double difference(const Tensor& a, const Tensor& b) {
-  return raw::norm(raw::sub(raw::to(a, DType::f64), raw::to(b, DType::f64))).item<double>() /
-         (1e-300 + raw::norm(raw::to(b, DType::f64)).item<double>());
-}
 
 /// conv - bn - relu - conv - bn - add - relu - fc, as a residual block has it.
 template <class Norm>
@@ -86,7 +82,7 @@ TEST(SyncBatchNormTest, RanksAreOneProcessWithTheWholeBatch) {
       const auto expected = whole.state_dict(), got = model.state_dict();
       for (std::size_t i = 0; i < got.size(); ++i) {
         EXPECT_EQ(got[i].first, expected[i].first);
-        EXPECT_LE(difference(got[i].second, expected[i].second), 1e-8)
+        EXPECT_LE(relative_difference(got[i].second, expected[i].second), 1e-8)
             << got[i].first << " of " << n << " ranks";
       }
     });
@@ -116,14 +112,14 @@ TEST(SyncBatchNormTest, BatchesMayDifferInSize) {
     const Tensor out = bn(part);
     sum(out * rows(weights)).backward();
     if (part.numel() > 0) {
-      EXPECT_LE(difference(out, rows(y)), 1e-6);
-      EXPECT_LE(difference(part.grad(), rows(x.grad())), 1e-5);
+      EXPECT_LE(relative_difference(out, rows(y)), 1e-6);
+      EXPECT_LE(relative_difference(part.grad(), rows(x.grad())), 1e-5);
     }
-    EXPECT_LE(difference(bn.running_var, whole.running_var), 1e-6);
+    EXPECT_LE(relative_difference(bn.running_var, whole.running_var), 1e-6);
     // The weights' gradients are each rank's own, as those of other layers.
     const Tensor sums = raw::clone(bn.weight.grad());
     group.all_reduce(sums).wait();
-    EXPECT_LE(difference(sums, whole.weight.grad()), 1e-5);
+    EXPECT_LE(relative_difference(sums, whole.weight.grad()), 1e-5);
   });
 }
 
@@ -161,7 +157,7 @@ TEST(SyncBatchNormTest, OptionsAreBatchNorms) {
         Tensor part = raw::clone(x(step).shard(group.rank(), 2).x);
         part.set_requires_grad();
         const Tensor y = bn(part), expected = whole(x(step).x);
-        EXPECT_LE(difference(y, raw::narrow(expected, 0, 2 * group.rank(), 2)), 1e-6);
+        EXPECT_LE(relative_difference(y, raw::narrow(expected, 0, 2 * group.rank(), 2)), 1e-6);
         sum(y * y * y).backward();
         EXPECT_GT(raw::norm(part.grad()).item<float>(), 0);
       }
@@ -169,7 +165,7 @@ TEST(SyncBatchNormTest, OptionsAreBatchNorms) {
       ASSERT_EQ(got.size(), expected.size());
       for (std::size_t i = 0; i < got.size(); ++i) {
         EXPECT_EQ(got[i].first, expected[i].first);
-        EXPECT_LE(difference(got[i].second, expected[i].second), 1e-6) << got[i].first;
+        EXPECT_LE(relative_difference(got[i].second, expected[i].second), 1e-6) << got[i].first;
       }
     }
   });
@@ -215,7 +211,7 @@ TEST(SyncBatchNormTest, Bf16IsComputedInF32) {
     nn::BatchNorm2d whole(2);
     const Tensor expected =
         whole(batch(0, {4, 2, 2, 2}, DType::f32).x.to(DType::bf16).to(DType::f32));
-    EXPECT_LE(difference(y, raw::narrow(expected, 0, 2 * group.rank(), 2)), 4e-3);
+    EXPECT_LE(relative_difference(y, raw::narrow(expected, 0, 2 * group.rank(), 2)), 4e-3);
   });
 }
 

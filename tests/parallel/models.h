@@ -1,0 +1,130 @@
+// The examples' models in small, on which the engines are proved. write_ddp_goldens.py has them in
+// PyTorch.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "weft/examples/cnn.h"
+#include "weft/examples/resnet.h"
+#include "weft/tests/parallel/nets.h"
+#include "weft/weft.h"
+
+namespace weft::testing {
+
+/// x [N,1,8,8] -> logits [N,10]
+inline nn::Sequential small_mlp() {
+  return {nn::Flatten(), nn::Linear(64, 16), nn::ReLU(), nn::Linear(16, 10)};
+}
+
+/// x [N,1,8,8] -> code [N,6]
+struct SmallEncoder : nn::Module<SmallEncoder> {
+  nn::Conv2d conv1 = child("conv1", nn::Conv2d(1, 2, 3));
+  nn::Conv2d conv2 = child("conv2", nn::Conv2d(2, 4, 3));
+  nn::Linear fc = child("fc", nn::Linear(64, 6));
+
+  Tensor forward(const Tensor& x) { return fc(relu(conv2(relu(conv1(x)))).flatten(1)); }
+};
+
+/// code [N,6] -> image [N,1,8,8] in (0,1)
+struct SmallDecoder : nn::Module<SmallDecoder> {
+  nn::Linear fc = child("fc", nn::Linear(6, 64));
+  nn::ConvTranspose2d conv2 = child("conv2", nn::ConvTranspose2d(4, 2, 3));
+  nn::ConvTranspose2d conv1 = child("conv1", nn::ConvTranspose2d(2, 1, 3));
+
+  Tensor forward(const Tensor& z) {
+    return sigmoid(conv1(relu(conv2(relu(fc(z).reshape({-1, 4, 4, 4}))))));
+  }
+};
+
+struct SmallAutoencoder : nn::Module<SmallAutoencoder> {
+  SmallEncoder encoder = child("encoder", SmallEncoder());
+  SmallDecoder decoder = child("decoder", SmallDecoder());
+
+  /// {reconstruction, code}
+  std::pair<Tensor, Tensor> forward(const Tensor& x) {
+    const Tensor z = encoder(x);
+    return {decoder(z), z};
+  }
+};
+
+/// examples::BasicBlock whose batch norms are norm(channels).
+template <class Norm>
+struct SmallBlock : nn::Module<SmallBlock<Norm>> {
+  using Base = nn::Module<SmallBlock<Norm>>;
+  nn::Conv2d conv1;
+  Norm bn1;
+  nn::Conv2d conv2;
+  Norm bn2;
+  nn::Sequential downsample;
+
+  template <class MakeNorm>
+  SmallBlock(const MakeNorm& norm, std::int64_t in, std::int64_t planes, int stride)
+      : conv1(Base::child("conv1", examples::conv3x3(in, planes, stride))),
+        bn1(Base::child("bn1", norm(planes))),
+        conv2(Base::child("conv2", examples::conv3x3(planes, planes))),
+        bn2(Base::child("bn2", norm(planes))) {
+    if (stride != 1 || in != planes)
+      downsample = Base::child("downsample",
+                               nn::Sequential{examples::conv1x1(in, planes, stride), norm(planes)});
+  }
+
+  Tensor forward(const Tensor& x) {
+    const Tensor y = conv2(bn1(conv1(x), nn::then_relu()));
+    return bn2(y, nn::then_add_relu(downsample(x)));
+  }
+};
+
+/// x [N,3,8,8] -> logits [N,10]
+template <class Norm>
+struct SmallResNet : nn::Module<SmallResNet<Norm>> {
+  using Base = nn::Module<SmallResNet<Norm>>;
+  nn::Conv2d conv1 = Base::child("conv1", examples::conv3x3(3, 4));
+  Norm bn1;
+  SmallBlock<Norm> layer1, layer2;
+  nn::AdaptiveAvgPool2d avgpool = Base::child("avgpool", nn::AdaptiveAvgPool2d(1));
+  nn::Linear fc = Base::child("fc", nn::Linear(8, 10));
+
+  template <class MakeNorm>
+  explicit SmallResNet(const MakeNorm& norm)
+      : bn1(Base::child("bn1", norm(4))),
+        layer1(Base::child("layer1", SmallBlock<Norm>(norm, 4, 4, 1))),
+        layer2(Base::child("layer2", SmallBlock<Norm>(norm, 4, 8, 2))) {}
+
+  Tensor forward(const Tensor& images) {
+    return fc(avgpool(layer2(layer1(bn1(conv1(images), nn::then_relu())))).flatten(1));
+  }
+};
+
+inline nn::BatchNorm2d batch_norm(std::int64_t channels) { return nn::BatchNorm2d(channels); }
+
+/// f(make, sample) for the mlp, the autoencoder, the cnn or the resnet: make(norm) is a new model,
+/// whose batch norms, if it has any, are norm(channels), and sample the shape of a batch of one.
+template <class F>
+void with_model(const std::string& name, const F& f) {
+  if (name == "mlp") {
+    f([](const auto&) { return small_mlp(); }, Shape{1, 1, 8, 8});
+  } else if (name == "autoencoder") {
+    f([](const auto&) { return SmallAutoencoder(); }, Shape{1, 1, 8, 8});
+  } else if (name == "cnn") {
+    f([](const auto&) { return examples::cnn({.width_scale = 1.0 / 512}); }, Shape{1, 3, 32, 32});
+  } else {
+    f([](const auto& norm) { return SmallResNet<decltype(norm(1))>(norm); }, Shape{1, 3, 8, 8});
+  }
+}
+
+/// Adam for the autoencoder, as in its program, and SGD for the others: it shows a gradient that is
+/// too large, for which Adam would be blind.
+template <class Model>
+std::unique_ptr<optim::Optimizer> optimizer_of(Model& model) {
+  if constexpr (std::is_same_v<Model, SmallAutoencoder>) {
+    return std::make_unique<optim::Adam>(model.parameters(), optim::AdamOptions{.lr = 0.01});
+  } else {
+    return std::make_unique<optim::SGD>(
+        model.parameters(), optim::SGDOptions{.lr = 0.05, .momentum = 0.9, .weight_decay = 0.01});
+  }
+}
+
+}  // namespace weft::testing

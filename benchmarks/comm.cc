@@ -308,6 +308,7 @@ int run(const Options& options) {
   std::printf("%s, %d cores, %d ranks, f32; medians of %d\n", cpu_model().c_str(), core_count(),
               options.ranks, options.pairs);
   Bench bench(options);
+  if (!gloo_version().empty()) result["gloo"] = gloo_version();
   if (!bench.missing.empty()) result["missing"] = bench.missing;
   for (const std::string& collective : options.collectives) {
     run_collective(bench, collective, result);

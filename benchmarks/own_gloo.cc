@@ -5,6 +5,7 @@
 #include <gloo/allreduce_ring_chunked.h>
 #include <gloo/barrier.h>
 #include <gloo/barrier_all_to_all.h>
+#include <gloo/config.h>
 #include <gloo/math.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/file_store.h>
@@ -89,6 +90,10 @@ Context connect(const std::string& folder, int rank, int ranks) {
 
 std::vector<std::string> own_gloo_algorithms() {
   return {"ring", "bcube", "halving-doubling", "ring chunked"};
+}
+
+std::string gloo_version() {
+  return detail::concat(GLOO_VERSION_MAJOR, '.', GLOO_VERSION_MINOR, '.', GLOO_VERSION_PATCH);
 }
 
 std::unique_ptr<OwnGloo> make_own_gloo(const std::string& algorithm, const std::string& folder,

@@ -12,6 +12,9 @@ namespace weft::bench {
 /// connections that are read synchronously, and "ring chunked". None in a build without Gloo.
 std::vector<std::string> own_gloo_algorithms();
 
+/// The library's: "0.5.0"; empty where there is none.
+std::string gloo_version();
+
 /// One rank's end. All ranks make the same calls.
 class OwnGloo {
  public:

@@ -314,15 +314,16 @@ COMMANDS = {
 }
 
 
-def main():
+def main(commands=COMMANDS):
     for line in sys.stdin:
         request = json.loads(line)
         try:
-            answer = COMMANDS[request.pop("cmd")](**request)
+            answer = commands[request.pop("cmd")](**request)
         except Exception as error:  # too little memory, no C++ compiler, something Inductor cannot do: that row's loss
             text = str(error).strip().splitlines()
             answer = {"error": f"{type(error).__name__}: {text[0] if text else ''}"}
         print(json.dumps(answer), flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

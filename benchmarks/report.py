@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Writes the tables of docs/performance.md from results of `./weft bench --peer PYTHON --floor --operations --ieee [--compile]`
-and of `./weft bench --peer PYTHON --loader`: benchmarks/report.py benchmarks/results/cpu.json...,
-benchmarks/report.py benchmarks/results/loader.json. What stands between the two marks of the document is replaced."""
+and of `./weft bench --peer PYTHON --loader`, `./weft bench comm` and `./weft bench ddp`: benchmarks/report.py
+benchmarks/results/cpu.json..., benchmarks/report.py benchmarks/results/loader.json and so on. What stands between the two
+marks of the document is replaced."""
 import json
 import os
 import sys
@@ -13,6 +14,8 @@ CASES = {"mnist-32": "MNIST, batch 32", "mnist-64": "MNIST, batch 64",
          "folder-8": "JPEG, RandomResizedCrop(224), flip, normalised, batch 8"}
 TABLES = "<!-- tables: benchmarks/report.py -->\n", "<!-- end of the tables -->\n"
 LOADER = "<!-- loader: benchmarks/report.py -->\n", "<!-- end of the loader -->\n"
+COMM = "<!-- collectives: benchmarks/report.py -->\n", "<!-- end of the collectives -->\n"
+DDP = "<!-- ddp: benchmarks/report.py -->\n", "<!-- end of ddp -->\n"
 
 
 def ms(value):
@@ -91,6 +94,59 @@ def heading(result):
             f"weft {result['commit']}.\n\n")
 
 
+def ranks_heading(result):
+    versions = f"Gloo {result['gloo']}; " if "gloo" in result else ""
+    versions += "".join(f"PyTorch {v}; " for v in sorted({r["peer_version"] for r in result.get("throughput", []) if "peer_version" in r}))
+    return (f"{result['cpu']}, {result['cores']} cores, load average {result['load_average']:.1f} before; {result['ranks']} ranks x "
+            f"{result['threads_per_rank']} thread, {result['dtype']}, {result['rounds']} rounds; {versions}weft {result['commit']}.\n\n")
+
+
+def size(count):
+    return f"{count / 1e6:.3g} MB" if count >= 1e6 else f"{count / 1e3:.3g} kB" if count >= 1e3 else f"{count} B"
+
+
+def distinct(values):
+    return list(dict.fromkeys(values))
+
+
+def collectives(result):
+    def bandwidth(row):
+        return f"{row['us']['median']:.3g} us, {row['busbw']:.3g}"
+
+    cells = {(r["bytes"], r["side"]): bandwidth(r) for r in result["rows"] if r["collective"] == "all_reduce"}
+    sides = distinct(side for _, side in cells)
+    text = table(("all_reduce: time, bus bandwidth in GB/s", *sides),
+                 *((size(b), *(cells[b, side] for side in sides)) for b in distinct(b for b, _ in cells)))
+    if "against_gloo" in result:
+        text += table(("size", "times as fast as the fastest of Gloo's own", "which is"),
+                      *((size(r["bytes"]), spread(r["ratio"]), r["best"]) for r in result["against_gloo"]))
+    fits = {(f["collective"], f["side"]): f"{f['alpha_us']:.3g} us, {f['gb_per_second']:.3g} GB/s ({100 * f['worst_error']:.0f} %)"
+            for f in result["fits"]}
+    sides = [side for side in distinct(side for _, side in fits) if ("broadcast", side) in fits]
+    return text + table(("alpha, B (furthest from it)", *sides),
+                        *((c, *(fits.get((c, side), "") for side in sides)) for c in distinct(c for c, _ in fits)))
+
+
+def ddp(result):
+    text = ""
+    if "throughput" in result:
+        rows = [("local batch", "2 ranks x 1 thread", "1 process x 2 threads", "throughput beside it", "PyTorch DDP", "throughput beside it",
+                 "PyTorch's fastest way")]
+        for row in result["throughput"]:
+            peer = (ms(row["peer_ms"]["median"]), spread(row["peer_ratio"]), row["peer_config"]) if "peer_ms" in row else ("not measured", "", "")
+            rows.append((row["local_batch"], ms(row["weft_ms"]["median"]), ms(row["single_ms"]["median"]), spread(row["single_ratio"]), *peer))
+        text += table(*rows)
+    if "overlap" in result:
+        rows = [("", "bucket cap, MiB", "buckets", "step", "reduced after backward", "times as long", "exposed", "exposed, after backward")]
+        for row in result["overlap"]:
+            name = f"{NAMES[row['work']].split(',')[0]}, local batch {row['local_batch']}"
+            rows.append((name, row["bucket_cap_mb"] or "default", len(row["bucket_bytes"]), ms(row["overlap_ms"]["median"]),
+                         ms(row["after_ms"]["median"]), spread(row["after_ratio"]), ms(row["overlap_exposed_ms"]["median"]),
+                         ms(row["after_exposed_ms"]["median"])))
+        text += table(*rows)
+    return text
+
+
 def load(path):
     with open(path) as f:
         return json.load(f)
@@ -109,6 +165,10 @@ def main(path, *more):
     result = load(path)
     if "jpeg_library" in result:
         return replace(LOADER, heading(result) + rates(result))
+    if "fits" in result:
+        return replace(COMM, ranks_heading(result) + collectives(result))
+    if "rounds" in result:
+        return replace(DDP, ranks_heading(result) + ddp(result))
     for other in map(load, more):  # of the same machine and commit
         result["rows"] += other["rows"]
     replace(TABLES, heading(result) + summary(result) + "".join(map(details, result["rows"])))

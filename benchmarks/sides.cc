@@ -33,6 +33,8 @@ json to_json(const Interval& interval) {
 
 json describe_machine() {
   json machine = {{"cpu", cpu_model()}, {"cores", core_count()}};
+  double load = 0;
+  if (getloadavg(&load, 1) == 1) machine["load_average"] = load;
   if (const char* commit = std::getenv("WEFT_COMMIT")) machine["commit"] = commit;
   return machine;
 }

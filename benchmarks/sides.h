@@ -28,7 +28,8 @@ std::vector<double> ratios(const Side& theirs, const Side& mine);
 /// {"low", "median", "high"}
 nlohmann::json to_json(const Interval& interval);
 
-/// The processor, its cores, and the commit that `./weft` built.
+/// The processor, its cores and how many processes wanted one in the last minute, and the commit
+/// that `./weft` built.
 nlohmann::json describe_machine();
 
 /// Makes the folder of a result, before minutes of measuring and not after. Throws Io.

@@ -2,10 +2,8 @@
 // the results are right, and no byte outside of operands, result and workspace is written (Buffer
 // and DeviceBytes look at their guards). Two variables of the environment scale it:
 //   WEFT_CASES  random shapes per test (100)       WEFT_SEED  other shapes (1)
-#include <cstdlib>
-#include <random>
-
 #include "weft/kernels/cpu/heavy_internal.h"
+#include "weft/tests/core/draw.h"
 #include "weft/tests/kernels/conv_trial.h"
 #include "weft/tests/kernels/matmul_trial.h"
 #include "weft/tests/kernels/plans.h"
@@ -15,32 +13,11 @@ namespace {
 
 using testing::ConvCase;
 using testing::ConvTrial;
+using testing::Draw;
+using testing::from_environment;
 using testing::Lay;
 using testing::MatmulCase;
 using testing::MatmulTrial;
-
-std::int64_t from_environment(const char* name, std::int64_t otherwise) {
-  const char* const text = std::getenv(name);
-  return text ? std::strtoll(text, nullptr, 10) : otherwise;
-}
-
-class Draw {
- public:
-  explicit Draw(std::uint64_t seed) : bits_(seed) {}
-  /// One of first ... last.
-  std::int64_t between(std::int64_t first, std::int64_t last) {
-    return first + std::int64_t(bits_() % std::uint64_t(last - first + 1));
-  }
-  bool one_in(std::int64_t n) { return between(1, n) == 1; }
-  template <class T>
-  T of(std::initializer_list<T> values) {
-    return values.begin()[between(0, std::int64_t(values.size()) - 1)];
-  }
-  std::uint64_t seed() { return bits_(); }
-
- private:
-  std::mt19937_64 bits_;  // the standard fixes its numbers
-};
 
 class RandomShapes : public ::testing::Test {
  protected:

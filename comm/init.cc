@@ -208,7 +208,11 @@ std::shared_ptr<Store> join_by_tcp(const Place& place, const InitOptions& option
 
 }  // namespace
 
-std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
+std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& given) {
+  InitOptions options = given;
+  if (options.local_addr.empty()) {
+    options.local_addr = environment_variable("WEFT_LOCAL_ADDR").value_or("127.0.0.1");
+  }
   WEFT_CHECK(options.rendezvous_timeout.count() > 0, InvalidArgument, kOp, "rendezvous_timeout is ",
              options.rendezvous_timeout.count(), " ms, needs to be positive");
   const Place place = place_of(options);

@@ -23,8 +23,9 @@ struct InitOptions {
   std::optional<int> world_size = {};
   /// "gloo", "ring", "shm", or "auto": shm where all ranks are on one host, else gloo.
   std::string backend = "auto";
-  /// The address that data and a hosted store listen on; beyond loopback a token is needed.
-  std::string local_addr = "127.0.0.1";
+  /// The address that data and a hosted store listen on; beyond loopback a token is needed. Empty:
+  /// WEFT_LOCAL_ADDR of the environment, as weftrun --local-addr sets it, else 127.0.0.1.
+  std::string local_addr = {};
   /// What every client of a TCP store must know; by default WEFT_STORE_TOKEN of the environment. It
   /// stays there: other threads may be reading the environment.
   std::optional<std::string> token = {};

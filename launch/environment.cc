@@ -40,6 +40,7 @@ std::vector<std::string> rank_environment(const Options& options, const Place& p
   variables.emplace("PYTHONUNBUFFERED", "1");
   // Of a torchrun around this one: its store would be taken for rank 0's.
   variables.erase("TORCHELASTIC_USE_AGENT_STORE");
+  if (!options.local_addr.empty()) variables["WEFT_LOCAL_ADDR"] = options.local_addr;
   const std::map<std::string, std::string> own = {
       {"RANK", rank},
       {"LOCAL_RANK", text(local_rank)},

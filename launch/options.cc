@@ -229,6 +229,8 @@ void declare(CLI::App& app, Texts& texts, Options& options) {
   add("--standalone", texts.standalone, "one node, any free port, which is what one node has");
   add("--master-addr", texts.master_addr, "MASTER_ADDR of the ranks; 127.0.0.1 on one node");
   add("--master-port", texts.master_port, "MASTER_PORT of the ranks; else a free one");
+  add("--local-addr", options.local_addr,
+      "this node's address, on which its ranks listen: WEFT_LOCAL_ADDR; 127.0.0.1 if not given");
   add("--max-restarts", texts.max_restarts,
       "start all ranks anew, with the same command line, after so many failures at most")
       ->capture_default_str();

@@ -30,6 +30,8 @@ struct Options {
   int endpoint_port = 0;
   std::string token_file = {};  ///< what the nodes' stores ask of their clients, of several nodes
   std::string master_addr = "127.0.0.1";
+  /// This node's, as the other nodes' ranks know it; empty: ranks listen on loopback.
+  std::string local_addr = {};
   int master_port = 0;  ///< what the ranks are told, 0: a free one
   std::string run_id = "none", role = "default";
   int max_restarts = 0;

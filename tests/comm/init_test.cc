@@ -52,9 +52,10 @@ std::future<int> start(const InitOptions& o) {
 }
 
 // Sets environment variables for a scope in which no other thread reads them.
+using Variables = std::vector<std::pair<std::string, std::string>>;
 class Environment {
  public:
-  explicit Environment(const std::vector<std::pair<std::string, std::string>>& set) {
+  explicit Environment(const Variables& set) {
     for (const auto& [name, value] : set) {
       names_.push_back(name);
       ::setenv(name.c_str(), value.c_str(), 1);
@@ -117,6 +118,18 @@ TEST(InitProcessGroup, RanksMeetInALaunchersStoreWithItsToken) {
   wrong.token = "wrong";
   EXPECT_WEFT_ERROR(init_process_group(wrong), InvalidArgument, "refuses the token");
   EXPECT_STREQ(std::getenv("WEFT_STORE_TOKEN"), "secret");
+}
+
+TEST(InitProcessGroup, RanksListenWhereTheEnvironmentSays) {
+  const testing::TempFolder folder;
+  const std::string address = "file://" + folder.path("run");
+  const Environment set(Variables{{"WEFT_LOCAL_ADDR", "192.0.2.1"}});  // is nobody's
+  const auto refused = [&](int rank) {
+    EXPECT_WEFT_ERROR(init_process_group(options(address, rank, 2)), Comm,
+                      "cannot listen on 192.0.2.1");
+  };
+  const auto one = std::async(std::launch::async, [&] { refused(1); });
+  refused(0);
 }
 
 TEST(InitProcessGroup, AWorldOfOneNeedsNothing) {

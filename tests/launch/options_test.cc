@@ -88,6 +88,8 @@ TEST(WeftrunOptions, EveryOptionArrives) {
                              "m",
                              "--master-port",
                              "77",
+                             "--local-addr",
+                             "10.0.0.1",
                              "prog"});
   EXPECT_EQ(o.nproc, 4);
   EXPECT_EQ(o.nnodes, 2);
@@ -109,6 +111,7 @@ TEST(WeftrunOptions, EveryOptionArrives) {
   EXPECT_EQ(o.grace, std::chrono::milliseconds(250));
   EXPECT_EQ(o.master_addr, "m");
   EXPECT_EQ(o.master_port, 77);
+  EXPECT_EQ(o.local_addr, "10.0.0.1");
 }
 
 TEST(WeftrunOptions, BothSpellingsAndHorovods) {

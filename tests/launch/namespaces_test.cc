@@ -1,0 +1,97 @@
+// Two network namespaces as two hosts, with nothing between them but a pair of virtual interfaces:
+// a weftrun in each, and a rank each that trains with the other one over TCP.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "weft/tests/launch/training.h"
+#include "weft/tests/launch/weftrun.h"
+
+namespace weft::launch {
+namespace {
+
+// To be run in a namespace of its own, which gets host 10.77.0.1, and starts host 10.77.0.2. $1 is
+// the command of the first one, $2 that of the second one. With its last process each namespace is
+// gone, and the interfaces in it.
+constexpr const char* kTwoHosts = R"sh(
+set -eu
+ip link set lo up
+unshare --net sh -euc '
+  until ip link show weft1 >/dev/null 2>&1; do sleep 0.02; done
+  ip link set lo up
+  ip address add 10.77.0.2/30 dev weft1
+  ip link set weft1 up
+  eval "exec $1"' sh "$2" &
+second=$!
+trap 'kill $second 2>/dev/null || true' EXIT
+until [ "$(readlink /proc/$second/ns/net)" != "$(readlink /proc/self/ns/net)" ]; do
+  sleep 0.02
+done
+ip link add weft0 type veth peer name weft1 netns $second
+ip address add 10.77.0.1/30 dev weft0
+ip link set weft0 up
+status=0
+eval "$1" || status=$?
+wait $second || status=$?
+exit $status
+)sh";
+
+class Namespaces : public testing::TwoRanksTrain {
+ protected:
+  void SetUp() override {
+    // ip(8) is not in everybody's PATH.
+    ::setenv("PATH", (std::string(::getenv("PATH")) + ":/usr/sbin:/sbin").c_str(), 1);
+    ::setenv("WEFT_TEST_RUN", mark_.c_str(), 1);
+    testing::write_file(folder.path("hosts"), kTwoHosts);
+    testing::write_file(folder.path("token"), "the very same secret");
+    ::chmod(folder.path("token").c_str(), 0600);
+    for (const char* own : {"unshare --net ", "unshare --user --map-root-user --net "}) {
+      unshare_ = own;
+      if (run(unshare_ + "ip link add weft0 type veth peer name weft1") == 0) return;
+    }
+    GTEST_SKIP() << "no network namespaces here: " << log();
+  }
+  void TearDown() override {
+    EXPECT_TRUE(testing::becomes_true([&] {
+      // Those of this test, which itself began without the variable.
+      return testing::processes_with("WEFT_TEST_RUN=" + mark_).empty();
+    })) << "processes are left";
+    ::unsetenv("WEFT_TEST_RUN");
+  }
+
+  /// The status of mlp_ddp with a rank on each host, told where to listen by `local_addr`.
+  int train(const std::string& out, const std::string& options, bool local_addr = true) const {
+    const auto host = [&](int node) {
+      const std::string address = "10.77.0." + std::to_string(node + 1);
+      return "launch/weftrun --nnodes 2 --rdzv-endpoint 10.77.0.1:29400 --token-file " +
+             folder.path("token") + " --node-rank " + std::to_string(node) +
+             (local_addr ? " --local-addr " + address + " " : " ") + program(out) + options;
+    };
+    return run("timeout 60 " + unshare_ + "sh " + folder.path("hosts") + " '" + host(0) + "' '" +
+               host(1) + "'");
+  }
+
+ private:
+  const std::string mark_ = "namespaces_" + std::to_string(::getpid());
+  std::string unshare_;
+};
+
+TEST_F(Namespaces, TwoHostsTrainAsOneDoes) {
+  train_by_weftrun("one_host");
+  for (const std::string backend : {"gloo", "ring", "auto"}) {
+    ASSERT_EQ(train(backend, " --backend " + backend), 0) << log();
+    expect_same(backend, "one_host");
+    // Shared memory is not for ranks of several hosts.
+    EXPECT_EQ(metrics(backend)["backend"], backend == "auto" ? "gloo" : backend);
+  }
+}
+
+TEST_F(Namespaces, WhoListensOnLoopbackIsToldSo) {
+  EXPECT_NE(train("out", "", false), 0);
+  EXPECT_NE(log().find("listens on 127.0.0.1, where only its own host reaches it"),
+            std::string::npos)
+      << log();
+  EXPECT_NE(log().find("--local-addr"), std::string::npos) << log();
+}
+
+}  // namespace
+}  // namespace weft::launch

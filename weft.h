@@ -51,6 +51,8 @@
 #include "weft/optim/rmsprop.h"
 #include "weft/optim/sgd.h"
 #include "weft/parallel/distributed_data_parallel.h"
+#include "weft/parallel/distributed_optimizer.h"
+#include "weft/parallel/horovod.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 #include "weft/tensor/tensor.h"

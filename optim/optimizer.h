@@ -33,9 +33,9 @@ class Optimizer {
   Optimizer& operator=(Optimizer&&) = default;
   virtual ~Optimizer() = default;
 
-  void step();
+  virtual void step();
   /// Forgets the gradients (autograd::zero_grad).
-  void zero_grad();
+  virtual void zero_grad();
 
   std::size_t group_count() const { return groups_.size(); }
   // What names a group throws InvalidArgument when there is no such group.

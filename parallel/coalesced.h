@@ -10,6 +10,9 @@
 
 namespace weft::parallel {
 
+/// Of a message that makes all ranks' models equal (PyTorch's broadcast_bucket_size).
+inline constexpr std::int64_t kBroadcastBytes = std::int64_t{250} << 20;
+
 /// The tensors, of one device and any dtypes, in one piece of memory.
 class Coalesced {
  public:
@@ -27,6 +30,6 @@ class Coalesced {
 /// The ranks' tensors, of any devices, become root's, in messages of up to `limit` bytes; a tensor
 /// larger than that is sent from where it is.
 void broadcast_coalesced(comm::ProcessGroup& group, std::span<const Tensor> tensors, int root,
-                         std::int64_t limit);
+                         std::int64_t limit = kBroadcastBytes);
 
 }  // namespace weft::parallel

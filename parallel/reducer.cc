@@ -9,6 +9,7 @@
 #include "weft/core/error.h"
 #include "weft/core/trace.h"
 #include "weft/nn/repr.h"
+#include "weft/parallel/gradient_memory.h"
 #include "weft/parallel/same_model.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
@@ -17,7 +18,6 @@ namespace weft::parallel {
 namespace {
 
 constexpr const char* kOp = "ddp";
-constexpr std::int64_t kBroadcastBytes = std::int64_t{250} << 20;
 constexpr double kMiB = 1 << 20;
 // What ranks in join() say they do next.
 constexpr const char* kBuffers = "buffers";
@@ -76,7 +76,7 @@ Reducer::Reducer(const nn::ModuleBase& module, std::shared_ptr<comm::ProcessGrou
              " has no parameter that requires a gradient, so there is nothing to average: call the "
              "module itself, without DistributedDataParallel around it");
 
-  broadcast_coalesced(*group_, state(), 0, kBroadcastBytes);
+  broadcast_coalesced(*group_, state(), 0);
   if (options_.broadcast_buffers) buffers_ = coalesce_by_device(values_of(module_.named_buffers()));
 
   rebuilt_ = walks_outputs();
@@ -147,24 +147,18 @@ void Reducer::make_buckets(const BucketPlan& plan) {
   std::vector<Bucket> buckets;
   stats_.bucket_bytes.clear();
   for (const std::vector<std::size_t>& members : plan) {
-    std::int64_t count = 0;
-    for (const std::size_t i : members) count += parameters_[i].tensor.numel();
-    const Parameter& first = parameters_[members[0]];
-    const Tensor memory = first.device == Device() ? group_->empty({count}, first.dtype)
-                                                   : empty({count}, {first.dtype, first.device});
-    std::int64_t offset = 0;
-    for (const std::size_t i : members) {
-      Parameter& p = parameters_[i];
-      const Shape& shape = p.tensor.shape();
-      p.place =
-          as_strided(memory.storage(), p.dtype, shape,
-                     p.tensor.is_dense() ? p.tensor.strides() : contiguous_strides(shape), offset);
+    std::vector<Tensor> tensors;
+    for (const std::size_t i : members) tensors.push_back(parameters_[i].tensor);
+    GradientMemory memory(*group_, tensors);
+    for (std::size_t m = 0; m < members.size(); ++m) {
+      Parameter& p = parameters_[members[m]];
+      p.place = memory.places[m];
       p.bucket = buckets.size();
-      offset += p.tensor.numel();
       if (p.attached) autograd::set_grad_storage(p.tensor, p.place);
     }
-    buckets.push_back({.memory = memory, .members = members});
-    stats_.bucket_bytes.push_back(count * static_cast<std::int64_t>(size_of(first.dtype)));
+    stats_.bucket_bytes.push_back(memory.all.numel() *
+                                  static_cast<std::int64_t>(size_of(memory.all.dtype())));
+    buckets.push_back({.memory = memory.all, .members = members});
   }
   buckets_ = std::move(buckets);
   reset();
@@ -417,7 +411,7 @@ void Reducer::join(const std::function<void()>& body, const JoinOptions& options
   }
   joining_ = nullptr;
   divisor_ = group_->size();
-  broadcast_coalesced(*group_, state(), std::exchange(root_, 0), kBroadcastBytes);
+  broadcast_coalesced(*group_, state(), std::exchange(root_, 0));
 }
 
 // --- Errors --------------------------------------------------------------------------------------

@@ -45,17 +45,21 @@ std::string difference(const Lines& mine, const Lines& roots) {
 
 }  // namespace
 
+void check_same_lines(comm::ProcessGroup& group, const char* op, const std::string& text,
+                      const char* problem, const char* remedy) {
+  const std::string roots = group.broadcast_object(text, 0);
+  const Lines differences = group.all_gather_object(difference(lines_of(text), lines_of(roots)));
+  for (std::size_t rank = 0; rank < differences.size(); ++rank) {
+    WEFT_CHECK(differences[rank].empty(), InvalidArgument, op, "rank ", rank, ' ', problem,
+               " than rank 0: ", differences[rank], ". ", remedy);
+  }
+}
+
 void check_same_model(comm::ProcessGroup& group, const nn::ModuleBase& module,
                       const std::string& options) {
-  const std::string mine = describe(module, options);
-  const std::string roots = group.broadcast_object(mine, 0);
-  const Lines differences = group.all_gather_object(difference(lines_of(mine), lines_of(roots)));
-  for (std::size_t rank = 0; rank < differences.size(); ++rank) {
-    WEFT_CHECK(differences[rank].empty(), InvalidArgument, "ddp", "rank ", rank,
-               " wraps another model than rank 0: ", differences[rank],
-               ". Build the same model, with the same options and the same parameters frozen, on "
-               "every rank");
-  }
+  check_same_lines(group, "ddp", describe(module, options), "wraps another model",
+                   "Build the same model, with the same options and the same parameters frozen, on "
+                   "every rank");
 }
 
 }  // namespace weft::parallel

@@ -8,6 +8,12 @@
 
 namespace weft::parallel {
 
+/// Compares `text`, one line of options and one for each tensor, with rank 0's. Throws
+/// InvalidArgument on every rank when one differs: "rank 2 PROBLEM than rank 0: it has ..., rank 0
+/// has ...", of the first such rank and its first difference, and then the remedy.
+void check_same_lines(comm::ProcessGroup& group, const char* op, const std::string& text,
+                      const char* problem, const char* remedy);
+
 /// Compares with rank 0: options (any text, on one line), then name, shape, dtype, strides and
 /// whether it is trained of each parameter and buffer. Throws InvalidArgument on every rank when
 /// one differs, naming the first such rank and the first difference.

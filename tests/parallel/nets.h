@@ -14,6 +14,7 @@
 #include "weft/nn/flatten.h"
 #include "weft/nn/linear.h"
 #include "weft/nn/loss.h"
+#include "weft/nn/module.h"
 #include "weft/nn/pooling.h"
 #include "weft/nn/sequential.h"
 #include "weft/tensor/creation.h"
@@ -106,5 +107,20 @@ void backward_of_shards(Model& model, const LabelledBatch& whole, int shards) {
   }
   for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i].set_grad(means[i]);
 }
+
+/// y = a x + b x + c x: the gradients of the weights are sums over x.
+struct Lines : nn::Module<Lines> {
+  nn::Parameter a = parameter("a", ones({2}));
+  nn::Parameter b = parameter("b", ones({2}));
+  nn::Parameter c = parameter("c", ones({2}));
+  /// Uses the parameters named in `which`.
+  Tensor forward(const Tensor& x, const std::string& which = "abc") {
+    Tensor y = zeros({2});
+    for (const char name : which) y = y + x * (name == 'a' ? a : name == 'b' ? b : c);
+    return y;
+  }
+};
+
+inline Tensor input(double value) { return full({2}, value); }
 
 }  // namespace weft::testing

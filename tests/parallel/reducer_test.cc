@@ -22,6 +22,8 @@ namespace weft::parallel {
 namespace {
 
 using comm::ProcessGroup;
+using testing::input;
+using testing::Lines;
 using Names = std::vector<std::vector<std::string>>;
 using Floats = std::vector<float>;
 
@@ -29,21 +31,6 @@ using Floats = std::vector<float>;
 constexpr double kTiny = 1e-6;
 
 Floats grad_of(const Tensor& x) { return x.grad().to_vector<float>(); }
-
-// y = a x + b x + c x: the gradients of the weights are sums over x.
-struct Lines : nn::Module<Lines> {
-  nn::Parameter a = parameter("a", ones({2}));
-  nn::Parameter b = parameter("b", ones({2}));
-  nn::Parameter c = parameter("c", ones({2}));
-  // Uses the parameters named in `which`.
-  Tensor forward(const Tensor& x, const std::string& which = "abc") {
-    Tensor y = zeros({2});
-    for (const char name : which) y = y + x * (name == 'a' ? a : name == 'b' ? b : c);
-    return y;
-  }
-};
-
-Tensor input(double value) { return full({2}, value); }
 
 // --- The mean ------------------------------------------------------------------------------------
 

@@ -1,0 +1,130 @@
+// GradientExchange: one optimiser's gradients, reduced over the ranks once per step, while backward
+// computes them.
+//
+//   state        zero_grad()            backward                synchronize()   step()
+//   collecting   -> reducing            adds up on this rank    -> reduced      -> collecting
+//   reducing     drops what was sent    sends what is complete  -> reduced      -> collecting
+//   reduced      -> reducing            an error                nothing to do   -> collecting
+//
+// It begins as collecting. So gradients travel early only between an optimiser's own zero_grad()
+// and step(). What another backward leaves in its parameters otherwise, as the generator's does in
+// the discriminator, stays on the rank until zero_grad() drops it or step() reduces it.
+//
+// A message holds several gradients and, behind them, a 1 for each that this rank has: in the sum
+// a 0 tells all ranks that nobody has that one, without a message of its own. Messages are made up
+// once, in the reverse order of the parameters, and sent in that order: so the ranks, whose
+// gradients may come in different orders or not at all, send the same ones, and each run adds up
+// alike.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "weft/autograd/autograd.h"
+#include "weft/comm/process_group.h"
+#include "weft/optim/optimizer.h"
+#include "weft/parallel/comm_hooks.h"
+#include "weft/parallel/horovod.h"
+
+namespace weft::parallel {
+
+/// What gradients are on their way.
+enum class Compression {
+  none,
+  bf16,  ///< half the bytes of f32, 8 bits of each gradient
+};
+
+/// The same on all ranks.
+struct DistributedOptimizerOptions {
+  /// avg or sum.
+  comm::ReduceOp op = comm::ReduceOp::avg;
+  Compression compression = Compression::none;
+  /// Backwards whose gradients are added up before they are sent.
+  int backward_passes_per_step = 1;
+  /// Bytes at which a message is closed; 0: one for each gradient. Smaller ones are used where
+  /// there would be fewer than 8, but for those below 1 MiB: what is sent when the last gradient is
+  /// there does not overlap.
+  std::int64_t fusion_threshold = kFusionThreshold;
+};
+
+class GradientExchange {
+ public:
+  /// All ranks call it. Throws InvalidArgument for names that DistributedOptimizer refuses, and on
+  /// every rank when one has other names, shapes or options.
+  GradientExchange(const Horovod& hvd, const std::vector<Tensor>& parameters,
+                   const optim::NamedTensors& names, const DistributedOptimizerOptions& options);
+  /// Gradients stay, in memory of their own.
+  ~GradientExchange();
+  GradientExchange(const GradientExchange&) = delete;
+  GradientExchange& operator=(const GradientExchange&) = delete;
+
+  // What DistributedOptimizer's functions of these names do beside the optimiser's.
+  void zero_grad();
+  void synchronize();
+  /// Throws InvalidArgument on every rank when none has a gradient.
+  void before_step();
+  void after_step();
+
+  /// The parameters of each message, in the order in which they are sent.
+  std::vector<std::vector<std::string>> message_names() const;
+  /// So far.
+  std::int64_t messages_sent() const { return messages_sent_; }
+
+ private:
+  enum class State { collecting, reducing, reduced };
+
+  struct Parameter {
+    std::string name;
+    Tensor tensor;
+    std::size_t message = 0;
+    Tensor place = {};  // its gradient's, in the message
+    Tensor mark = {};   // the number behind the gradients that says whether there is one
+    std::vector<autograd::HookHandle> hooks = {};
+    bool attached = true;   // its gradient lies there
+    int arrivals = 0;       // backwards that reached it since zero_grad() or step()
+    bool complete = false;  // its message may be sent
+  };
+  struct Message {
+    Tensor memory, marks;
+    std::vector<std::size_t> members;
+    std::size_t pending = 0;  // members that are not complete
+    Reduction reduction = {};
+  };
+
+  void take_parameters(const std::vector<Tensor>& parameters, const optim::NamedTensors& names);
+  void check_same() const;
+  void make_messages();
+  void add_hooks();
+  void release() noexcept;
+  void check_unchanged() const;
+
+  // Called by the tape.
+  void check_may_add(const Parameter& p) const;
+  void on_gradient(Parameter& p);
+  void end_backward(bool failed);
+
+  void complete(Parameter& p);
+  void send_next();
+  void reduce_all();
+  void hand_over_gradients();
+  void begin(State state);
+
+  std::shared_ptr<comm::ProcessGroup> group_;  // of this optimiser alone
+  const DistributedOptimizerOptions options_;
+  std::vector<Parameter> parameters_;  // that require a gradient
+  optim::NamedTensors frozen_;         // the others
+  std::vector<Message> messages_;
+
+  mutable std::mutex mutex_;  // backward may call from the workers of several devices
+  State state_ = State::collecting;
+  bool in_backward_ = false;   // while reducing, and it has reached a parameter
+  bool any_gradient_ = false;  // on some rank, in the last reduction
+  std::size_t next_ = 0;       // message to be sent
+  std::int64_t messages_sent_ = 0;
+};
+
+}  // namespace weft::parallel

@@ -1,0 +1,24 @@
+// Gradients side by side in one piece of memory, so that they are reduced in one message and where
+// they are.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "weft/comm/process_group.h"
+#include "weft/tensor/tensor.h"
+
+namespace weft::parallel {
+
+struct GradientMemory {
+  /// For parameters of one dtype and device, and `extra` numbers behind them. On the CPU it is
+  /// ProcessGroup::empty(): all ranks make it, and wait for each other.
+  GradientMemory(comm::ProcessGroup& group, std::span<const Tensor> parameters,
+                 std::int64_t extra = 0);
+
+  Tensor all;                  ///< the whole, one dimension
+  std::vector<Tensor> places;  ///< of each gradient, with its parameter's strides
+};
+
+}  // namespace weft::parallel

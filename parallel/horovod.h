@@ -1,0 +1,115 @@
+// Horovod: the ranks of a run as Horovod's programs see them.
+//
+//   const parallel::Horovod hvd = parallel::horovod_init();
+//   hvd.broadcast_parameters(model.state_dict());
+//   const Tensor mean = hvd.allreduce("loss", loss);
+//
+// Launched by `weftrun -np 4 -H localhost:4 program`. distributed_optimizer.h has the optimiser.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "weft/comm/init.h"
+#include "weft/comm/process_group.h"
+#include "weft/optim/optimizer.h"
+#include "weft/parallel/named_collectives.h"
+#include "weft/tensor/tensor.h"
+
+namespace weft::parallel {
+
+/// Horovod's HOROVOD_FUSION_THRESHOLD: 128 MiB.
+inline constexpr std::int64_t kFusionThreshold = std::int64_t{128} << 20;
+
+struct HorovodOptions {
+  /// Of collectives by name: up to so many bytes of results go in one message.
+  std::int64_t fusion_threshold = kFusionThreshold;
+  /// A name that some rank has not asked for so long is warned of.
+  std::chrono::milliseconds stall_warning{60'000};
+  /// This rank's number on its host; by default its rank, as if all were on one.
+  std::optional<int> local_rank = {};
+};
+
+/// What a rank has asked for by name.
+class NamedWork {
+ public:
+  NamedWork(std::shared_ptr<NamedCollectives> collectives, std::shared_ptr<NamedRequest> request)
+      : collectives_(std::move(collectives)), request_(std::move(request)) {}
+  /// The result, which is a tensor of its own, when all ranks have asked. Throws as
+  /// NamedCollectives does, and what ProcessGroup's operations throw.
+  Tensor wait() const { return collectives_->wait(*request_); }
+
+ private:
+  std::shared_ptr<NamedCollectives> collectives_;
+  std::shared_ptr<NamedRequest> request_;
+};
+
+/// A handle: copies mean the same ranks. Differences from Horovod:
+///  - it is a value that a program makes, of which there may be several; nothing is global, and
+///    nothing is to be shut down;
+///  - the name stands first, and is not optional;
+///  - ranks agree on names when they wait, not all the time on a thread behind the program: who
+///  asks
+///    without waiting makes no others go on. So a rank must not keep the others waiting by another
+///    collective in between, and where all ranks wait and none for the same it is an error at once;
+///  - a rank that does not come is an error after ProcessGroupOptions::timeout, where Horovod warns
+///    for ever;
+///  - join(), elastic runs, process sets, Adasum, autotuning and the timeline's own format are not
+///    there (core/trace.h draws timelines).
+/// From one thread at a time.
+class Horovod {
+ public:
+  /// All ranks of the group call it.
+  explicit Horovod(std::shared_ptr<comm::ProcessGroup> group, const HorovodOptions& options = {});
+  /// `group` must outlive this.
+  explicit Horovod(comm::ProcessGroup& group, const HorovodOptions& options = {});
+
+  int rank() const { return group_->rank(); }
+  int size() const { return group_->size(); }
+  int local_rank() const { return local_rank_; }
+  const std::shared_ptr<comm::ProcessGroup>& group() const { return group_; }
+
+  /// The mean over the ranks (or `op` of them) of what has this name; x stays as it is. Dtype for
+  /// the mean of what is not floating.
+  Tensor allreduce(const std::string& name, const Tensor& x,
+                   comm::ReduceOp op = comm::ReduceOp::avg) const {
+    return allreduce_async(name, x, op).wait();
+  }
+  /// Several that are asked for before the first is waited for go in one message. x may not be
+  /// changed before wait() returns.
+  NamedWork allreduce_async(const std::string& name, const Tensor& x,
+                            comm::ReduceOp op = comm::ReduceOp::avg) const;
+  /// The ranks' x [n_r, ...], one behind the other in dimension 0, in which alone they may differ.
+  /// Throws Shape for a scalar.
+  Tensor allgather(const std::string& name, const Tensor& x) const {
+    return allgather_async(name, x).wait();
+  }
+  NamedWork allgather_async(const std::string& name, const Tensor& x) const;
+
+  /// Makes root_rank's values everybody's, in place: of Module::state_dict(), buffers included.
+  /// Throws InvalidArgument on every rank, naming the first difference, when one has other names,
+  /// dtypes or shapes.
+  void broadcast_parameters(const optim::NamedTensors& tensors, int root_rank = 0) const;
+  /// Learning rates, step counts and moments; the ranks' optimisers need not have stepped.
+  void broadcast_optimizer_state(optim::Optimizer& optimizer, int root_rank = 0) const;
+
+  /// Messages of collectives by name so far.
+  std::int64_t messages_sent() const { return collectives_->messages_sent(); }
+  /// Another group of all ranks, whose operations do not wait for those of others. All ranks call
+  /// it.
+  std::shared_ptr<comm::ProcessGroup> own_group() const;
+
+ private:
+  std::shared_ptr<comm::ProcessGroup> group_;
+  std::shared_ptr<NamedCollectives> collectives_;
+  int local_rank_;
+};
+
+/// Meets the other ranks (comm::init_process_group). With env:// local_rank() is what the launcher
+/// says.
+Horovod horovod_init(const comm::InitOptions& init = {}, HorovodOptions options = {});
+
+}  // namespace weft::parallel

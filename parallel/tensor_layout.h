@@ -1,0 +1,23 @@
+// What a tensor is, as text: for ranks to tell each other.
+#pragma once
+
+#include <istream>
+#include <ostream>
+#include <string>
+
+#include "weft/core/dtype.h"
+#include "weft/core/shape.h"
+
+namespace weft::parallel {
+
+struct TensorLayout {
+  std::string name;  ///< one line
+  DType dtype = DType::f32;
+  Shape shape;
+};
+
+/// One line. The streams' locale must be the classic one.
+std::ostream& operator<<(std::ostream& out, const TensorLayout& layout);
+std::istream& operator>>(std::istream& in, TensorLayout& layout);
+
+}  // namespace weft::parallel

@@ -9,6 +9,7 @@
 
 #include "weft/comm/backend.h"
 #include "weft/comm/process_group.h"
+#include "weft/core/runtime.h"
 #include "weft/core/thread_state.h"
 #include "weft/tensor/tensor.h"
 
@@ -57,6 +58,7 @@ struct Operation {
   /// Kept alive until it is done. x alone is worked on in place, else the result is y; what this
   /// rank does not need is undefined.
   Tensor y = {}, x = {};
+  bool writes_x = false;
   ReduceOp reduce = ReduceOp::sum;
   int root = 0;
   /// Of send and recv, which two ranks call; -1: all do.
@@ -68,6 +70,8 @@ struct Operation {
   };
   std::shared_ptr<Memory> memory = nullptr;
   ThreadState caller = {};
+  /// Of tensors on a CUDA device: what the caller has queued for them comes before it.
+  std::shared_ptr<Event> ready = nullptr;
   std::shared_ptr<Work::State> work = nullptr;
 
   /// The calling thread's state, module, step and tag.

@@ -186,7 +186,11 @@ std::optional<Error> OperationQueue::run(const Operation& operation) {
       if (options_.check_fingerprints && operation.peer < 0) {
         check_fingerprints(operation, members_, *backend_, deadline);
       }
-      operation.run(operation, *backend_, deadline);
+      if (operation.ready) {
+        staging_.run(operation, *backend_, deadline);
+      } else {
+        operation.run(operation, *backend_, deadline);
+      }
     });
   } catch (...) {
     return caught_error();

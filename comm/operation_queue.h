@@ -12,6 +12,7 @@
 #include <string>
 #include <thread>
 
+#include "weft/comm/device_tensors.h"
 #include "weft/comm/operation.h"
 #include "weft/comm/store.h"
 #include "weft/core/error.h"
@@ -78,6 +79,7 @@ class OperationQueue {
   bool warned_ = false;  // of running_
   Call begun_;           // the last collective
 
+  Staging staging_;  // of the first thread
   std::thread thread_, watch_;
 };
 

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "weft/comm/device_tensors.h"
 #include "weft/comm/monitored_barrier.h"
 #include "weft/comm/operation_queue.h"
 #include "weft/core/capture.h"
@@ -122,8 +123,6 @@ ProcessGroup::Impl::Impl(BackendMaker maker, std::shared_ptr<Store> store_of_gro
 
 void ProcessGroup::Impl::check(const char* op, const char* name, const Tensor& x) const {
   check_defined(op, name, x);
-  WEFT_CHECK(x.device().is_cpu() || size() == 1, Device, op, name, " is on ", x.device(), ", the ",
-             queue->backend()->name(), " backend works on the cpu; copy it with to(\"cpu\")");
   WEFT_CHECK(x.is_dense(), InvalidArgument, op, described(name, x),
              " has gaps in memory or elements that share it (strides ", x.strides(),
              "); use contiguous()");
@@ -161,7 +160,13 @@ Work ProcessGroup::Impl::submit(Operation operation, std::initializer_list<const
   if (size() > 1) graph::check_not_capturing(operation.call.name, "a replay would not run it");
   operation.set_caller();
   for (const Tensor* const x : written) {
-    if (x->defined()) x->storage()->bump_version();
+    if (!x->defined()) continue;
+    x->storage()->bump_version();
+    operation.writes_x |= x->same(operation.x);
+  }
+  const Tensor& part = operation.part();
+  if (size() > 1 && part.defined() && part.device().is_cuda()) {
+    operation.ready = event_here(part.device());
   }
   return queue->submit(std::move(operation));
 }

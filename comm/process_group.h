@@ -65,10 +65,11 @@ using BackendMaker = std::function<std::unique_ptr<Backend>(
 /// live side by side and do not wait for each other. Calls are thread-safe, but from several
 /// threads the order is theirs to agree on.
 ///
-/// Tensors must be dense (no gaps; the dimension order must be the same on all ranks), on a device
-/// that the backend serves, and not be changed or read before the work is done. Results are written
-/// in place. Throws at the call InvalidArgument, Shape, Dtype or Device for a user's mistake; what
-/// fails on the way is thrown by Work::wait():
+/// Tensors must be dense (no gaps; the dimension order must be the same on all ranks) and not be
+/// changed or read before the work is done. Results are written in place. Those on a CUDA device go
+/// through page-locked host memory; an operation on them comes after what is queued in the caller's
+/// current stream. Throws at the call InvalidArgument, Shape, Dtype or Device for a user's mistake;
+/// what fails on the way is thrown by Work::wait():
 ///   PeerFailed   another rank is gone; the text names it and, where it is known, the rank that
 ///                failed first, why, and in what
 ///   Timeout      options().timeout passed; the text names the operation and who was waited for

@@ -4,6 +4,7 @@
 
 #include "weft/comm/deadline.h"
 #include "weft/core/error.h"
+#include "weft/core/thread_state.h"
 #include "weft/core/worker.h"
 
 namespace weft::comm {
@@ -22,6 +23,7 @@ bool wait_until_done(Work::State* state, const WaitFor& wait_for) {
              "a thread of the parent process runs this operation; fork() does not copy it");
   wait_for(lock, [&] { return state->done; });
   if (state->error) std::rethrow_exception(state->error);
+  if (state->done && state->event) state->event->block(current_stream(state->device));
   return state->done;
 }
 

@@ -3,10 +3,12 @@
 
 #include <condition_variable>
 #include <exception>
+#include <memory>
 #include <mutex>
 
 #include "weft/comm/process_group.h"
 #include "weft/core/cores.h"
+#include "weft/core/runtime.h"
 
 namespace weft::comm {
 
@@ -19,6 +21,9 @@ struct Work::State {
   std::condition_variable changed;
   bool done = false;
   std::exception_ptr error;
+  /// Of tensors on a CUDA device: behind it their results are there. Set before finish().
+  std::shared_ptr<Event> event;
+  Device device;
 };
 
 }  // namespace weft::comm

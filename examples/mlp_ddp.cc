@@ -49,6 +49,7 @@ int main(int argc, char** argv) {
       argc, argv,
       {.example = "mlp_ddp",
        .description = "Trains a two-layer perceptron by several processes, see ./weft launch.",
+       .local_rank = examples::local_rank,
        .batch_size = 64},
       [&](const train::Options& options) { mlp(options, backend); },
       {examples::backend_flag(backend)});

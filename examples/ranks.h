@@ -16,6 +16,9 @@ inline train::Flag backend_flag(std::string& backend) {
   return {"--backend", &backend, "what the ranks talk by", {"auto", "shm", "gloo", "ring"}};
 }
 
+/// This process's number on its host, by the launcher.
+inline int local_rank() { return comm::launch_environment().local_rank; }
+
 /// The ranks of `group`, for the recorder and for tests.
 inline train::Ranks ranks(const std::shared_ptr<comm::ProcessGroup>& group) {
   return {group->rank(), group->size(), group->backend(),

@@ -217,6 +217,10 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
     return complain_about(extras, app, options);
   }
   options.device = Device(device);
+  if (const int gpus = device_count(DeviceType::cuda);
+      device == "cuda" && gpus > 0 && options.local_rank) {
+    options.device.index = options.local_rank() % gpus;
+  }
   options.map_location = Device(map_location);
   options.dtype = parse_dtype(dtype);
   options.amp = amp == "bf16";

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +20,9 @@ struct Options {
   std::string example = {};      ///< the program's name, set by the program
   std::string description = {};  ///< one line for --help
   Device device = Device();      ///< filled in: CUDA where there is one
+  /// Of programs of several processes, this one's number on its host: of n GPUs "cuda" is the
+  /// number modulo n. May throw.
+  std::function<int()> local_rank = {};
   DType dtype = DType::f32;
   bool amp = false;  ///< --amp bf16: the body runs under autograd::Autocast
   std::string float32_matmul_precision = "highest";  ///< as set_float32_matmul_precision()

@@ -425,13 +425,10 @@ TEST_F(WrongArguments, ResultsThatAreNotRowMajor) {
   });
 }
 
-TEST_F(WrongArguments, TensorsOnADeviceThatIsNotServed) {
-  const Tensor cuda = empty({3}, Device("cuda"));
+TEST_F(WrongArguments, TensorsOnTwoDevices) {
   on_a_rank([&](ProcessGroup& group) {
-    EXPECT_REFUSED(
-        group.all_reduce(cuda), Device,
-        "x is on cuda:0, the threads backend works on the cpu; copy it with to(\"cpu\")");
-    EXPECT_REFUSED(group.all_gather(y, cuda), Device, "x is on cuda:0");
+    EXPECT_REFUSED(group.all_gather(y, empty({3}, Device("cuda"))), Device,
+                   "y is on cpu:0, x on cuda:0");
     EXPECT_REFUSED(group.all_gather(y, ones({3}, Device("cpu:1"))), Device,
                    "y is on cpu:0, x on cpu:1");
   });

@@ -69,11 +69,11 @@ class EmulatedPrograms : public ::testing::Test {
   /// Of each step, by default with two images, one where an epoch has no more; the first loss of
   /// several.
   std::vector<double> losses(const std::string& environment, const std::string& program,
-                             const std::string& options) const {
-    const std::string command = environment + " WEFT_CACHE=off timeout 300 examples/" + program +
-                                " --data " + folder.path("data") + " --out " + folder.path("out") +
-                                " --batch-size 2 --deterministic " + options + " >" +
-                                folder.path("log") + " 2>&1";
+                             const std::string& options, const std::string& launcher = "") const {
+    const std::string command =
+        environment + " WEFT_CACHE=off timeout 300 " + launcher + "examples/" + program +
+        " --data " + folder.path("data") + " --out " + folder.path("out") +
+        " --batch-size 2 --deterministic " + options + " >" + folder.path("log") + " 2>&1";
     const int status = std::system(command.c_str());
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << command << "\n" << log();
     const auto metrics = nlohmann::json::parse(testing::read_file(folder.path("out/metrics.json")));
@@ -100,6 +100,27 @@ TEST_P(AgainstTheCpu, Trains) {
     EXPECT_NEAR(cuda[i], cpu[i], numbers.tolerance * std::abs(cpu[i])) << "step " << i;
   }
 }
+
+class RanksOnGpus : public EmulatedPrograms, public ::testing::WithParamInterface<const char*> {};
+
+// Three have to share the two GPUs.
+TEST_P(RanksOnGpus, TrainAsOnTheCpu) {
+  write_data("mlp");
+  for (const char* const ranks : {"2", "3"}) {
+    const std::string launcher = std::string("launch/weftrun --nproc-per-node ") + ranks + " ";
+    const std::string options = "--epochs 2 --limit-steps 2 --dtype f64 --threads 1 ";
+    const auto cpu = losses(GetParam(), "mlp_ddp", options + "--device cpu", launcher);
+    const auto cuda = losses(GetParam(), "mlp_ddp", options + "--device cuda", launcher);
+    ASSERT_EQ(cpu.size(), 2U);
+    ASSERT_EQ(cuda.size(), 2U);
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_NEAR(cuda[i], cpu[i], 1e-9 * std::abs(cpu[i])) << "step " << i << ", " << ranks;
+    }
+    const auto metrics = nlohmann::json::parse(testing::read_file(folder.path("out/metrics.json")));
+    EXPECT_EQ(metrics["device"], "cuda:0");
+  }
+}
+INSTANTIATE_TEST_SUITE_P(EmulatedPrograms, RanksOnGpus, ::testing::ValuesIn(kConditions));
 
 TEST(OldDriver, IsNamed) {
   testing::TempFolder folder;

@@ -1,14 +1,18 @@
 #include "weft/core/trace.h"
 
+#include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <chrono>
 #include <cstring>
 #include <deque>
 #include <mutex>
 #include <new>
+#include <system_error>
 #include <utility>
 #include <vector>
 
+#include "weft/core/error.h"
 #include "weft/core/file.h"
 #include "weft/core/trace_device.h"
 #include "weft/core/trace_json.h"
@@ -34,6 +38,12 @@ struct Log {
   Chunk* current = nullptr;
   std::atomic<Chunk*> first{nullptr};
   std::atomic<std::uint64_t> lost{0};
+};
+
+// What another process told.
+struct Part {
+  std::uint64_t lost = 0;
+  std::string events;
 };
 
 // The thread's logs of the tracers it met last, by id: an address may be used again.
@@ -147,6 +157,7 @@ struct Tracer::Impl {
   mutable std::mutex mutex;
   std::vector<Chunk*> allocated;
   std::deque<Log> logs;  // whose addresses stay
+  std::vector<Part> merged;
   detail::DeviceTimes device_times{[this] { return steady_ns() - start.steady_ns; }};
 };
 
@@ -238,8 +249,7 @@ void Tracer::end_device_work(Event* begin, const TraceRecord& record) noexcept {
   }
 }
 
-void Tracer::write(const std::string& path) const {
-  detail::TraceJson json(impl_->offset_ns.load(std::memory_order_relaxed));
+std::uint64_t Tracer::collect(detail::TraceJson& json) const {
   std::uint64_t lost = impl_->lost.load(std::memory_order_relaxed);
   std::vector<std::pair<const Log*, std::string>> logs;
   {
@@ -258,6 +268,41 @@ void Tracer::write(const std::string& path) const {
   impl_->device_times.for_each([&](const TraceRecord& record, const Stream& stream) {
     json.add_device_work(record, stream);
   });
+  return lost;
+}
+
+bool Tracer::empty() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->logs.empty();
+}
+
+std::string Tracer::part() const {
+  detail::TraceJson json(impl_->offset_ns.load(std::memory_order_relaxed));
+  const std::uint64_t lost = collect(json);
+  return std::to_string(lost) + json.events();
+}
+
+void Tracer::merge(std::string part) {
+  const std::size_t end = std::min(part.find('\n'), part.size());
+  Part merged;
+  const auto [rest, error] = std::from_chars(part.data(), part.data() + end, merged.lost);
+  WEFT_CHECK(error == std::errc() && rest == part.data() + end, InvalidArgument, "tracer",
+             "got a text that is no part of a trace");
+  merged.events = part.substr(end);
+  const std::lock_guard lock(impl_->mutex);
+  impl_->merged.push_back(std::move(merged));
+}
+
+void Tracer::write(const std::string& path) const {
+  detail::TraceJson json(impl_->offset_ns.load(std::memory_order_relaxed));
+  std::uint64_t lost = collect(json);
+  {
+    const std::lock_guard lock(impl_->mutex);
+    for (const Part& part : impl_->merged) {
+      json.add_events(part.events);
+      lost += part.lost;
+    }
+  }
   write_file_atomically(path, json.text(impl_->start, lost));
 }
 

@@ -24,6 +24,7 @@ namespace weft {
 class Event;
 
 namespace detail {
+class TraceJson;
 /// The thread's innermost span does its work on `device`, from here on, unless it said so itself.
 void work_begins(Device device) noexcept;
 }  // namespace detail
@@ -88,6 +89,7 @@ class Tracer {
   ///   tracer.set_offset_ns(tracer.start().steady_ns - first.steady_ns);   // one host
   ///   tracer.set_offset_ns(tracer.start().realtime_ns - first.realtime_ns);
   /// Their events may then stand in one file. The start and the offset are written, too.
+  /// train::merge_traces() does all of it.
   void set_offset_ns(std::int64_t offset);
 
   /// A span of the calling thread, in its module. category: "op", "backward", "loader", "optim"
@@ -104,10 +106,19 @@ class Tracer {
   /// row per thread. Spans may go on meanwhile. Waits for the devices whose work is timed. Throws
   /// Io.
   void write(const std::string& path) const;
+  /// No thread has told of a span so far.
+  bool empty() const;
+  /// The spans so far, and how many are lost, as text for merge() in another process.
+  std::string part() const;
+  /// From now on write() also writes these spans of another rank. Throws InvalidArgument for what
+  /// is no part().
+  void merge(std::string part);
 
  private:
   friend class Span;
   struct Impl;
+  /// All of this process; returns how many are lost.
+  std::uint64_t collect(detail::TraceJson& json) const;
   /// Fills in the calling thread's state.
   void append(TraceRecord& record) noexcept;
   Event* begin_device_work(Device device) noexcept;

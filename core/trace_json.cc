@@ -172,7 +172,13 @@ void TraceJson::write_arrow(const char* phase, std::uint64_t flow, const Arrow& 
   events_ += *phase == 'f' ? ",\"bp\":\"e\"}" : "}";
 }
 
-std::string TraceJson::text(const ClockReading& start, std::uint64_t lost) {
+void TraceJson::add_events(std::string_view events) {
+  if (events.empty()) return;
+  if (!events_.empty()) events_ += ',';
+  events_ += events;
+}
+
+std::string TraceJson::events() {
   flush();
   std::set<std::uint64_t> drawn;
   for (const auto& [flow, end] : ends_) {
@@ -199,7 +205,11 @@ std::string TraceJson::text(const ClockReading& start, std::uint64_t lost) {
     }
     name("thread_name", row, true, thread);
   }
-  return "{\"traceEvents\":[" + std::move(events_) +
+  return std::move(events_);
+}
+
+std::string TraceJson::text(const ClockReading& start, std::uint64_t lost) {
+  return "{\"traceEvents\":[" + events() +
          concat("\n],\"displayTimeUnit\":\"ns\",\"otherData\":{\"start_steady_ns\":\"",
                 start.steady_ns, "\",\"start_realtime_ns\":\"", start.realtime_ns,
                 "\",\"offset_ns\":\"", offset_ns_, "\",\"spans_lost\":\"", lost, "\"}}\n");

@@ -24,6 +24,10 @@ class TraceJson {
   void begin_thread(int number, std::string_view name);
   void add(const TraceRecord& record);
   void add_device_work(const TraceRecord& record, const Stream& stream);
+  /// What events() gave in another process.
+  void add_events(std::string_view events);
+  /// Of all records, one in a line behind a line's end, with commas between.
+  std::string events();
   /// The whole file.
   std::string text(const ClockReading& start, std::uint64_t lost);
 

@@ -185,7 +185,8 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
   app.add_option("--map-location", map_location, "read the checkpoint into this device's memory")
       ->check(CLI::Validator(check_device, ""))
       ->capture_default_str();
-  app.add_option("--trace", options.trace, "write spans here, for ui.perfetto.dev")->check(path);
+  app.add_option("--trace", options.trace, "write the spans of all ranks here, for ui.perfetto.dev")
+      ->check(path);
   app.add_flag("--deterministic", options.deterministic, "same bits in every run")
       ->disable_flag_override();
   app.add_flag("--graph", options.graph,

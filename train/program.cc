@@ -24,6 +24,20 @@
 namespace weft::train {
 namespace {
 
+// A process that only starts others has no spans, and would write over theirs.
+void write_trace(const Tracer& tracer, const std::string& path) {
+  if (!tracer.empty()) tracer.write(path);
+}
+
+// After an error the ranks cannot meet any more: to each a file of its own.
+void leave_own_trace(const Tracer& tracer, const std::string& path) {
+  const int rank = thread_state().rank;
+  try {
+    write_trace(tracer, rank == 0 ? path : path + ".rank" + std::to_string(rank));
+  } catch (const std::exception&) {  // the error that ended the body is the one to tell
+  }
+}
+
 int run_body(const Options& options, const std::function<void(const Options&)>& body) {
   if (options.host_devices > 0) set_host_devices(options.host_devices);
   // Of the process: each device has its share.
@@ -36,15 +50,20 @@ int run_body(const Options& options, const std::function<void(const Options&)>& 
   manual_seed(options.seed);
   std::unique_ptr<Tracer> tracer;
   if (!options.trace.empty()) {
-    const AtomicFile can_be_written(options.trace);  // now, and not after an hour of training
     tracer = std::make_unique<Tracer>(TracerOptions{.device_time = options.device.is_cuda()});
   }
   const InterruptScope interrupts;
   {
     Scoped trace(&ThreadState::tracer, tracer.get());
-    body(options);
+    try {
+      body(options);
+    } catch (...) {
+      if (tracer) leave_own_trace(*tracer, options.trace);
+      throw;
+    }
   }
-  if (tracer) tracer->write(options.trace);
+  // Of several ranks the first has the spans of all, from Recorder::finish().
+  if (tracer && thread_state().rank == 0) write_trace(*tracer, options.trace);
   return interrupt_status();
 }
 

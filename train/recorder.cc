@@ -12,12 +12,15 @@
 #include <system_error>
 
 #include "weft/core/choices.h"
+#include "weft/core/file.h"
 #include "weft/core/parallel.h"
 #include "weft/core/thread_state.h"
+#include "weft/core/trace.h"
 #include "weft/io/png.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 #include "weft/train/interrupt.h"
+#include "weft/train/merge_traces.h"
 #include "weft/train/pictures.h"
 
 namespace weft::train {
@@ -54,11 +57,12 @@ std::int64_t integer(const io::Metadata& notes, const char* key) {
 Recorder::Recorder(const Options& options, const Ranks& ranks)
     : options_(options), ranks_(ranks), progress_(ranks.rank == 0 ? Progress() : Progress::none()) {
   if (ranks_.rank != 0) return;
+  // Now, and not after an hour of training.
+  if (!options_.trace.empty()) const AtomicFile can_be_written(options_.trace);
   std::error_code error;
   std::filesystem::create_directories(options_.out, error);
   WEFT_CHECK(!error, Io, kOp, options_.out, ": cannot make this folder: ", error.message(),
              "; choose another with --out");
-  // Now, and not after an hour of training.
   WEFT_CHECK(::access(options_.out.c_str(), W_OK | X_OK) == 0, Io, kOp, options_.out,
              ": cannot write here: ", std::generic_category().message(errno),
              "; choose another folder with --out");
@@ -375,9 +379,18 @@ void Recorder::test(const std::string& name, double value) {
   log_info(detail::concat("epoch ", epoch_, ": test ", name, ' ', value));
 }
 
+void Recorder::merge_traces() {
+  Tracer* const tracer = thread_state().tracer;
+  if (tracer && !std::exchange(traces_merged_, true)) train::merge_traces(*tracer, ranks_);
+}
+
 void Recorder::finish() {
   average();
-  if (ranks_.rank != 0) return;
+  if (ranks_.rank == 0) write_figures();
+  merge_traces();
+}
+
+void Recorder::write_figures() const {
   Metrics metrics;
   metrics.example = options_.example;
   metrics.device = to_string(options_.device);

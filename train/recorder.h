@@ -110,6 +110,7 @@ class Recorder {
     (checkpoint.parts.push_back(parts.state_dict()), ...);
     add_states(checkpoint, {loader.state(), default_generators().state()});
     write(checkpoint);
+    if (stopped_) merge_traces();
   }
 
   /// SIGINT came, to this rank or another; the checkpoint is what the run leaves behind.
@@ -165,7 +166,9 @@ class Recorder {
   void add_states(Checkpoint& checkpoint, const RankState& own) const;
   void take_up(const Checkpoint& checkpoint);
   void write(const Checkpoint& checkpoint);
+  void merge_traces();
   void finish();
+  void write_figures() const;
   Checkpoint books();
   void check_names(std::initializer_list<NamedLoss> losses);
   void record(std::size_t which, double loss);
@@ -190,6 +193,7 @@ class Recorder {
   std::vector<float> step_ms_;
   bool warned_ = false;
   bool stopped_ = false;
+  bool traces_merged_ = false;
   int agree_in_ = 0;  // so many further steps; in one process it is not asked
   Clock::time_point agreed_;
   std::int64_t agreed_steps_ = 0;

@@ -86,7 +86,13 @@ TEST(Tracer, WritesChromesFormat) {
   EXPECT_EQ(names[0]["args"]["name"], "rank 0");
 }
 
-TEST(Tracer, EmptyTraceIsStillJson) { EXPECT_EQ(written(Tracer())["traceEvents"], json::array()); }
+TEST(Tracer, EmptyTraceIsStillJson) {
+  Tracer tracer;
+  EXPECT_EQ(written(tracer)["traceEvents"], json::array());
+  EXPECT_TRUE(tracer.empty());
+  tracer.add("op", "x", 1, 2);
+  EXPECT_FALSE(tracer.empty());
+}
 
 TEST(Span, RecordsOnlyWhereATracerIsSet) {
   Tracer tracer;
@@ -314,6 +320,41 @@ TEST(Tracer, TracesOfRanksMerge) {
 
   second.set_offset_ns(-second.now_ns() - 1500);  // before the first's start
   EXPECT_LT(events(written(second), "X")[0]["ts"], 0);
+}
+
+TEST(Tracer, PartsOfOtherRanksAreWrittenToo) {
+  const auto span = [](Tracer& tracer, int rank) {
+    const Scoped traced(&ThreadState::tracer, &tracer);
+    const Scoped as(&ThreadState::rank, rank);
+    const Span span("op", "x");
+  };
+  Tracer first, second, third, nothing;
+  span(second, 1);
+  span(third, 2);
+  span(third, 2);
+  second.set_offset_ns(1'000'000'000'000);
+  first.merge(second.part());
+  first.merge(nothing.part());
+  first.merge(third.part());
+  const auto merged = written(first);
+  EXPECT_EQ(events(merged, "X").size(), 3u) << "also where the first has none of its own";
+  span(first, 0);
+  const json all = written(first);
+  std::multiset<int> ranks;
+  for (const json& e : events(all, "X")) {
+    ranks.insert(e["pid"].get<int>());
+    EXPECT_EQ(e["ts"].get<double>() >= 1e9, e["pid"] == 1) << "with the offset of its own tracer";
+    EXPECT_TRUE(row_names(all).contains({e["pid"], e["tid"]}));
+  }
+  EXPECT_EQ(ranks, (std::multiset{0, 1, 2, 2}));
+  EXPECT_EQ(all["otherData"]["spans_lost"], "0");
+
+  std::string lossy = second.part();
+  lossy.replace(0, 1, "7");
+  first.merge(lossy);
+  EXPECT_EQ(written(first)["otherData"]["spans_lost"], "7");
+  EXPECT_WEFT_ERROR(first.merge("nothing"), InvalidArgument, "no part of a trace");
+  EXPECT_WEFT_ERROR(first.merge(""), InvalidArgument, "no part of a trace");
 }
 
 // Events whose clock the test sets: what is recorded next passes at `now`.

@@ -4,8 +4,11 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "weft/io/safetensors.h"
@@ -92,6 +95,50 @@ TEST_F(DdpRun, OneRankTellsForAll) {
     EXPECT_EQ(text.find(once), text.rfind(once)) << text;
   }
   EXPECT_EQ(text.find("warning"), std::string::npos) << text;
+}
+
+// Rows for the threads of both ranks, times by one clock.
+TEST_P(DdpRun, TheTraceHasBothRanks) {
+  const std::string file = folder.path("trace.json");
+  ASSERT_EQ(run("out", true, "mlp_ddp", "--epochs 1 --batch-size 4 --trace " + file + backend()), 0)
+      << log();
+  const auto trace = nlohmann::json::parse(testing::read_file(file));
+  std::map<int, std::string> processes;
+  std::map<std::pair<int, int>, std::string> rows;
+  struct Times {
+    double begin, end;
+  };
+  std::map<int, std::map<int, Times>> reductions;  // by rank and number
+  std::map<int, std::set<int>> steps;
+  for (const auto& event : trace["traceEvents"]) {
+    const int rank = event["pid"];
+    const auto& args = event["args"];
+    if (event["name"] == "process_name") processes[rank] = args["name"];
+    if (event["name"] == "thread_name") rows[{rank, event["tid"]}] = args["name"];
+  }
+  for (const auto& event : trace["traceEvents"]) {
+    if (event["name"] != "all_reduce") continue;
+    const int rank = event["pid"];
+    const auto& args = event["args"];
+    EXPECT_EQ((rows[{rank, event["tid"]}]), "comm");
+    EXPECT_EQ(args["module"], "bucket 0");
+    EXPECT_EQ(args["bytes"], 101770 * 4);
+    steps[rank].insert(args["step"].get<int>());
+    const double begin = event["ts"];
+    reductions[rank][args["number"]] = {begin, begin + event["dur"].get<double>()};
+  }
+  EXPECT_EQ(processes, (std::map<int, std::string>{{0, "rank 0"}, {1, "rank 1"}}));
+  for (const int rank : {0, 1}) {
+    EXPECT_EQ(steps[rank], (std::set{0, 1, 2, 3, 4})) << rank;
+    EXPECT_EQ(reductions[rank].size(), 5U) << rank;
+  }
+  // Nobody is done before all have begun.
+  for (const auto& [number, first] : reductions[0]) {
+    ASSERT_TRUE(reductions[1].contains(number));
+    const Times second = reductions[1][number];
+    EXPECT_LT(first.begin, second.end) << number;
+    EXPECT_LT(second.begin, first.end) << number;
+  }
 }
 
 TEST_F(DdpRun, TheErrorOfARankIsShownLastAndIsTheStatus) {

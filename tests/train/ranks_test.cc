@@ -6,15 +6,18 @@
 #include <algorithm>
 #include <atomic>
 #include <barrier>
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "weft/core/thread_state.h"
+#include "weft/core/trace.h"
 #include "weft/data/dataloader.h"
 #include "weft/tensor/creation.h"
 #include "weft/tests/core/expect_error.h"
@@ -153,6 +156,52 @@ TEST_F(RanksTest, AnInterruptEndsAllAfterTheSameStep) {
   EXPECT_GE(steps[0], 5);
   EXPECT_EQ(steps[0], steps[1]);
   EXPECT_EQ(seen, steps);
+}
+
+void span(const char* name) { const Span span("test", name); }
+
+// At the end of a run, also of one that is interrupted, by one clock.
+TEST_F(RanksTest, TheFirstRanksTraceHasTheSpansOfAll) {
+  for (const bool interrupted : {false, true}) {
+    const InterruptScope scope;
+    ::testing::internal::CaptureStderr();
+    run(3, [&](const Ranks& ranks) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(3 * ranks.rank));
+      Tracer tracer;
+      const Scoped traced(&ThreadState::tracer, &tracer);
+      span("before");
+      Options o = options();
+      if (interrupted) o.epochs = 1'000'000;
+      Recorder recorder(o, ranks);
+      Nothing model;
+      data::DataLoader loader(Numbers(), {.batch_size = 4});
+      while (recorder.next_epoch()) {
+        for (auto& x : recorder.batches(loader)) {
+          recorder.step(scalar(x.numel()));
+          if (interrupted && ranks.rank == 2 && recorder.steps() == 1) std::raise(SIGINT);
+        }
+        if (recorder.epoch() == 0) span("after");  // all were asked for losses
+        recorder.save(model, loader);
+      }
+      if (!recorder.interrupted()) recorder.finish(model);
+      EXPECT_EQ(recorder.interrupted(), interrupted);
+      if (ranks.rank == 0) tracer.write(folder.path("trace.json"));
+    });
+    ::testing::internal::GetCapturedStderr();
+    const auto trace = nlohmann::json::parse(testing::read_file(folder.path("trace.json")));
+    std::map<int, double> before, after;  // when the one ends and the other begins, by rank
+    for (const auto& event : trace["traceEvents"]) {
+      if (event["ph"] != "X" || event["cat"] != "test") continue;
+      const double begin = event["ts"], end = begin + event["dur"].get<double>();
+      const bool first = event["name"] == "before";
+      EXPECT_TRUE((first ? before : after).try_emplace(event["pid"], first ? end : begin).second);
+    }
+    ASSERT_EQ(before.size(), 3U) << trace;
+    ASSERT_EQ(after.size(), 3U) << trace;
+    for (const auto& [rank, end] : before) {
+      for (const auto& [other, begin] : after) EXPECT_LE(end, begin) << rank << ' ' << other;
+    }
+  }
 }
 
 // Each rank draws numbers of its own, in the order that its loader has.

@@ -1,0 +1,118 @@
+// What a trace shows of the buckets: that they are reduced while backward runs, in their order.
+#include "weft/core/trace.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "weft/comm/process_group.h"
+#include "weft/parallel/distributed_data_parallel.h"
+#include "weft/tests/comm/ranks.h"
+#include "weft/tests/io/files.h"
+#include "weft/tests/parallel/nets.h"
+
+namespace weft::parallel {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kRanks = 2;
+// In a step; the one before it, whose backward has one bucket for all, is none.
+constexpr std::int64_t kStep = 1;
+
+struct Times {
+  double begin, end;
+};
+
+Times times_of(const json& event) {
+  const double begin = event["ts"];
+  return {begin, begin + event["dur"].get<double>()};
+}
+
+class TraceTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  /// A group of the backend, of the same ranks. Throws Unsupported where there is no such backend.
+  std::shared_ptr<comm::ProcessGroup> group_beside(comm::ProcessGroup& threads) const {
+    return std::make_shared<comm::ProcessGroup>(
+        comm::testing::maker_of(GetParam()),
+        std::make_shared<comm::PrefixStore>("beside", threads.store()), threads.rank(),
+        threads.size());
+  }
+};
+
+// The gradient that comes last waits until the first bucket has been reduced, which would not be
+// sent by then if buckets were sent after backward.
+void train(const std::shared_ptr<comm::ProcessGroup>& group) {
+  nn::Sequential model = weft::testing::mlp();
+  DistributedDataParallel ddp(model, group, {.bucket_cap_mb = 1e-6});
+  const auto step = [&] {
+    const auto [x, label] = weft::testing::batch(group->rank(), {4, 6}, DType::f32);
+    nn::cross_entropy(ddp(x), label).backward();
+  };
+  step();
+  const Scoped second(&ThreadState::step, kStep);
+  const std::int64_t sent = group->traffic().bytes_sent;
+  const Tensor last = model.parameters().front();
+  autograd::HookHandle hook = autograd::add_leaf_hook(last, [&](const Tensor&) {
+    const comm::Deadline patience = comm::testing::patience();
+    while (group->traffic().bytes_sent == sent) {
+      ASSERT_FALSE(patience.passed()) << "nothing was sent while backward ran";
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
+  step();
+  hook.remove();
+}
+
+TEST_P(TraceTest, BucketsAreReducedInOrderWhileBackwardRuns) {
+  try {
+    static_cast<void>(comm::testing::maker_of(GetParam()));
+  } catch (const Error& error) {
+    GTEST_SKIP() << error.what();
+  }
+  Tracer tracer;
+  {
+    const Scoped traced(&ThreadState::tracer, &tracer);
+    comm::run_ranks(kRanks, [&](comm::ProcessGroup& threads) { train(group_beside(threads)); });
+  }
+  const weft::testing::TempFolder folder;
+  tracer.write(folder.path("trace.json"));
+  const json trace = json::parse(weft::testing::read_file(folder.path("trace.json")));
+
+  std::vector<Times> backward(kRanks), waiting(kRanks);
+  std::vector<std::vector<Times>> buckets(kRanks);
+  for (const json& event : trace["traceEvents"]) {
+    if (event["ph"] != "X" || event["args"].value("step", -1) != kStep) continue;
+    const auto rank = event["pid"].get<std::size_t>();
+    const std::string name = event["name"];
+    if (event["cat"] == "phase" && name == "backward") backward[rank] = times_of(event);
+    if (name == "wait for buckets") waiting[rank] = times_of(event);
+    if (name != "all_reduce") continue;
+    const std::string tag = "bucket " + std::to_string(buckets[rank].size());
+    EXPECT_TRUE(event["args"]["module"].get<std::string>().ends_with(tag)) << event;
+    buckets[rank].push_back(times_of(event));
+  }
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const auto& own = buckets[rank];
+    ASSERT_EQ(own.size(), 4U) << "a bucket for each parameter of rank " << rank;
+    for (std::size_t i = 1; i < own.size(); ++i) EXPECT_LE(own[i - 1].end, own[i].begin);
+    EXPECT_GT(own.front().begin, backward[rank].begin);
+    EXPECT_LT(own.front().end, waiting[rank].begin) << "before the last gradient";
+    EXPECT_LE(own.back().end, backward[rank].end) << "backward returns with means";
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      EXPECT_LT(own[i].begin, buckets[1 - rank][i].end) << "together, bucket " << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, TraceTest, ::testing::Values("threads", "shm", "gloo", "ring"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace weft::parallel

@@ -1,11 +1,13 @@
 #include "weft/core/choices.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -81,6 +83,23 @@ std::string read(const std::string& path) {
   return text;
 }
 
+// The lock dies with its owner. flock() itself knows no deadline.
+int lock_file(const std::string& path, std::chrono::milliseconds longest) {
+  const int flags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+  const int fd = ::open(path.c_str(), flags, 0666);
+  if (fd < 0) return -1;
+  const auto end = std::chrono::steady_clock::now() + longest;
+  while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    const bool held = errno == EWOULDBLOCK || errno == EINTR;
+    if (!held || std::chrono::steady_clock::now() >= end) {
+      ::close(fd);
+      return -1;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return fd;
+}
+
 }  // namespace
 
 std::string checksum(std::string_view text) {
@@ -129,8 +148,24 @@ std::string format_choices(const std::vector<Choice>& choices, std::string_view 
   return text;
 }
 
-ChoiceCache::ChoiceCache(std::string folder)
-    : folder_(std::move(folder)), saved_(std::chrono::steady_clock::now()) {}
+ChoiceCache::Turn::Turn(ChoiceCache* cache, const std::string& machine,
+                        std::chrono::milliseconds longest)
+    : Turn(cache) {  // so the lock is let go also when what follows throws
+  if (!cache || cache->folder_.empty()) return;
+  std::error_code ignored;  // there is no lock then
+  std::filesystem::create_directories(cache->folder_, ignored);
+  lock_ = lock_file(cache->path(machine) + ".lock", longest);
+  const std::lock_guard lock(cache->mutex_);
+  cache->read_file(machine, cache->file(machine));
+}
+
+ChoiceCache::Turn::~Turn() {
+  if (lock_ < 0) return;
+  cache_->save();
+  ::close(lock_);
+}
+
+ChoiceCache::ChoiceCache(std::string folder) : folder_(std::move(folder)) {}
 
 ChoiceCache::~ChoiceCache() {
   // Another process may be writing at this moment.
@@ -145,13 +180,14 @@ std::string ChoiceCache::path(const std::string& machine) const {
 
 ChoiceCache::File& ChoiceCache::file(const std::string& machine) {
   const auto [found, is_new] = files_.try_emplace(machine);
-  if (is_new) {
-    for (Choice& choice : parse_choices(read(path(machine)), machine)) {
-      std::string key = choice.key;
-      found->second.known.emplace(std::move(key), std::move(choice));
-    }
-  }
+  if (is_new) read_file(machine, found->second);
   return found->second;
+}
+
+void ChoiceCache::read_file(const std::string& machine, File& to) const {
+  std::vector<Choice> choices = parse_choices(read(path(machine)), machine);
+  choices.insert(choices.end(), to.unsaved.begin(), to.unsaved.end());
+  for (const Choice& choice : choices) to.known.insert_or_assign(choice.key, choice);
 }
 
 std::optional<Choice> ChoiceCache::find(const std::string& machine, const std::string& key) {
@@ -169,17 +205,10 @@ void ChoiceCache::add(const std::string& machine, Choice choice) {
   to.unsaved.push_back(choice);
   std::string key = choice.key;
   to.known.insert_or_assign(std::move(key), std::move(choice));
-  // Not once per choice: a network's first step makes dozens within a second.
-  if (std::chrono::steady_clock::now() - saved_ >= kSavePause) save_locked();
 }
 
 bool ChoiceCache::save() noexcept {
   const std::lock_guard lock(mutex_);
-  return save_locked();
-}
-
-bool ChoiceCache::save_locked() noexcept {
-  saved_ = std::chrono::steady_clock::now();
   bool done = true;
   for (auto& [machine, file] : files_) done &= file.unsaved.empty() || merge(machine, file);
   return done;

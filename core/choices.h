@@ -29,8 +29,34 @@ struct Choice {
 /// Nothing here ever fails: a file that is missing, damaged, another machine's or cannot be read
 /// counts as empty, and what cannot be written is forgotten with the process. Thread-safe, and
 /// processes may share the folder. To time anew, delete the files.
+///
+/// Ranks of one host meet the same problems in the same steps. Timing side by side they would
+/// measure each other, and find different winners; so who times takes a turn, and looks again:
+///   if (!cache.find(machine, key)) {
+///     const ChoiceCache::Turn turn(&cache, machine);
+///     if (!cache.find(machine, key)) cache.add(machine, time());
+///   }
 class ChoiceCache {
  public:
+  /// One at a time among all threads and processes that share the folder. What the last one found
+  /// is known when it begins; what this one finds is written when it ends.
+  class Turn {
+   public:
+    /// Waits for the others. After `longest`, and where no lock can be had, it goes on without one:
+    /// a process that hangs holds up nobody. A null cache, or one that is turned off: no turns.
+    Turn(ChoiceCache* cache, const std::string& machine,
+         std::chrono::milliseconds longest = std::chrono::minutes(1));
+    ~Turn();
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+   private:
+    explicit Turn(ChoiceCache* cache) : cache_(cache) {}
+
+    ChoiceCache* cache_;
+    int lock_ = -1;
+  };
+
   /// An empty folder: nothing is read or written. The folder is made when something is written.
   explicit ChoiceCache(std::string folder);
   /// Saves.
@@ -39,8 +65,8 @@ class ChoiceCache {
   ChoiceCache& operator=(const ChoiceCache&) = delete;
 
   std::optional<Choice> find(const std::string& machine, const std::string& key);
-  /// Remembers, and saves when the last time is kSavePause ago. A text that does not fit the format
-  /// (no line breaks; at most kMostChoiceLine bytes in all; no blank in the name) is left out.
+  /// Remembers; to be saved later. A text that does not fit the format (no line breaks; at most
+  /// kMostChoiceLine bytes in all; no blank in the name) is left out.
   void add(const std::string& machine, Choice choice);
   /// Writes what is new, together with what other processes wrote meanwhile. False when something
   /// could not be written; it stays for the next time.
@@ -49,21 +75,18 @@ class ChoiceCache {
   /// The file of one machine.
   std::string path(const std::string& machine) const;
 
-  static constexpr std::chrono::seconds kSavePause{1};
-
  private:
   struct File {
     std::map<std::string, Choice, std::less<>> known;
     std::vector<Choice> unsaved;
   };
   File& file(const std::string& machine);
-  bool save_locked() noexcept;
+  void read_file(const std::string& machine, File& to) const;
   bool merge(const std::string& machine, File& file) const noexcept;
 
   const std::string folder_;
   std::mutex mutex_;
   std::map<std::string, File> files_;
-  std::chrono::steady_clock::time_point saved_;
 };
 
 /// Where programs keep choices: $WEFT_CACHE; else weft under $XDG_CACHE_HOME; else ~/.cache/weft.

@@ -45,6 +45,17 @@ void remember_choice(const ChoiceProblem& problem, const Measured& winner) {
   }
 }
 
+void recall_or_time(const ChoiceProblem& problem, const std::function<bool(const Measured&)>& take,
+                    const std::function<void()>& time) {
+  const auto recall = [&] {
+    const std::optional<Measured> remembered = remembered_choice(problem);
+    return remembered && take(*remembered);
+  };
+  if (recall()) return;
+  const ChoiceCache::Turn turn(thread_state().choices, problem.machine);
+  if (!recall()) time();
+}
+
 void log_choice(const ChoiceProblem& problem, std::string_view winner, std::string_view why,
                 std::span<const Measured> measured) {
   const ThreadState& state = thread_state();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -34,6 +35,12 @@ struct ChoiceProblem {
 std::optional<Measured> remembered_choice(const ChoiceProblem& problem);
 /// After timing. A winner that took no finite time is not kept.
 void remember_choice(const ChoiceProblem& problem, const Measured& winner);
+
+/// Has the problem's choice made: by take(), which may refuse, from what is remembered; else by
+/// time(), which is to remember what it finds. Of several threads and processes that ask at a time,
+/// and share what is remembered, one times, and the others wait for it.
+void recall_or_time(const ChoiceProblem& problem, const std::function<bool(const Measured&)>& take,
+                    const std::function<void()>& time);
 
 /// With thread_state().log_perf, one line: "perf: matmul SHAPES: NAME 0.0123 ms, NAME 0.0456 ms,
 /// NAME -> NAME (WHY) in MODULE". A candidate without a time was not timed: nothing was, or the

@@ -277,14 +277,14 @@ std::unique_ptr<P> choose(const std::vector<Candidate<P>>& candidates, const Arg
   } else if (Trial::bytes(args) > kMostTimingBytes) {
     why = detail::concat("too big to time: ", Trial::bytes(args) >> 20, " MiB");
   } else {
-    if (const auto remembered = remembered_choice(problem)) {
-      plan = plan_named(candidates, remembered->name);
-      if (plan) {
-        measured = {*remembered};
-        why = "remembered on disk";
-      }
-    }
-    if (!plan) {
+    const auto take = [&](const Measured& remembered) {
+      plan = plan_named(candidates, remembered.name);
+      if (!plan) return false;
+      measured = {remembered};
+      why = "remembered on disk";
+      return true;
+    };
+    recall_or_time(problem, take, [&] {
       try {
         const TimingTurn turn(num_threads());
         plan = fastest_plan(candidates, Trial(args), measured, Trials::short_ones);
@@ -295,7 +295,7 @@ std::unique_ptr<P> choose(const std::vector<Candidate<P>>& candidates, const Arg
       for (const Measured& m : measured) {
         if (plan && m.name == plan->name) remember_choice(problem, m);
       }
-    }
+    });
   }
   if (!plan) plan = first_plan(candidates);
   WEFT_CHECK(plan, Internal, problem.op, "no kernel takes these shapes");

@@ -128,19 +128,23 @@ std::size_t choose(const ChoiceProblem& problem, std::string_view why_not,
     why = "only candidate";
   } else if (!why_not.empty()) {
     why = why_not;
-  } else if (const auto remembered = remembered_choice(problem)) {
-    why = "remembered on disk";
-    measured = {*remembered};
-    const auto& names = problem.candidates;
-    best = static_cast<std::size_t>(std::find(names.begin(), names.end(), remembered->name) -
-                                    names.begin());
   } else {
-    measured = times();
-    if (measured.empty()) why = "too big to time";
-    for (std::size_t i = 1; i < measured.size(); ++i) {
-      if (measured[i].ms < measured[best].ms) best = i;
-    }
-    if (!measured.empty()) remember_choice(problem, measured[best]);
+    const auto take = [&](const Measured& remembered) {
+      why = "remembered on disk";
+      measured = {remembered};
+      const auto& names = problem.candidates;
+      best = static_cast<std::size_t>(std::find(names.begin(), names.end(), remembered.name) -
+                                      names.begin());
+      return true;
+    };
+    recall_or_time(problem, take, [&] {
+      measured = times();
+      if (measured.empty()) why = "too big to time";
+      for (std::size_t i = 1; i < measured.size(); ++i) {
+        if (measured[i].ms < measured[best].ms) best = i;
+      }
+      if (!measured.empty()) remember_choice(problem, measured[best]);
+    });
   }
   log_choice(problem, problem.candidates[best], why, measured);
   return best;

@@ -4,13 +4,17 @@
 #include <gtest/gtest.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <thread>
+#include <utility>
 
 #include "weft/tests/io/files.h"
 
@@ -251,18 +255,95 @@ TEST_F(ChoiceCacheTest, WaitsForTheOtherWriter) {
   EXPECT_EQ(found("k"), "plain");
 }
 
-TEST_F(ChoiceCacheTest, SavesAtMostOncePerPause) {
+TEST_F(ChoiceCacheTest, IsSavedWhenATurnEnds) {
   ChoiceCache cache(root);
   cache.add(kMachine, {"a", "plain", 1});
   EXPECT_FALSE(fs::exists(root));
-  std::this_thread::sleep_for(ChoiceCache::kSavePause);
-  cache.add(kMachine, {"b", "plain", 1});
+  {
+    const ChoiceCache::Turn turn(&cache, kMachine);
+    cache.add(kMachine, {"b", "plain", 1});
+    EXPECT_EQ(found("b"), std::nullopt);
+  }
   EXPECT_EQ(found("a"), "plain");
   EXPECT_EQ(found("b"), "plain");
-  cache.add(kMachine, {"c", "plain", 1});
-  EXPECT_EQ(found("c"), std::nullopt);
-  EXPECT_TRUE(cache.save());
-  EXPECT_EQ(found("c"), "plain");
+  EXPECT_EQ(files(root), 2);  // and the lock
+}
+
+TEST_F(ChoiceCacheTest, ATurnKnowsWhatTheLastOneFound) {
+  ChoiceCache one(root), two(root);
+  EXPECT_EQ(one.find(kMachine, "k"), std::nullopt);
+  EXPECT_EQ(two.find(kMachine, "k"), std::nullopt);
+  one.add(kMachine, {"mine", "plain", 1});
+  {
+    const ChoiceCache::Turn turn(&two, kMachine);
+    two.add(kMachine, {"k", "direct", 1});
+    two.add(kMachine, {"mine", "direct", 1});
+  }
+  const ChoiceCache::Turn turn(&one, kMachine);
+  EXPECT_EQ(one.find(kMachine, "k")->name, "direct");
+  EXPECT_EQ(one.find(kMachine, "mine")->name, "plain");
+}
+
+TEST_F(ChoiceCacheTest, ATurnWaitsSoLongAndNoLonger) {
+  ChoiceCache one(root), two(root);
+  std::optional<ChoiceCache::Turn> held(std::in_place, &one, kMachine);
+  const ChoiceCache::Turn another(&one, "another CPU");  // has turns of its own
+  {
+    const ChoiceCache::Turn turn(&two, kMachine, std::chrono::milliseconds(20));
+    two.add(kMachine, {"k", "plain", 1});
+  }
+  EXPECT_EQ(found("k"), std::nullopt);  // without the lock nothing is written
+  std::atomic<bool> over = false;
+  std::thread waiting([&] {
+    const ChoiceCache::Turn turn(&two, kMachine);
+    EXPECT_TRUE(over);
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  over = true;
+  held.reset();
+  waiting.join();
+  EXPECT_EQ(found("k"), "plain");
+}
+
+// A problem each process meets is timed by one of them.
+TEST_F(ChoiceCacheTest, OfManyProcessesOneTimes) {
+  constexpr int kProcesses = 4, kProblems = 6;
+  const std::string timed = folder.path("timed");
+  std::vector<pid_t> children;
+  for (int process = 0; process < kProcesses; ++process) {
+    children.push_back(::fork());
+    if (children.back() != 0) continue;
+    {
+      ChoiceCache cache(root);
+      for (int i = 0; i < kProblems; ++i) {
+        const std::string key = std::to_string(i);
+        if (cache.find(kMachine, key)) continue;
+        const ChoiceCache::Turn turn(&cache, kMachine);
+        if (cache.find(kMachine, key)) continue;
+        std::ofstream(timed, std::ios::app) << key;
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        cache.add(kMachine, {key, "plain", 1});
+      }
+    }
+    ::_exit(0);
+  }
+  for (const pid_t child : children) {
+    int status = -1;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+  }
+  EXPECT_EQ(read_file(timed), "012345");
+}
+
+TEST_F(ChoiceCacheTest, WithoutALockTurnsPassAtOnce) {
+  const ChoiceCache::Turn none(nullptr, kMachine);
+  ChoiceCache off("");
+  const ChoiceCache::Turn first(&off, kMachine), second(&off, kMachine);
+  write_file(folder.path("made"), "a file");  // where the folder should be
+  ChoiceCache cache(root);
+  const ChoiceCache::Turn third(&cache, kMachine), fourth(&cache, kMachine);
+  cache.add(kMachine, {"k", "plain", 1});
+  EXPECT_TRUE(cache.find(kMachine, "k"));
 }
 
 TEST_F(ChoiceCacheTest, ManyWritersLoseNothing) {

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <chrono>
 #include <thread>
 
@@ -50,7 +52,10 @@ class RememberedChoices : public ::testing::Test {
   }
   /// Replaces the name in the only line of the only file.
   void plant(const std::string& winner) {
-    const std::string path = std::filesystem::directory_iterator(root)->path();
+    std::string path;
+    for (const auto& entry : std::filesystem::directory_iterator(root)) {
+      if (entry.path().extension() == ".txt") path = entry.path();  // and not the lock
+    }
     const std::string text = testing::read_file(path);
     const std::size_t end = text.find('\n');
     const std::string machine = text.substr(0, end).substr(std::string("weft choices 1 ").size());
@@ -89,6 +94,38 @@ TEST_F(RememberedChoices, ASecondProcessTimesNothing) {
     const std::string fastest = name;
     EXPECT_TRUE(ends_with(line_of(chosen), "(remembered on disk)"));
     EXPECT_EQ(name, fastest);
+  }
+}
+
+// Each thread has a cache of its own, as a rank has.
+TEST_F(RememberedChoices, OfManyRanksOneTimesAndTheOthersWait) {
+  constexpr int kRanks = 3;
+  std::vector<std::string> lines(kRanks);
+  std::barrier start(kRanks);
+  {
+    std::vector<std::jthread> ranks;
+    for (std::string& line : lines) {
+      ranks.emplace_back([&] {
+        ChoiceCache cache(root);
+        Lines log;
+        const Scoped remember(&ThreadState::choices, &cache);
+        const Scoped<LogSink*> logging(&ThreadState::log, &log);
+        const Scoped explain(&ThreadState::log_perf, true);
+        const Scoped threads(&ThreadState::num_threads, 1);
+        start.arrive_and_wait();
+        choose_matmul(product(96, 80, 64));
+        line = log.lines.at(0);
+      });
+    }
+  }
+  const auto timed = [](const std::string& line) { return line.ends_with("(timed)"); };
+  EXPECT_EQ(std::ranges::count_if(lines, timed), 1);
+  for (const std::string& line : lines) {
+    EXPECT_TRUE(timed(line) || line.ends_with("(remembered on disk)")) << line;
+    const auto winner = [](const std::string& text) {
+      return text.substr(text.find("-> "), text.rfind(" (") - text.find("-> "));
+    };
+    EXPECT_EQ(winner(line), winner(lines.front()));
   }
 }
 

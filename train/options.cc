@@ -187,6 +187,9 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
       ->capture_default_str();
   app.add_option("--trace", options.trace, "write the spans of all ranks here, for ui.perfetto.dev")
       ->check(path);
+  app.add_flag("--tensorboard", options.tensorboard,
+               "write losses, tests and images/s for TensorBoard, into OUT/tensorboard")
+      ->disable_flag_override();
   app.add_flag("--deterministic", options.deterministic, "same bits in every run")
       ->disable_flag_override();
   app.add_flag("--graph", options.graph,

@@ -43,6 +43,7 @@ struct Options {
   std::int64_t checkpoint_every = 0;  ///< steps; besides the ends of epochs; 0: at these alone
   Device map_location = Device();     ///< where its tensors are put before they are copied
   std::string trace = {};             ///< where the spans go
+  bool tensorboard = false;           ///< event files in OUT/tensorboard
   bool deterministic = false;
   bool graph = false;             ///< steps are captured and replayed (step.h)
   int host_devices = 0;           ///< 0: as WEFT_HOST_DEVICES says

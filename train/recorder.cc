@@ -223,6 +223,10 @@ void Recorder::begin_epoch(std::int64_t batches, std::int64_t done, std::int64_t
   losses_.reserve(expected);  // a step allocates nothing
   for (NamedLosses& more : more_losses_) more.values.reserve(expected);
   step_ms_.reserve(step_ms_.size() + static_cast<std::size_t>(batches - done));
+  if (options_.tensorboard && ranks_.rank == 0 && !events_) {
+    events_.emplace(path("tensorboard"), steps());
+    told_ = losses_.size();
+  }
   progress_.start(detail::concat("epoch ", epoch_), batches, done, options_.log_every);
   epoch_start_ = step_start_ = Clock::now();
   in_loop_ = true;
@@ -318,6 +322,7 @@ void Recorder::step(std::initializer_list<NamedLoss> losses) {
   const std::int64_t done = steps() - epoch_first_step_;
   if (progress_.due(done)) {
     flush();
+    tell_losses();
     progress_.update(done, epoch_mean(), images_per_second());
   }
 }
@@ -333,7 +338,7 @@ void Recorder::flush() {
 // So late, because a step need not wait for the others' losses.
 void Recorder::average() {
   flush();
-  if (ranks_.size == 1) return;
+  if (ranks_.size == 1) return tell_losses();
   std::vector<std::vector<double>*> lists = {&losses_};
   for (NamedLosses& more : more_losses_) lists.push_back(&more.values);
   const auto first = static_cast<std::ptrdiff_t>(averaged_);
@@ -345,6 +350,19 @@ void Recorder::average() {
     for (std::size_t i = averaged_; i < list->size(); ++i) (*list)[i] = *from++ / ranks_.size;
   }
   averaged_ = losses_.size();
+  tell_losses();
+}
+
+void Recorder::tell_losses() {
+  if (!events_) return;
+  const auto tag = [](const std::string& name) { return name.empty() ? "loss" : "loss/" + name; };
+  for (const std::size_t end = ranks_.size == 1 ? losses_.size() : averaged_; told_ < end;
+       ++told_) {
+    const auto step = static_cast<std::int64_t>(told_);
+    events_->scalar(tag(loss_name_), losses_[told_], step);
+    for (const auto& [name, values] : more_losses_) events_->scalar(tag(name), values[told_], step);
+  }
+  events_->flush();
 }
 
 void Recorder::end_epoch(bool complete) {
@@ -359,6 +377,9 @@ void Recorder::end_epoch(bool complete) {
   if (!complete) return;
   const double mean = epoch_mean();
   epochs_.push_back({mean, mean * static_cast<double>(done), seconds, rate, {}});
+  if (!events_) return;
+  events_->scalar("images_per_second", rate, steps() - 1);
+  events_->flush();
 }
 
 void Recorder::note(const TestFigures& figures) {
@@ -377,6 +398,9 @@ void Recorder::test(const std::string& name, double value) {
   test_.emplace_back(name, value);
   if (epoch_complete_) epochs_.back().test = test_;
   log_info(detail::concat("epoch ", epoch_, ": test ", name, ' ', value));
+  if (!events_) return;
+  events_->scalar("test/" + name, value, steps() - 1);
+  events_->flush();
 }
 
 void Recorder::merge_traces() {

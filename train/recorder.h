@@ -36,6 +36,7 @@
 #include "weft/train/options.h"
 #include "weft/train/progress.h"
 #include "weft/train/ranks.h"
+#include "weft/train/tensorboard.h"
 
 namespace weft::train {
 
@@ -174,6 +175,7 @@ class Recorder {
   void record(std::size_t which, double loss);
   void flush();
   void average();
+  void tell_losses();
   double epoch_mean() const;
   double epoch_seconds() const;
   double images_per_second() const;
@@ -191,6 +193,8 @@ class Recorder {
   TestFigures test_;              // the last figures
   std::int64_t test_epoch_ = -1;  // of this epoch
   std::vector<float> step_ms_;
+  std::optional<EventFile> events_;
+  std::size_t told_ = 0;  // the losses of so many steps are in it, or in one before it
   bool warned_ = false;
   bool stopped_ = false;
   bool traces_merged_ = false;

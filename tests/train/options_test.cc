@@ -67,6 +67,7 @@ TEST(Options, EveryOptionArrives) {
                           "r",
                           "--trace",
                           "t",
+                          "--tensorboard",
                           "--deterministic",
                           "--graph",
                           "--host-devices",
@@ -90,6 +91,7 @@ TEST(Options, EveryOptionArrives) {
   EXPECT_EQ(o.limit_steps, 9);
   EXPECT_EQ(o.checkpoint_every, 11);
   EXPECT_EQ(o.data + o.out + o.resume + o.trace, "dort");
+  EXPECT_TRUE(o.tensorboard);
   EXPECT_TRUE(o.deterministic);
   EXPECT_TRUE(o.graph);
   EXPECT_EQ(o.host_devices, 2);

@@ -22,6 +22,7 @@
 #include "weft/tensor/creation.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/io/files.h"
+#include "weft/tests/train/event_files.h"
 #include "weft/train/evaluate.h"
 #include "weft/train/interrupt.h"
 #include "weft/train/recorder.h"
@@ -91,6 +92,7 @@ TEST_F(RanksTest, LossesAreMeansAndTheFirstRankWrites) {
   ::testing::internal::CaptureStderr();
   run(2, [&](const Ranks& ranks) {
     Options o = options();
+    o.tensorboard = true;
     if (ranks.rank == 1) o.out = folder.path("nobody");
     Recorder recorder(o, ranks);
     data::DataLoader loader(Numbers(), {.batch_size = 4});
@@ -113,6 +115,8 @@ TEST_F(RanksTest, LossesAreMeansAndTheFirstRankWrites) {
   EXPECT_EQ(json["losses"]["one"], (std::vector<double>{5, 6, 7, 8, 9, 10}));
   EXPECT_EQ(json["losses"]["two"], std::vector<double>(6, 0.5));
   EXPECT_EQ(json["epochs"][1]["mean_loss"], 9);
+  const auto told = testing::event_files::curves(folder.path("out/tensorboard")).at("loss/one");
+  EXPECT_EQ(told, (testing::event_files::Curve{{0, 5}, {1, 6}, {2, 7}, {3, 8}, {4, 9}, {5, 10}}));
 }
 
 TEST_F(RanksTest, OneBarForAll) {

@@ -1,0 +1,121 @@
+// Reads event files (train/tensorboard.h) as TensorBoard does.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "weft/tests/io/files.h"
+#include "weft/train/tensorboard.h"
+
+namespace weft::testing::event_files {
+
+template <class T>
+T take(std::string_view& bytes) {
+  T value{};
+  if (bytes.size() < sizeof value) throw std::runtime_error("cut off");
+  std::memcpy(&value, bytes.data(), sizeof value);
+  bytes.remove_prefix(sizeof value);
+  return value;
+}
+
+inline std::uint64_t take_varint(std::string_view& bytes) {
+  std::uint64_t value = 0;
+  for (int shift = 0;; shift += 7) {
+    const auto byte = take<unsigned char>(bytes);
+    value |= std::uint64_t{byte & 127u} << shift;
+    if (byte < 128) return value;
+  }
+}
+
+/// The fields of a protocol buffer by number: each as its bytes, or the 8 bytes of a varint.
+inline std::map<int, std::string> fields(std::string_view bytes) {
+  std::map<int, std::string> found;
+  while (!bytes.empty()) {
+    const auto key = take_varint(bytes);
+    std::size_t size = 0;
+    std::string value;
+    switch (key & 7) {
+      case 0: {
+        const std::uint64_t number = take_varint(bytes);
+        value.assign(reinterpret_cast<const char*>(&number), sizeof number);
+        break;
+      }
+      case 1: size = 8; break;
+      case 2: size = take_varint(bytes); break;
+      case 5: size = 4; break;
+      default: throw std::runtime_error("wire type");
+    }
+    value += bytes.substr(0, size);
+    bytes.remove_prefix(std::min(size, bytes.size()));
+    EXPECT_TRUE(found.emplace(static_cast<int>(key >> 3), value).second);
+  }
+  return found;
+}
+
+template <class T>
+T number(const std::string& bytes) {
+  std::string_view rest = bytes;
+  return take<T>(rest);
+}
+
+using Fields = std::map<int, std::string>;
+
+/// The records of a file, whose checksums are held against masked_crc32c().
+inline std::vector<Fields> events_of(const std::string& path) {
+  const std::string file = read_file(path);
+  std::string_view rest = file;
+  std::vector<Fields> events;
+  while (!rest.empty()) {
+    const std::string_view length = rest.substr(0, 8);
+    const auto size = take<std::uint64_t>(rest);
+    EXPECT_EQ(take<std::uint32_t>(rest), train::masked_crc32c(length));
+    const std::string_view event = rest.substr(0, size);
+    rest.remove_prefix(size);
+    EXPECT_EQ(take<std::uint32_t>(rest), train::masked_crc32c(event));
+    events.push_back(fields(event));
+  }
+  return events;
+}
+
+inline std::vector<std::string> files(const std::string& folder) {
+  std::vector<std::string> paths;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    paths.push_back(entry.path());
+  }
+  std::ranges::sort(paths);
+  return paths;
+}
+
+using Curve = std::vector<std::pair<std::int64_t, float>>;
+
+/// The curves of a folder, files in the order of their names, as TensorBoard reads them: a session
+/// that starts at a step takes back what is there from that step on.
+inline std::map<std::string, Curve> curves(const std::string& folder) {
+  std::map<std::string, Curve> found;
+  for (const std::string& path : files(folder)) {
+    for (const Fields& event : events_of(path)) {
+      const std::int64_t step = event.contains(2) ? number<std::int64_t>(event.at(2)) : 0;
+      if (event.contains(7)) {
+        for (auto& [tag, curve] : found) {
+          std::erase_if(curve, [&](const auto& point) { return point.first >= step; });
+        }
+      }
+      if (!event.contains(5)) continue;
+      const auto value = fields(fields(event.at(5)).at(1));
+      found[value.at(1)].emplace_back(step, number<float>(value.at(2)));
+    }
+  }
+  return found;
+}
+
+}  // namespace weft::testing::event_files

@@ -1,0 +1,141 @@
+#include "weft/train/tensorboard.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "weft/core/error.h"
+
+namespace weft::train {
+namespace {
+
+constexpr const char* kOp = "tensorboard";
+
+constexpr auto kCrcTable = [] {
+  std::array<std::uint32_t, 256> table{};
+  for (std::uint32_t byte = 0; byte < 256; ++byte) {
+    std::uint32_t crc = byte;
+    for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78u : 0);
+    table[byte] = crc;
+  }
+  return table;
+}();
+
+template <class T>
+std::string little_endian(T value) {
+  static_assert(std::endian::native == std::endian::little);
+  std::string bytes(sizeof value, '\0');
+  std::memcpy(bytes.data(), &value, sizeof value);
+  return bytes;
+}
+
+// Protocol buffers: a field is its number and wire type, then the value.
+std::string varint(std::uint64_t value) {
+  std::string bytes;
+  for (; value >= 0x80; value >>= 7) bytes += static_cast<char>(value | 0x80);
+  return bytes + static_cast<char>(value);
+}
+std::string field(int number, std::int64_t value) {
+  return varint(static_cast<std::uint64_t>(number) << 3) +
+         varint(static_cast<std::uint64_t>(value));
+}
+std::string field(int number, double value) {
+  return varint(static_cast<std::uint64_t>(number) << 3 | 1) + little_endian(value);
+}
+std::string field(int number, float value) {
+  return varint(static_cast<std::uint64_t>(number) << 3 | 5) + little_endian(value);
+}
+std::string field(int number, std::string_view bytes) {
+  return varint(static_cast<std::uint64_t>(number) << 3 | 2) + varint(bytes.size()) +
+         std::string(bytes);
+}
+
+// tensorflow/core/util/event.proto and framework/summary.proto
+enum Event { kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7 };
+enum Summary { kValue = 1, kTag = 1, kSimpleValue = 2 };
+enum SessionLog { kStatus = 1, kStart = 1 };
+
+std::int64_t microseconds() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
+}
+
+// TensorBoard asks for "tfevents" in the name, and reads the files of a folder in their order.
+std::string file_name() {
+  std::array<char, 256> host{}, name{};
+  if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
+  const auto now = static_cast<long long>(microseconds());
+  std::snprintf(name.data(), name.size(), "events.out.tfevents.%010lld.%06lld.%.64s.%ld",
+                now / 1'000'000, now % 1'000'000, host.data(), static_cast<long>(::getpid()));
+  return name.data();
+}
+
+}  // namespace
+
+std::uint32_t crc32c(std::string_view bytes) {
+  std::uint32_t crc = ~0u;
+  for (const char c : bytes)
+    crc = crc >> 8 ^ kCrcTable[(crc ^ static_cast<unsigned char>(c)) & 255];
+  return ~crc;
+}
+
+std::uint32_t masked_crc32c(std::string_view bytes) {
+  return std::rotr(crc32c(bytes), 15) + 0xa282ead8u;
+}
+
+EventFile::EventFile(const std::string& folder, std::int64_t first_step) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  WEFT_CHECK(!error, Io, kOp, folder, ": cannot make this folder: ", error.message());
+  path_ = (std::filesystem::path(folder) / file_name()).string();
+  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
+  WEFT_CHECK(fd_ >= 0, Io, kOp, path_,
+             ": cannot be made: ", std::generic_category().message(errno));
+  add(field(kFileVersion, "brain.Event:2"));
+  add(field(kStep, first_step) +
+      field(kSessionLog, field(kStatus, static_cast<std::int64_t>(kStart))));
+}
+
+EventFile::~EventFile() {
+  try {
+    flush();
+  } catch (const std::exception&) {  // nobody is left to be told
+  }
+  ::close(fd_);
+}
+
+void EventFile::add(std::string_view fields) {
+  const std::string event =
+      field(kWallTime, static_cast<double>(microseconds()) / 1e6) + std::string(fields);
+  const std::string length = little_endian<std::uint64_t>(event.size());
+  buffer_ +=
+      length + little_endian(masked_crc32c(length)) + event + little_endian(masked_crc32c(event));
+}
+
+void EventFile::scalar(std::string_view tag, double value, std::int64_t step) {
+  const std::string point = field(kTag, tag) + field(kSimpleValue, static_cast<float>(value));
+  add(field(kStep, step) + field(kSummary, field(kValue, point)));
+}
+
+void EventFile::flush() {
+  const std::string bytes = std::exchange(buffer_, {});
+  for (std::size_t done = 0; done < bytes.size();) {
+    const ssize_t n = ::write(fd_, bytes.data() + done, bytes.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    WEFT_CHECK(n > 0, Io, kOp, path_,
+               ": cannot be written: ", std::generic_category().message(n < 0 ? errno : ENOSPC));
+    done += static_cast<std::size_t>(n);
+  }
+}
+
+}  // namespace weft::train

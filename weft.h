@@ -15,6 +15,7 @@
 #include "weft/core/error.h"
 #include "weft/core/float32_precision.h"
 #include "weft/core/parallel.h"
+#include "weft/core/phase.h"
 #include "weft/core/rng.h"
 #include "weft/core/trace.h"
 #include "weft/data/cifar.h"

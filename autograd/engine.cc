@@ -8,6 +8,7 @@
 #include "weft/autograd/autograd.h"
 #include "weft/core/capture.h"
 #include "weft/core/error.h"
+#include "weft/core/phase.h"
 #include "weft/core/pool.h"
 #include "weft/core/trace.h"
 #include "weft/tensor/creation.h"
@@ -618,6 +619,7 @@ void in_session(F&& f) {
 
 void backward(std::span<const Tensor> outputs, std::span<const Tensor> grads, bool retain_graph) {
   const Span span("phase", "backward");
+  const PhaseScope phase("backward");
   in_session([&] {
     const RunLease run;
     run->execute("backward", outputs, grads, nullptr, false, retain_graph);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "weft/comm/reduce.h"
+#include "weft/core/phase.h"
 #include "weft/core/pool.h"
 
 namespace weft::comm {
@@ -135,6 +136,7 @@ void ring_all_gather(Backend& backend, const Buffer& x, const Buffer& y, const D
 void ring_all_reduce(Backend& backend, const Buffer& x, ReduceOp op, const Deadline& deadline) {
   const Buffer own = part_of(x, backend.rank(), backend.size());
   ring_reduce_scatter(backend, x, own, op, deadline);
+  fault_point();
   ring_all_gather(backend, own, x, deadline);
 }
 
@@ -158,6 +160,7 @@ void direct_all_reduce(Backend& backend, const Buffer& x, ReduceOp op, const Dea
   const Ring ring(backend);
   const Buffer parts = scratch_for_all(ring, x);
   direct_all_gather(backend, x, parts, deadline);
+  fault_point();
   reduce_in_order(ring, x, parts, op);
 }
 

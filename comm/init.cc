@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <string_view>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "weft/comm/socket.h"
 #include "weft/comm/tcp_store.h"
 #include "weft/core/error.h"
+#include "weft/core/phase.h"
 #include "weft/core/thread_state.h"
 
 namespace weft::comm {
@@ -113,6 +115,21 @@ Place place_of(const InitOptions& options) {
   return place;
 }
 
+InitOptions with_timeout(InitOptions options) {
+  const auto text = environment_variable("WEFT_TIMEOUT");
+  if (!text) return options;
+  double seconds = 0;
+  const char* const end = text->data() + text->size();
+  const auto [stop, error] = std::from_chars(text->data(), end, seconds);
+  WEFT_CHECK(error == std::errc() && stop == end && seconds >= 0.001 && seconds <= 1e6,
+             InvalidArgument, kOp, "environment variable WEFT_TIMEOUT is '", *text,
+             "', expected seconds from 0.001 to 1000000, as in WEFT_TIMEOUT=30");
+  const std::chrono::milliseconds timeout(std::llround(seconds * 1000));
+  options.rendezvous_timeout = options.group.timeout = timeout;
+  options.group.slow = std::min(options.group.slow, timeout / 4);
+  return options;
+}
+
 // --- Backends ------------------------------------------------------------------------------------
 
 struct NamedBackend {
@@ -209,7 +226,7 @@ std::shared_ptr<Store> join_by_tcp(const Place& place, const InitOptions& option
 }  // namespace
 
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& given) {
-  InitOptions options = given;
+  InitOptions options = with_timeout(given);
   if (options.local_addr.empty()) {
     options.local_addr = environment_variable("WEFT_LOCAL_ADDR").value_or("127.0.0.1");
   }
@@ -221,6 +238,8 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& given) {
              size, ": ranks count from 0 to world_size - 1");
   const NamedBackend backend = choose_backend(options.backend, size, options.local_addr);
   thread_state().rank = rank;
+  const PhaseScope phase("rendezvous");
+  fault_point();
   if (size == 1) {
     return std::make_shared<ProcessGroup>(thread_backend(), std::make_shared<MemoryStore>(), 0, 1,
                                           options.group);

@@ -32,6 +32,7 @@ struct InitOptions {
   ProcessGroupOptions group = {};
   /// Of the meeting, and of calls of the group's store.
   std::chrono::milliseconds rendezvous_timeout{300'000};
+  // The variable WEFT_TIMEOUT, in seconds, stands for both timeouts when it is set.
 };
 
 /// What the environment says of this process, by whichever launcher.

@@ -14,6 +14,7 @@
 #include "weft/comm/progress.h"
 #include "weft/comm/work.h"
 #include "weft/core/cores.h"
+#include "weft/core/phase.h"
 #include "weft/core/trace.h"
 #include "weft/tensor/ops.h"
 
@@ -182,6 +183,7 @@ std::optional<Error> OperationQueue::run(const Operation& operation) {
   const ThreadStateGuard as_caller(operation.caller);
   try {
     const Deadline deadline(options_.timeout);
+    const PhaseScope phase(operation.call.name, [&] { return to_string(operation.call); });
     traced(operation, [&] {
       if (options_.check_fingerprints && operation.peer < 0) {
         check_fingerprints(operation, members_, *backend_, deadline);

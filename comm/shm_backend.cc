@@ -27,6 +27,7 @@
 #include "weft/comm/local_peers.h"
 #include "weft/comm/reduce.h"
 #include "weft/core/error.h"
+#include "weft/core/phase.h"
 
 namespace weft::comm {
 namespace {
@@ -298,6 +299,7 @@ void ShmBackend::reduce_part(const Buffer& x, ReduceOp op, const NumbersOf& numb
 void ShmBackend::reduce_for_all(const Buffer& x, ReduceOp op, const Deadline& deadline) {
   const Call call = call_of(x, op);
   const bool direct = agree(call, deadline);
+  fault_point();
   const auto moved = static_cast<std::int64_t>(x.bytes()) * 2 * (size() - 1) / size();
   traffic_.bytes_sent += moved;
   traffic_.bytes_received += moved;

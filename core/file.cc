@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "weft/core/error.h"
+#include "weft/core/phase.h"
 
 namespace weft {
 namespace {
@@ -89,6 +90,7 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
 void AtomicFile::commit() {
   WEFT_CHECK(fd_ >= 0, Internal, "file", "second commit of ", path_);
   if (retry([&] { return ::fsync(fd_); }) < 0) fail("cannot flush", path_, errno);
+  fault_point();
   if (::rename(temporary_.c_str(), path_.c_str()) < 0) fail("cannot replace", path_, errno);
   // Past the rename there is nothing to take back. Close late: the lock covers the rename.
   if (::close(std::exchange(fd_, -1)) < 0 && errno != EINTR) fail("cannot close", path_, errno);

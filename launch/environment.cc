@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "weft/core/parallel.h"
+#include "weft/core/phase.h"
 
 namespace weft::launch {
 namespace {
@@ -32,7 +33,7 @@ std::map<std::string, std::string> own_environment() {
 
 std::vector<std::string> rank_environment(const Options& options, const Place& place,
                                           int local_rank, int attempt,
-                                          const std::string& error_file) {
+                                          const std::string& error_file, int status_fd) {
   const auto text = [](int number) { return std::to_string(number); };
   const std::string rank = text(place.first_rank + local_rank);
   std::map<std::string, std::string> variables = own_environment();
@@ -59,6 +60,7 @@ std::vector<std::string> rank_environment(const Options& options, const Place& p
       {"WEFT_STORE", with_port(place.store_host, place.store_port)},
       {"WEFT_STORE_TOKEN", place.token},
       {"WEFT_ERROR_FILE", error_file},
+      {StatusPage::kVariable, text(status_fd)},
   };
   std::vector<std::string> list;
   for (const auto* more : {&own, &options.variables}) {

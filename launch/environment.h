@@ -28,8 +28,9 @@ struct Place {
 ///   PYTHONUNBUFFERED             1 unless it is set: lines are shown when they are printed
 ///   WEFT_STORE, WEFT_STORE_TOKEN host:port of the ranks' store, and what it asks of its clients
 ///   WEFT_ERROR_FILE              see ProgramError
+///   WEFT_STATUS_FD               see StatusPage
 std::vector<std::string> rank_environment(const Options& options, const Place& place,
                                           int local_rank, int attempt,
-                                          const std::string& error_file);
+                                          const std::string& error_file, int status_fd);
 
 }  // namespace weft::launch

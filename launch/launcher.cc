@@ -12,6 +12,7 @@
 
 #include "weft/comm/failure.h"
 #include "weft/core/error.h"
+#include "weft/core/phase.h"
 
 namespace weft::launch {
 namespace {
@@ -83,6 +84,7 @@ class Launcher::Attempt {
     RankResult result;
     Clock::time_point started;
     std::string error_file;
+    StatusPage status;
     bool dead = false;  ///< but a zombie until collect(): its number stays its group's
     bool gone = true;   ///< nothing is left of its group
   };
@@ -94,7 +96,9 @@ class Launcher::Attempt {
     rank.error_file = detail::concat(launcher_.folder_.path(), "/error_", attempt_, "_",
                                      rank.result.rank, ".json");
     Program program = launcher_.program_;
-    program.environment = rank_environment(options_, place_, local_rank, attempt_, rank.error_file);
+    program.environment =
+        rank_environment(options_, place_, local_rank, attempt_, rank.error_file, rank.status.fd());
+    program.inherited = rank.status.fd();
     program.signal_mask = launcher_.signals_.mask_before();
     const std::array<Descriptor, 3> its_ends = streams_.connect(local_rank, program);
     rank.started = Clock::now();
@@ -142,9 +146,20 @@ class Launcher::Attempt {
       rank.result.told_to_end = terminated_ || result_.signal != 0;
       if (failed_at_ != kNever)
         rank.result.seconds_after_failure = seconds_between(failed_at_, now);
-      if (rank.result.wait_status != 0) rank.result.error = read_error_file(rank.error_file);
+      if (rank.result.wait_status != 0) learn_why(rank);
       if (rank.result.failed()) see_failure(rank.result, now);
     }
+  }
+
+  static void learn_why(Rank& rank) {
+    RankResult& result = rank.result;
+    result.error = read_error_file(rank.error_file);
+    const Status last = rank.status.read();
+    result.phase = last.describe();
+    result.step = last.step;
+    if (!result.error) return;
+    if (!result.error->phase.empty()) result.phase = result.error->phase;
+    if (result.error->step >= 0) result.step = result.error->step;
   }
 
   void see_failure(const RankResult& rank, Clock::time_point now) {
@@ -153,14 +168,11 @@ class Launcher::Attempt {
     end_soon(now);
     if (rank.follows() || noted_) return;
     noted_ = true;
-    comm::Failure failure{.rank = rank.rank, .cause = describe_end(rank.wait_status)};
-    if (rank.error) {
-      failure = {.rank = rank.rank,
-                 .cause = rank.error->message,
-                 .phase = rank.error->phase,
-                 .step = rank.error->step};
-    }
-    launcher_.meeting_.note(failure);
+    launcher_.meeting_.note(
+        {.rank = rank.rank,
+         .cause = rank.error ? rank.error->message : describe_end(rank.wait_status),
+         .phase = rank.phase,
+         .step = rank.step});
     launcher_.meeting_.tell(end_by(rank));
   }
 

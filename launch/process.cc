@@ -196,6 +196,7 @@ pid_t start(const Program& program, const Guardian& guardian) {
     }
     const bool ready =
         ::dup2(program.in, 0) >= 0 && ::dup2(program.out, 1) >= 0 && ::dup2(program.err, 2) >= 0;
+    if (program.inherited >= 0) ::fcntl(program.inherited, F_SETFD, 0);
     ::signal(SIGPIPE, SIG_DFL);
     ::sigprocmask(SIG_SETMASK, &program.signal_mask, nullptr);
     if (ready) ::execve(program.path.c_str(), arguments.data(), environment.data());

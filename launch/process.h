@@ -111,6 +111,7 @@ struct Program {
   std::vector<std::string> arguments = {};  ///< with argv[0]
   std::vector<std::string> environment = {};
   int in = 0, out = 1, err = 2;  ///< what it gets as 0, 1 and 2: the same numbers, or above 2
+  int inherited = -1;  ///< a descriptor that exec would close otherwise, which keeps its number
   sigset_t signal_mask = {};
 };
 

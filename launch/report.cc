@@ -45,9 +45,9 @@ nlohmann::ordered_json to_json(const RankResult& rank) {
   if (rank.error) {
     json["code"] = rank.error->code;
     json["message"] = rank.error->message;
-    if (!rank.error->phase.empty()) json["phase"] = rank.error->phase;
-    if (rank.error->step >= 0) json["step"] = rank.error->step;
   }
+  if (!rank.phase.empty()) json["phase"] = rank.phase;
+  if (rank.step >= 0) json["step"] = rank.step;
   return json;
 }
 
@@ -70,10 +70,7 @@ std::optional<ProgramError> read_error_file(const std::string& path) {
 }
 
 void write_error_file(const std::string& path, const ProgramError& error) {
-  nlohmann::ordered_json json = {{"code", error.code}, {"message", error.message}};
-  if (!error.phase.empty()) json["phase"] = error.phase;
-  if (error.step >= 0) json["step"] = error.step;
-  write_file_atomically(path, to_text(json));
+  write_file_atomically(path, to_text({{"code", error.code}, {"message", error.message}}));
 }
 
 const RankResult* AttemptResult::first_failure() const {
@@ -91,10 +88,10 @@ int AttemptResult::status() const {
 
 std::string describe(const RankResult& rank) {
   std::string text = describe_end(rank.wait_status);
+  if (rank.error) text += ", " + rank.error->code;
+  if (!rank.phase.empty()) text += " in " + rank.phase;
+  if (rank.step >= 0) text += detail::concat(" at step ", rank.step);
   if (rank.error) {
-    text += ", " + rank.error->code;
-    if (!rank.error->phase.empty()) text += " in " + rank.error->phase;
-    if (rank.error->step >= 0) text += detail::concat(" at step ", rank.error->step);
     text += ": " + rank.error->message;
   } else if (WIFSIGNALED(rank.wait_status) && WTERMSIG(rank.wait_status) == SIGKILL) {
     text += "; if nobody sent it, the machine ran out of memory (see dmesg)";

@@ -16,13 +16,13 @@ namespace weft::launch {
 /// The first two are an Error's; the others may be missing.
 struct ProgramError {
   std::string code, message;
-  std::string phase = {};
+  std::string phase = {};  ///< else what its status page says (core/phase.h)
   std::int64_t step = -1;
 };
 
 /// Nothing where there is no file, or no such JSON in it.
 std::optional<ProgramError> read_error_file(const std::string& path);
-/// Throws Io.
+/// Code and message. Throws Io.
 void write_error_file(const std::string& path, const ProgramError& error);
 
 struct RankResult {
@@ -34,6 +34,8 @@ struct RankResult {
   std::optional<double> seconds_after_failure = {};
   bool told_to_end = false;  ///< by a signal of the launcher's, before it ended
   std::optional<ProgramError> error = {};
+  std::string phase = {};  ///< what it was in then, as far as it has told: "backward"
+  std::int64_t step = -1;
   std::deque<std::string> last_lines = {};  ///< of its stderr, where the launcher has seen them
 
   /// By itself, with another status than 0.

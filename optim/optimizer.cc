@@ -7,6 +7,7 @@
 #include "weft/autograd/autograd.h"
 #include "weft/core/capture.h"
 #include "weft/core/error.h"
+#include "weft/core/phase.h"
 #include "weft/core/thread_state.h"
 #include "weft/core/trace.h"
 #include "weft/kernels/backend.h"
@@ -50,6 +51,7 @@ void Optimizer::add_group(std::span<const Tensor> params, double lr) {
 
 void Optimizer::step() {
   Span span("optim", "step");
+  const PhaseScope phase("optimizer step");
   if (span.on()) {
     std::int64_t count = 0;
     for (const Group& g : groups_) count += std::ssize(g.slots);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "weft/autograd/autograd.h"
+#include "weft/core/phase.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 #include "weft/train/ranks.h"
@@ -23,6 +24,7 @@ namespace weft::train {
 template <class Model, class Loader>
 std::vector<double> top_accuracy(Model& model, Loader& loader, std::initializer_list<int> ks,
                                  const Ranks& ranks = {}) {
+  const PhaseScope phase("evaluation");
   const NoGrad no_grad;
   const bool training = model.is_training();
   model.eval();

@@ -14,6 +14,7 @@
 #include "weft/core/choices.h"
 #include "weft/core/file.h"
 #include "weft/core/parallel.h"
+#include "weft/core/phase.h"
 #include "weft/core/thread_state.h"
 #include "weft/core/trace.h"
 #include "weft/io/png.h"
@@ -202,7 +203,7 @@ Checkpoint Recorder::books() {
 }
 
 void Recorder::write(const Checkpoint& checkpoint) {
-  if (ranks_.rank != 0) return;
+  if (ranks_.rank != 0) return fault_point();
   const std::string last = path(kCheckpoint);
   // What a run that is killed later should not have to time again: there once its checkpoint is.
   if (ChoiceCache* const choices = thread_state().choices) choices->save();

@@ -28,7 +28,9 @@
 #include <utility>
 #include <vector>
 
+#include "weft/core/phase.h"
 #include "weft/core/rng.h"
+#include "weft/core/thread_state.h"
 #include "weft/io/safetensors.h"
 #include "weft/tensor/tensor.h"
 #include "weft/train/checkpoint.h"
@@ -106,6 +108,8 @@ class Recorder {
   /// OUT/checkpoint-epoch-N.safetensors (a hard link to it where the file system has them).
   template <class Model, class Loader, class... Parts>
   void save(const Model& model, const Loader& loader, const Parts&... parts) {
+    const Scoped step(&ThreadState::step, steps());
+    const PhaseScope phase("save");
     Checkpoint checkpoint = books();
     checkpoint.model = model.state_dict();
     (checkpoint.parts.push_back(parts.state_dict()), ...);

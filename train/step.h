@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "weft/core/capture.h"
+#include "weft/core/phase.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 #include "weft/tensor/tensor.h"
@@ -46,6 +47,8 @@ class Step<Result(Inputs...)> {
 
   /// The tensors must be on options.device. Throws what the body and graph::Step throw.
   Result operator()(const std::remove_cvref_t<Inputs>&... batch) {
+    const PhaseScope phase("forward");
+    fault_point();
     if (!graph_) return body_(batch...);
     const Batch given{batch...};
     if (!fits(given)) {

@@ -211,6 +211,22 @@ TEST(InitProcessGroup, RankZeroThatDoesNotComeIsNamed) {
   EXPECT_WEFT_ERROR(init_process_group(o), InvalidArgument, "rendezvous_timeout is 0 ms");
 }
 
+TEST(InitProcessGroup, TheEnvironmentMayGiveTheTimeouts) {
+  {
+    const Environment short_one({std::pair("WEFT_TIMEOUT", "0.25")});
+    EXPECT_WEFT_ERROR(init_process_group(options(free_address(), 0, 2)), Timeout,
+                      "rank 1 of 2 has not come");
+    const Group alone = init_process_group({.rank = 0, .world_size = 1});
+    EXPECT_EQ(alone->options().timeout, milliseconds(250));
+    EXPECT_LT(alone->options().slow, milliseconds(250));
+  }
+  for (const char* text : {"", "0", "-1", "x", "3s", "1e9", "nan"}) {
+    const Environment wrong({std::pair("WEFT_TIMEOUT", text)});
+    EXPECT_WEFT_ERROR(init_process_group({.rank = 0, .world_size = 1}), InvalidArgument,
+                      "WEFT_TIMEOUT is '" + std::string(text) + "', expected seconds");
+  }
+}
+
 TEST(InitProcessGroup, RankZeroThatGoesAwayIsNamed) {
   auto server = std::make_unique<TcpStoreServer>(TcpStoreServer::Options{});
   const std::string address = server->store()->describe();

@@ -81,8 +81,8 @@ TEST(FailureBox, SaysWhoWhereAndWhy) {
   RankResult failed = rank(2, W_EXITCODE(3, 0), "Comm");
   failed.local_rank = 1;
   failed.seconds = 12.34;
-  failed.error->phase = "all_reduce";
-  failed.error->step = 41;
+  failed.phase = "all_reduce";
+  failed.step = 41;
   failed.last_lines = {"one", "two"};
   EXPECT_EQ(failure_box(failed),
             "+-- rank 2 failed first ------------------------------------------------------\n"
@@ -100,7 +100,12 @@ TEST(FailureBox, SaysWhoElseMayHaveKilled) {
   EXPECT_EQ(describe(rank(0, SIGKILL)),
             "killed by signal 9 (SIGKILL); if nobody sent it, the machine ran out of memory "
             "(see dmesg)");
-  EXPECT_EQ(describe(rank(0, SIGSEGV)), "killed by signal 11 (SIGSEGV)");
+  RankResult failed = rank(0, SIGSEGV);
+  EXPECT_EQ(describe(failed), "killed by signal 11 (SIGSEGV)");
+  failed.phase = "backward during all_reduce 3";
+  failed.step = 5;
+  EXPECT_EQ(describe(failed),
+            "killed by signal 11 (SIGSEGV) in backward during all_reduce 3 at step 5");
 }
 
 TEST(Report, HoldsEveryRank) {
@@ -110,7 +115,7 @@ TEST(Report, HoldsEveryRank) {
   result.ranks[0].seconds = 2.5;
   result.ranks[0].seconds_after_failure = 0.5;
   result.ranks[0].error->message = "not UTF-8: \xff";
-  result.ranks[0].error->step = 7;
+  result.ranks[0].step = 7;
   result.ranks[2].told_to_end = true;
   result.failures = {1, 0};
   write_report(folder.path("r.json"), result, {"./p", "--x"}, 6, 2);

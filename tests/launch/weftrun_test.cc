@@ -265,6 +265,13 @@ TEST(WeftrunStatus, AKilledRankIsInTheStoreForTheOthers) {
   EXPECT_EQ(run.finish(), 139);
 }
 
+TEST(WeftrunStatus, KnowsTheFileInWhichARankTellsWhatItIsIn) {
+  // Its number is the rank's alone, and of no child's that does not know it.
+  Weftrun run(shell({"-np", "2"}, "readlink /proc/self/fd/$WEFT_STATUS_FD"));
+  EXPECT_EQ(run.finish(), 0) << run.err();
+  EXPECT_EQ(run.out(), "[0-1] /memfd:weft status (deleted)\n");
+}
+
 // --- Nothing is left ---
 
 TEST(WeftrunEnd, IsWithinFiveSeconds) {

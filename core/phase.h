@@ -1,0 +1,100 @@
+// What a process is in, "forward" or "save": seen by the launcher that started it, also when it is
+// gone. And faults on purpose, by which one tries what becomes of the others.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace weft {
+
+/// What a process was in when it last said so.
+struct Status {
+  std::string phase = {};      ///< of the program: "forward"; empty: between phases
+  std::string operation = {};  ///< under way between ranks: "all_reduce 17 (bucket 2)"
+  std::int64_t step = -1;      ///< of training; -1: none
+
+  /// "backward during all_reduce 17 (bucket 2)", or the one of them that there is.
+  std::string describe() const;
+};
+
+/// Memory by which a launcher sees what a process is in. The process inherits the file and finds
+/// its number in the variable; both processes may end at any time and leave nothing behind.
+class StatusPage {
+ public:
+  static constexpr const char* kVariable = "WEFT_STATUS_FD";
+
+  /// Throws Library.
+  StatusPage();
+  ~StatusPage();
+  StatusPage(const StatusPage&) = delete;
+  StatusPage& operator=(const StatusPage&) = delete;
+
+  /// To be inherited through exec, which closes it otherwise.
+  int fd() const { return fd_; }
+  /// At any time, also after the process was killed while it wrote.
+  Status read() const;
+
+ private:
+  int fd_ = -1;
+  void* memory_ = nullptr;
+};
+
+/// Says what the calling thread is in, until the scope ends:
+///   const PhaseScope phase("save");
+/// Then what it was in before counts again; but where an exception ends the scope, the launcher
+/// goes on to see the phase, which is where the program failed. Without a launcher it costs some
+/// nanoseconds.
+class PhaseScope {
+ public:
+  /// Of the program. `name` is a literal.
+  explicit PhaseScope(const char* name) : PhaseScope(name, false) { show(name); }
+  /// Of a thread that works between ranks: operation() gives the text that the launcher sees beside
+  /// the program's phase. It is called only where there is a launcher that looks.
+  template <class Operation>
+  PhaseScope(const char* name, const Operation& operation) : PhaseScope(name, true) {
+    if (seen()) show(operation());
+  }
+  ~PhaseScope();
+  PhaseScope(const PhaseScope&) = delete;
+  PhaseScope& operator=(const PhaseScope&) = delete;
+
+ private:
+  PhaseScope(const char* name, bool is_operation);
+  static bool seen();
+  void show(std::string_view text) const;
+
+  const char* const before_;
+  const int exceptions_;
+  const bool is_operation_;
+};
+
+/// A fault on purpose, of one rank.
+struct Fault {
+  enum class Kind { kill, stop, raise, exit };
+
+  Kind kind = Kind::kill;
+  int rank = 0;
+  std::int64_t step = -1;  ///< -1: any
+  std::string phase = {};  ///< the name of a PhaseScope; empty: any
+
+  /// Reads "kill:rank=1:step=5:phase=allreduce". Throws InvalidArgument for any other text.
+  static Fault parse(std::string_view text);
+};
+
+/// Where a rank fails that WEFT_FAULT names. Its value:
+///   KIND:rank=R[:step=N][:phase=PHASE]
+///     KIND   kill   as by SIGKILL              stop  as by SIGSTOP
+///            raise  throws Internal from here  exit  the process ends at once, with status 3
+///     step   thread_state().step; any if not given
+///     PHASE  rendezvous  before the rank joins the others
+///            forward     at the beginning of a train::Step
+///            allreduce   in the middle of one: some of it has been sent
+///            save        in the middle of it: the file is written, but under another name
+///            any of them if not given
+/// A run that its launcher has restarted (TORCHELASTIC_RESTART_COUNT) does not fail again. Throws
+/// InvalidArgument for any other value.
+void fault_point();
+
+}  // namespace weft

@@ -1,0 +1,223 @@
+// What a launcher sees of a process, and faults on purpose. The processes are forks of this one.
+#include "weft/core/phase.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <functional>
+#include <stdexcept>
+#include <string>
+
+#include "weft/core/thread_state.h"
+#include "weft/tests/core/expect_error.h"
+
+namespace weft {
+namespace {
+
+/// How a process ends, or stops, that does `f`.
+int wait_status_of(const std::function<void()>& f) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    int status = 0;
+    try {
+      f();
+    } catch (const Error& error) {
+      status = error.code() == ErrorCode::Internal          ? 10
+               : error.code() == ErrorCode::InvalidArgument ? 11
+                                                            : 12;
+    }
+    ::_exit(status);
+  }
+  int status = 0;
+  ::waitpid(child, &status, WUNTRACED);
+  if (WIFSTOPPED(status)) {
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+  }
+  return status;
+}
+
+/// f() in a process that a launcher looks at; what that sees when it has ended.
+Status seen_of(const std::function<void()>& f) {
+  const StatusPage page;
+  wait_status_of([&] {
+    ::setenv(StatusPage::kVariable, std::to_string(page.fd()).c_str(), 1);
+    f();
+  });
+  return page.read();
+}
+
+TEST(StatusPage, OfAProcessThatHasSaidNothingIsEmpty) {
+  const Status seen = seen_of([] {});
+  EXPECT_EQ(seen.phase, "");
+  EXPECT_EQ(seen.operation, "");
+  EXPECT_EQ(seen.step, -1);
+  EXPECT_EQ(seen.describe(), "");
+}
+
+TEST(StatusPage, ShowsWhatAKilledProcessWasIn) {
+  const Status seen = seen_of([] {
+    thread_state().step = 5;
+    const PhaseScope phase("backward");
+    const PhaseScope operation("all_reduce",
+                               [] { return std::string("all_reduce 17 (bucket 2)"); });
+    std::raise(SIGKILL);
+  });
+  EXPECT_EQ(seen.phase, "backward");
+  EXPECT_EQ(seen.operation, "all_reduce 17 (bucket 2)");
+  EXPECT_EQ(seen.step, 5);
+  EXPECT_EQ(seen.describe(), "backward during all_reduce 17 (bucket 2)");
+}
+
+TEST(StatusPage, ShowsTheOuterPhaseWhenTheInnerOneHasEnded) {
+  const Status seen = seen_of([] {
+    const PhaseScope outer("forward");
+    {
+      const PhaseScope inner("backward");
+    }
+    {
+      const PhaseScope operation("barrier", [] { return "barrier 3"; });
+    }
+    ::_exit(0);
+  });
+  EXPECT_EQ(seen.describe(), "forward");
+  EXPECT_EQ(seen_of([] { const PhaseScope phase("save"); }).describe(), "");
+}
+
+TEST(StatusPage, ShowsWhereAnExceptionCameFrom) {
+  const Status seen = seen_of([] {
+    const PhaseScope outer("forward");
+    const PhaseScope inner("backward");
+    const PhaseScope operation("broadcast", [] { return "broadcast 1"; });
+    WEFT_THROW(Shape, "conv2d", "got 3");
+  });
+  EXPECT_EQ(seen.describe(), "backward during broadcast 1");
+  const Status later = seen_of([] {
+    try {
+      const PhaseScope phase("save");
+      throw std::runtime_error("a full disk, which the program can do without");
+    } catch (const std::exception&) {
+    }
+    {
+      const PhaseScope phase("forward");
+    }
+    ::_exit(0);
+  });
+  EXPECT_EQ(later.describe(), "");
+}
+
+TEST(StatusPage, CutsOffLongTexts) {
+  const Status seen = seen_of([] {
+    const PhaseScope operation("x", [] { return std::string(1000, 'x'); });
+    ::_exit(0);
+  });
+  EXPECT_EQ(seen.operation, std::string(240, 'x'));
+}
+
+TEST(StatusPage, AnythingElseInItsVariableIsLeftAlone) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  for (const std::string& value :
+       {std::string("x"), std::string("9999"), std::string(""), std::to_string(ends[0])}) {
+    const int status = wait_status_of([&] {
+      ::setenv(StatusPage::kVariable, value.c_str(), 1);
+      const PhaseScope phase("save");
+      const PhaseScope operation("x", [] { return (std::raise(SIGABRT), "never asked for"); });
+    });
+    EXPECT_EQ(status, 0) << value;
+  }
+  for (const int end : ends) ::close(end);
+}
+
+// --- Faults --------------------------------------------------------------------------------------
+
+TEST(Fault, IsRead) {
+  const Fault whole = Fault::parse("stop:rank=12:step=0:phase=save");
+  EXPECT_EQ(whole.kind, Fault::Kind::stop);
+  EXPECT_EQ(whole.rank, 12);
+  EXPECT_EQ(whole.step, 0);
+  EXPECT_EQ(whole.phase, "save");
+  const Fault least = Fault::parse("exit:rank=0");
+  EXPECT_EQ(least.kind, Fault::Kind::exit);
+  EXPECT_EQ(least.step, -1);
+  EXPECT_EQ(least.phase, "");
+  EXPECT_EQ(Fault::parse("raise:phase=rendezvous:rank=1").phase, "rendezvous");
+}
+
+TEST(Fault, AnythingElseIsRefused) {
+  for (const char* text :
+       {"", "kill", "kill:", "kil:rank=1", "kill:rank=1:", "kill:rank=-1", "kill:rank=",
+        "kill:rank=1x", "kill:rank", "kill:rank=1:rank=1", "kill:rank=1:step=1:step=2",
+        "kill:rank=1:phase=", "kill:rank=1:phase=backward", "kill:rank=1:phase=save:phase=save",
+        "kill:rank=1::step=1", "kill:step=1", " kill:rank=1", "kill:rank=99999999999"}) {
+    EXPECT_WEFT_ERROR(Fault::parse(text), InvalidArgument,
+                      "WEFT_FAULT is '" + std::string(text) + "', expected KIND:rank=R");
+  }
+}
+
+/// Of rank 1, which is at step 4 and then 5 in phase forward.
+int wait_status_with(const char* fault, const char* restarts = nullptr) {
+  return wait_status_of([&] {
+    ::setenv("WEFT_FAULT", fault, 1);
+    if (restarts) ::setenv("TORCHELASTIC_RESTART_COUNT", restarts, 1);
+    thread_state().rank = 1;
+    fault_point();  // in no phase
+    for (const int step : {4, 5}) {
+      thread_state().step = step;
+      const PhaseScope phase("forward");
+      fault_point();
+    }
+  });
+}
+
+TEST(FaultPoint, EndsTheProcessByTheKindOfFault) {
+  const int killed = wait_status_with("kill:rank=1");
+  EXPECT_TRUE(WIFSIGNALED(killed) && WTERMSIG(killed) == SIGKILL) << killed;
+  const int stopped = wait_status_with("stop:rank=1");
+  EXPECT_TRUE(WIFSTOPPED(stopped) && WSTOPSIG(stopped) == SIGSTOP) << stopped;
+  EXPECT_EQ(wait_status_with("exit:rank=1"), W_EXITCODE(3, 0));
+  EXPECT_EQ(wait_status_with("raise:rank=1"), W_EXITCODE(10, 0));
+  EXPECT_EQ(wait_status_with("rise:rank=1"), W_EXITCODE(11, 0));
+}
+
+TEST(FaultPoint, StrikesTheRankAtTheStepInThePhaseThatAreNamed) {
+  for (const char* fault : {"exit:rank=1:step=4", "exit:rank=1:step=5:phase=forward"}) {
+    EXPECT_EQ(wait_status_with(fault), W_EXITCODE(3, 0)) << fault;
+  }
+  for (const char* fault : {"exit:rank=0", "exit:rank=1:step=6", "exit:rank=1:phase=save"}) {
+    EXPECT_EQ(wait_status_with(fault), 0) << fault;
+  }
+  const Status seen = seen_of([] {
+    ::setenv("WEFT_FAULT", "kill:rank=0:step=5:phase=forward", 1);
+    for (thread_state().step = 0;; ++thread_state().step) {
+      const PhaseScope phase("forward");
+      fault_point();
+    }
+  });
+  EXPECT_EQ(seen.step, 5);
+}
+
+TEST(FaultPoint, StrikesInTheMiddleOfAnAllReduce) {
+  const int status = wait_status_of([] {
+    ::setenv("WEFT_FAULT", "exit:rank=0:phase=allreduce", 1);
+    {
+      const PhaseScope other("broadcast", [] { return ""; }), inner("forward");
+      fault_point();
+    }
+    const PhaseScope operation("all_reduce", [] { return ""; });
+    fault_point();
+  });
+  EXPECT_EQ(status, W_EXITCODE(3, 0));
+}
+
+TEST(FaultPoint, SparesARunThatWasRestarted) {
+  EXPECT_EQ(wait_status_with("kill:rank=1", "1"), 0);
+  EXPECT_EQ(wait_status_with("exit:rank=1", "0"), W_EXITCODE(3, 0));
+  EXPECT_EQ(wait_status_with("rise:rank=1", "1"), W_EXITCODE(11, 0));
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,399 @@
+// A rank of a training run fails, in each way and phase: the others end by errors that name it, and
+// nothing is left. WEFT_FAULT_REPEATS: so often, for all backends, with a table of the results.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "weft/comm/socket.h"
+#include "weft/tests/io/files.h"
+#include "weft/tests/launch/weftrun.h"
+
+namespace weft::launch {
+namespace {
+
+using testing::becomes_true;
+using testing::Weftrun;
+
+constexpr const char* kTimeout = "10";  // seconds: what ranks need to start on a loaded machine
+const std::vector<std::string> kKinds = {"kill", "raise", "exit", "stop"};
+const std::vector<std::string> kPhases = {"rendezvous", "forward", "allreduce", "save"};
+const std::vector<std::string> kBackends = {"shm", "gloo", "ring"};
+
+int repeats() {
+  const char* given = std::getenv("WEFT_FAULT_REPEATS");
+  return given ? std::atoi(given) : 3;
+}
+bool soak() { return std::getenv("WEFT_FAULT_REPEATS") != nullptr; }
+
+/// What is shown of a soak: by fault and backend.
+class Table {
+ public:
+  void add(const std::string& fault, const std::string& backend, bool passed, double seconds) {
+    Row& row = rows_[{fault, backend}];
+    ++row.runs;
+    row.passed += passed;
+    row.slowest_ms = std::max(row.slowest_ms, seconds * 1000);
+  }
+  ~Table() {
+    if (!soak()) return;
+    for (const auto& [key, row] : rows_) {
+      std::printf("| %s | %s | %d | %d | %.0f |\n", key.first.c_str(), key.second.c_str(), row.runs,
+                  row.passed, row.slowest_ms);
+    }
+  }
+
+ private:
+  struct Row {
+    int runs = 0, passed = 0;
+    double slowest_ms = 0;
+  };
+  std::map<std::pair<std::string, std::string>, Row> rows_;
+};
+
+Table& table() {
+  static Table table;
+  return table;
+}
+
+/// mlp_ddp on a few images, as ranks of a weftrun.
+class Training {
+ public:
+  struct Given {
+    int ranks = 2;
+    std::string backend = "ring";
+    std::string options = "--epochs 3";
+    /// Of the shell, before the rank starts; $RANK is known.
+    std::string before = "";
+    std::vector<std::string> variables = {};
+    std::vector<std::string> launcher = {};
+  };
+
+  explicit Training(const Given& given) : ranks_(given.ranks), backend_(given.backend) {
+    testing::write_mnist(folder_.path("data"), 40, 12);
+    std::vector<std::string> arguments = {"-np", std::to_string(given.ranks), "--report",
+                                          "DIR/report.json"};
+    arguments.insert(arguments.end(), given.launcher.begin(), given.launcher.end());
+    const std::string program = given.before +
+                                "exec examples/mlp_ddp --device cpu --deterministic --workers 0 "
+                                "--batch-size 4 --data " +
+                                folder_.path("data") + " --out $DIR/out --backend " +
+                                given.backend + ' ' + given.options + " $MORE";
+    arguments.insert(arguments.end(), {"sh", "-c", program});
+    run_ = std::make_unique<Weftrun>(arguments, given.variables);
+  }
+
+  Weftrun& run() const { return *run_; }
+  const std::string& backend() const { return backend_; }
+
+  /// The process of a rank, when it trains: its first checkpoint is there.
+  pid_t training_rank(int rank) const {
+    if (!becomes_true([&] { return run_->has_file("out/checkpoint.safetensors"); })) return -1;
+    for (const pid_t pid : run_->processes()) {
+      const std::string proc = "/proc/" + std::to_string(pid);
+      const std::string environment = '\0' + testing::read_file(proc + "/environ");
+      const std::string name = std::string("\0RANK=", 6) + std::to_string(rank) + '\0';
+      if (testing::read_file(proc + "/comm") == "mlp_ddp\n" &&
+          environment.find(name) != std::string::npos) {
+        return pid;
+      }
+    }
+    return -1;
+  }
+
+  /// Waits for the end. What is wrong with it, in lines: every rank but `failed` must have ended by
+  /// itself, by an error of one of `codes` whose text holds `text`.
+  std::string faults_of_survivors(int failed, const std::set<std::string>& codes,
+                                  const std::string& text) {
+    status_ = run_->finish();
+    if (!run_->has_file("report.json")) return "there is no report";
+    report_ = run_->report();
+    std::ostringstream wrong;
+    for (const auto& rank : report_["ranks"]) {
+      if (rank["rank"] == failed) continue;
+      const std::string code = rank["code"].is_string() ? rank["code"] : "no code";
+      const std::string message = rank["message"].is_string() ? rank["message"] : "no message";
+      if (rank["seconds_after_failure"].is_number()) {
+        slowest_ = std::max(slowest_, rank["seconds_after_failure"].get<double>());
+      }
+      if (rank["status"] == 1 && rank["told_to_end"] == false && codes.contains(code) &&
+          message.find(text) != std::string::npos) {
+        continue;
+      }
+      wrong << "rank " << rank["rank"] << " of " << ranks_ << " ended with status "
+            << rank["status"] << (rank["told_to_end"] == true ? ", told to end, " : ", ") << code
+            << ": " << message << "\n  expected was: " << text << '\n';
+    }
+    return wrong.str();
+  }
+  int status() const { return status_; }
+  int first_failure() const { return report_.value("first_failure", -1); }
+  nlohmann::json rank(int number) const { return report_["ranks"][number]; }
+  /// Of the survivors, from the failure to the end.
+  double slowest() const { return slowest_; }
+
+ private:
+  const int ranks_;
+  const std::string backend_;
+  testing::TempFolder folder_;
+  std::unique_ptr<Weftrun> run_;
+  int status_ = -1;
+  nlohmann::json report_;
+  double slowest_ = 0;
+};
+
+/// start(0) and so on gives `count` trainings, of which some go on at once, for they mostly wait;
+/// check(i, training) waits for the end.
+template <class Start, class Check>
+void in_batches(int count, int at_once, const Start& start, const Check& check) {
+  for (int first = 0; first < count; first += at_once) {
+    std::vector<std::unique_ptr<Training>> running;
+    for (int i = first; i < std::min(first + at_once, count); ++i) running.push_back(start(i));
+    int i = first;
+    for (const std::unique_ptr<Training>& training : running) check(i++, *training);
+  }
+}
+
+/// Numbers of ranks and who of them fails, another in each repeat.
+int ranks_of(int repeat) { return 2 + repeat % 3; }
+int failing_rank_of(int repeat) { return repeat % 2 == 0 ? ranks_of(repeat) - 1 : 0; }
+
+std::unique_ptr<Training> with_fault(const std::string& kind, const std::string& phase,
+                                     const std::string& backend, int repeat) {
+  std::string fault =
+      "WEFT_FAULT=" + kind + ":rank=" + std::to_string(failing_rank_of(repeat)) + ":phase=" + phase;
+  if (phase == "forward" || phase == "allreduce") fault += ":step=2";
+  Training::Given given{.ranks = ranks_of(repeat), .backend = backend, .variables = {fault}};
+  if (kind == "stop") {
+    given.variables.push_back(std::string("WEFT_TIMEOUT=") + kTimeout);
+  } else if (!soak()) {
+    given.launcher = {"--grace", "60"};
+  }
+  return std::make_unique<Training>(given);
+}
+
+/// "rank 1 failed first: killed by signal 9 (SIGKILL) in forward at step 2", the part that is sure.
+std::string expected_text(const std::string& kind, const std::string& phase, int rank) {
+  std::string text = "rank " + std::to_string(rank);
+  if (kind == "stop") return text;  // nobody knows more
+  text += phase == "rendezvous" ? " failed before all ranks had met: " : " failed first: ";
+  if (kind == "kill") text += "killed by signal 9 (SIGKILL) in ";
+  if (kind == "exit") text += "exit status 3 in ";
+  if (kind == "raise") text += '[';
+  if (phase == "allreduce") return text + (kind == "raise" ? "all_reduce" : "backward during all_");
+  return text + phase;
+}
+
+struct Cell {
+  std::string kind, phase, backend;
+};
+
+std::vector<Cell> cells(bool stop) {
+  std::vector<Cell> list;
+  std::size_t next = 0;
+  for (const std::string& kind : kKinds) {
+    for (const std::string& phase : kPhases) {
+      const std::string& one = kBackends[next++ % kBackends.size()];
+      for (const std::string& backend : kBackends) {
+        if ((kind == "stop") == stop && (soak() || backend == one)) {
+          list.push_back({kind, phase, backend});
+        }
+      }
+    }
+    ++next;
+  }
+  return list;
+}
+
+void check(const Cell& cell, int repeat, Training& training) {
+  const int failed = failing_rank_of(repeat);
+  const bool stopped = cell.kind == "stop";
+  std::set<std::string> codes = {"PeerFailed"};
+  if (stopped) codes.insert("Timeout");
+  std::string wrong =
+      training.faults_of_survivors(failed, codes, expected_text(cell.kind, cell.phase, failed));
+  const std::map<std::string, int> statuses = {
+      {"kill", 137}, {"raise", 1}, {"exit", 3}, {"stop", 1}};
+  if (training.status() != statuses.at(cell.kind)) {
+    wrong += "weftrun's status is " + std::to_string(training.status()) + '\n';
+  }
+  if (!stopped && training.first_failure() != failed) {
+    wrong += "first failed rank " + std::to_string(training.first_failure()) + '\n';
+  }
+  const std::string fault = cell.kind + " in " + cell.phase;
+  EXPECT_EQ(wrong, "") << fault << ", " << cell.backend << ", repeat " << repeat << '\n'
+                       << training.run().err();
+  table().add(fault, cell.backend, wrong.empty(), training.slowest());
+}
+
+class Faults : public ::testing::TestWithParam<Cell> {};
+
+TEST_P(Faults, TheOthersNameTheRankAndThePhase) {
+  const Cell& cell = GetParam();
+  in_batches(
+      repeats(), 3, [&](int i) { return with_fault(cell.kind, cell.phase, cell.backend, i); },
+      [&](int i, Training& training) { check(cell, i, training); });
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Faults, ::testing::ValuesIn(cells(false)), [](const auto& info) {
+  return info.param.kind + "_" + info.param.phase + "_" + info.param.backend;
+});
+
+TEST(StoppedRank, TheOthersEndAtTheTimeout) {
+  const std::vector<Cell> stopped = cells(true);
+  const int count = static_cast<int>(stopped.size());
+  const auto cell = [&](int i) { return stopped[static_cast<std::size_t>(i % count)]; };
+  in_batches(
+      count * repeats(), 12,
+      [&](int i) { return with_fault(cell(i).kind, cell(i).phase, cell(i).backend, i / count); },
+      [&](int i, Training& training) { check(cell(i), i / count, training); });
+}
+
+TEST(FaultInSave, LeavesTheFileAsItWas) {
+  for (const std::string kind : {"kill", "raise", "exit"}) {
+    Training training({.variables = {"WEFT_FAULT=" + kind + ":rank=0:phase=save"},
+                       .launcher = {"--grace", "60"}});
+    training.run().finish();
+    EXPECT_FALSE(training.run().has_file("out/checkpoint.safetensors")) << kind;
+    // Who is killed cannot remove it, and the next run does.
+    EXPECT_EQ(training.run().has_file("out/checkpoint.safetensors.tmp"), kind != "raise") << kind;
+  }
+}
+
+// --- From outside --------------------------------------------------------------------------------
+
+class FromOutside : public ::testing::TestWithParam<std::string> {
+ protected:
+  /// `fault`: its row in the table; `start` gives a run in which rank `failed` fails.
+  template <class Start>
+  static void repeat(const std::string& fault, const std::string& backend, int failed,
+                     const std::set<std::string>& codes, const std::string& text,
+                     const Start& start) {
+    in_batches(repeats(), 3, start, [&](int, Training& training) {
+      const std::string wrong = training.faults_of_survivors(failed, codes, text);
+      EXPECT_EQ(wrong, "") << training.run().err();
+      EXPECT_NE(training.status(), 0);
+      table().add(fault, backend, wrong.empty(), training.slowest());
+    });
+  }
+  static std::unique_ptr<Training> start(Training::Given given) {
+    given.launcher.insert(given.launcher.end(), {"--grace", soak() ? "3" : "60"});
+    return std::make_unique<Training>(given);
+  }
+};
+
+TEST_P(FromOutside, ARankThatIsKilled) {
+  repeat("SIGKILL from outside", GetParam(), 1, {"PeerFailed"},
+         "rank 1 failed first: killed by signal 9 (SIGKILL)", [](int i) {
+           auto training =
+               start({.ranks = ranks_of(i), .backend = GetParam(), .options = "--epochs 100000"});
+           ::kill(training->training_rank(1), SIGKILL);
+           return training;
+         });
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FromOutside, ::testing::ValuesIn(kBackends),
+                         [](const auto& info) { return info.param; });
+
+using FromOutsideOnce = FromOutside;
+
+TEST_F(FromOutsideOnce, ARankThatIsStopped) {
+  repeat("SIGSTOP from outside", "shm", 0, {"Timeout", "PeerFailed"}, "rank 0", [](int i) {
+    auto training = std::make_unique<Training>(
+        Training::Given{.ranks = ranks_of(i),
+                        .backend = "shm",
+                        .options = "--epochs 100000",
+                        .variables = {std::string("WEFT_TIMEOUT=") + kTimeout}});
+    ::kill(training->training_rank(0), SIGSTOP);
+    return training;
+  });
+}
+
+TEST_F(FromOutsideOnce, APortThatIsInUse) {
+  const comm::Socket taken = comm::listen_on("127.0.0.1", 0);
+  const std::string port = std::to_string(comm::port_of(taken));
+  repeat("port in use", "ring", 0, {"Timeout", "PeerFailed", "Comm"}, "rank 0", [&](int i) {
+    return start({.ranks = ranks_of(i),
+                  .before = "unset WEFT_STORE; ",
+                  .variables = {"WEFT_TIMEOUT=3"},
+                  .launcher = {"--master-port", port}});
+  });
+}
+
+TEST_F(FromOutsideOnce, AWrongToken) {
+  repeat(
+      "wrong token", "ring", 1, {"PeerFailed"},
+      "rank 1 failed before all ranks had met: ", [](int i) {
+        return start({.ranks = ranks_of(i), .before = "[ $RANK = 1 ] && WEFT_STORE_TOKEN=wrong; "});
+      });
+}
+
+TEST_F(FromOutsideOnce, TwoRanksOfOneNumber) {
+  repeat("two ranks with one number", "ring", -1, {"InvalidArgument", "PeerFailed"},
+         "rank 0 has joined twice", [](int i) {
+           return start({.ranks = ranks_of(i), .before = "[ $RANK = 1 ] && RANK=0; "});
+         });
+}
+
+TEST_F(FromOutsideOnce, DifferentModels) {
+  repeat("different models", "ring", -1, {"InvalidArgument", "PeerFailed", "Shape", "Dtype"},
+         "rank", [](int i) {
+           return start({.ranks = ranks_of(i), .before = "[ $RANK = 1 ] && MORE='--dtype f64'; "});
+         });
+}
+
+TEST_F(FromOutsideOnce, DifferentNumbersOfBatches) {
+  repeat("different numbers of batches", "ring", -1, {"Comm", "PeerFailed", "Timeout"}, "rank",
+         [](int i) {
+           return start({.ranks = ranks_of(i),
+                         .before = "[ $RANK = 1 ] && MORE='--batch-size 10'; ",
+                         .variables = {"WEFT_TIMEOUT=10"}});
+         });
+}
+
+TEST_F(FromOutsideOnce, AFullDiskOfTheRankThatSaves) {
+  // No file may have more than 100 KiB, as on a disk that is full.
+  repeat("full disk on rank 0", "ring", 0, {"PeerFailed"},
+         "rank 0 failed first: [file] cannot write", [](int i) {
+           return start({.ranks = ranks_of(i),
+                         .before = "[ $RANK = 0 ] && trap '' XFSZ && ulimit -f 200; "});
+         });
+}
+
+// --- Restarts ------------------------------------------------------------------------------------
+
+TEST(Restart, GoesOnFromTheLastCheckpointWithTheSameLosses) {
+  const std::string options = "--epochs 3 --checkpoint-every 3 --resume latest";
+  const auto losses_of = [](const Training& training) {
+    return nlohmann::json::parse(training.run().file("out/metrics.json"))["losses"];
+  };
+  Training undisturbed({.options = options});
+  ASSERT_EQ(undisturbed.run().finish(), 0) << undisturbed.run().err();
+  ASSERT_EQ(losses_of(undisturbed).size(), 15u);
+  // Saved is after steps 3, 5 (the end of an epoch), 6, 9 ...
+  for (const auto& [fault, resumed_after] :
+       {std::pair("kill:rank=1:step=7:phase=forward", 6),
+        std::pair("exit:rank=0:step=8:phase=allreduce", 6),
+        std::pair("kill:rank=0:step=6:phase=save", 5), std::pair("raise:rank=1:step=2", 0)}) {
+    Training training({.options = options,
+                       .variables = {std::string("WEFT_FAULT=") + fault},
+                       .launcher = {"--max-restarts", "1", "--grace", "60"}});
+    ASSERT_EQ(training.run().finish(), 0) << fault << '\n' << training.run().err();
+    EXPECT_EQ(training.run().report()["restarts"], 1) << fault;
+    EXPECT_EQ(losses_of(training), losses_of(undisturbed)) << fault;
+    const std::string said = resumed_after == 0
+                                 ? "not there yet; from the beginning"
+                                 : "after " + std::to_string(resumed_after) + " steps";
+    EXPECT_NE(training.run().err().find(said), std::string::npos) << training.run().err();
+  }
+}
+
+}  // namespace
+}  // namespace weft::launch

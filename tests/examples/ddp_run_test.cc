@@ -1,59 +1,20 @@
-// The programs of several processes, launched as a user would, beside the ones of a single process.
-#include <gtest/gtest.h>
-#include <sys/wait.h>
-
-#include <cmath>
-#include <cstdlib>
+// The programs that use DistributedDataParallel.
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "weft/io/safetensors.h"
-#include "weft/tests/io/files.h"
+#include "weft/tests/examples/launched.h"
 
 namespace weft {
 namespace {
 
-class DdpRun : public ::testing::TestWithParam<const char*> {
+class DdpRun : public testing::LaunchedTest, public ::testing::WithParamInterface<const char*> {
  protected:
-  DdpRun() { testing::write_mnist(folder.path("data"), 40, 12); }
+  DdpRun() : LaunchedTest("launch/weftrun --nproc-per-node 2") {}
 
-  /// With 2 ranks by weftrun, or alone; the status.
-  int run(const std::string& out, bool launched, const std::string& program,
-          const std::string& options) const {
-    const std::string command =
-        std::string(launched ? "launch/weftrun --nproc-per-node 2 " : "") + "examples/" + program +
-        " --device cpu --deterministic --threads 1" + " --data " + folder.path("data") + " --out " +
-        folder.path(out) + " " + options + " >" + folder.path("log") + " 2>&1";
-    const int status = std::system(command.c_str());
-    EXPECT_TRUE(WIFEXITED(status)) << command;
-    return WEXITSTATUS(status);
-  }
-  std::string log() const { return testing::read_file(folder.path("log")); }
-  nlohmann::json metrics(const std::string& out) const {
-    return nlohmann::json::parse(testing::read_file(folder.path(out + "/metrics.json")));
-  }
-  /// Of the weights that two runs end with.
-  double largest_difference(const std::string& a, const std::string& b) const {
-    const auto x = io::load_safetensors(folder.path(a + "/model.safetensors")).tensors;
-    const auto y = io::load_safetensors(folder.path(b + "/model.safetensors")).tensors;
-    EXPECT_EQ(x.size(), y.size());
-    double largest = 0;
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      EXPECT_EQ(x[i].first, y[i].first);
-      const auto p = x[i].second.to_vector<double>(), q = y[i].second.to_vector<double>();
-      for (std::size_t k = 0; k < p.size(); ++k) {
-        largest = std::max(largest, std::abs(p[k] - q[k]));
-      }
-    }
-    return largest;
-  }
   static std::string backend() { return std::string(" --backend ") + GetParam(); }
-
-  testing::TempFolder folder;
 };
 
 // In f64 sums in another order differ by 1e-16 of their size.

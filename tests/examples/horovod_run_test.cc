@@ -1,0 +1,74 @@
+// The programs that use the Horovod-style optimiser, launched by Horovod's line.
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "weft/tests/examples/launched.h"
+
+namespace weft {
+namespace {
+
+class HorovodRun : public testing::LaunchedTest, public ::testing::WithParamInterface<const char*> {
+ protected:
+  HorovodRun() : LaunchedTest("launch/weftrun -np 2 -H localhost:2") {}
+
+  static std::string backend() { return std::string(" --backend ") + GetParam(); }
+};
+
+// In f64 sums in another order differ by 1e-16 of their size.
+TEST_P(HorovodRun, TwoRanksOfHalfTheBatchAreOneProcess) {
+  const std::string options = "--dtype f64 --no-shuffle --epochs 2 --seed 7 --lr 0.1 ";
+  ASSERT_EQ(run("one", false, "mlp", options + "--batch-size 8"), 0) << log();
+  ASSERT_EQ(run("two", true, "mlp_horovod", options + "--batch-size 4" + backend()), 0) << log();
+  const auto one = metrics("one"), two = metrics("two");
+  ASSERT_EQ(one["losses"].size(), 10U);
+  ASSERT_EQ(two["losses"].size(), 10U);
+  for (std::size_t i = 0; i < 10; ++i) {
+    EXPECT_NEAR(two["losses"][i].get<double>(), one["losses"][i].get<double>(), 1e-9) << i;
+  }
+  EXPECT_LT(largest_difference("one", "two"), 1e-9);
+  EXPECT_EQ(two["world_size"], 2);
+  EXPECT_EQ(two["test"]["accuracy"], one["test"]["accuracy"]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, HorovodRun, ::testing::Values("shm", "gloo", "ring"),
+                         [](const auto& info) { return std::string(info.param); });
+
+const std::string kGan = "--width 2 --latent 8 --batch-size 4 ";
+
+TEST_F(HorovodRun, StoppedAndResumedIsTheSameRun) {
+  for (const std::string& program :
+       {std::string("mlp_horovod --lr 0.1 --batch-size 4"), "dcgan_horovod " + kGan}) {
+    const std::string options = "--epochs 3";
+    ASSERT_EQ(run("whole", true, program, options), 0) << log();
+    ASSERT_EQ(run("part", true, program, options + " --limit-steps 7"), 0) << log();
+    ASSERT_EQ(run("part", true, program,
+                  options + " --seed 5 --resume " + folder.path("part/checkpoint.safetensors")),
+              0)
+        << log();
+    EXPECT_EQ(metrics("part")["losses"], metrics("whole")["losses"]);
+    EXPECT_EQ(largest_difference("part", "whole"), 0);
+  }
+}
+
+TEST_F(HorovodRun, AloneItIsTheProgramOfOneProcess) {
+  for (const auto& [program, options] :
+       std::vector<std::pair<std::string, std::string>>{{"mlp", ""}, {"dcgan", kGan}}) {
+    const std::string all = options + " --epochs 1 --no-shuffle";
+    ASSERT_EQ(run("one", false, program, all), 0) << log();
+    ASSERT_EQ(run("alone", false, program + "_horovod", all), 0) << log();
+    EXPECT_EQ(metrics("alone")["losses"], metrics("one")["losses"]);
+    EXPECT_EQ(largest_difference("alone", "one"), 0);
+  }
+}
+
+TEST_F(HorovodRun, OneRankDrawsTheSamples) {
+  ASSERT_EQ(run("gan", true, "dcgan_horovod", "--epochs 1 " + kGan), 0) << log();
+  EXPECT_TRUE(std::filesystem::exists(folder.path("gan/samples-epoch-0.png")));
+  EXPECT_EQ(metrics("gan")["losses"]["generator"].size(), 5U);
+  EXPECT_EQ(log().find("warning"), std::string::npos) << log();
+}
+
+}  // namespace
+}  // namespace weft

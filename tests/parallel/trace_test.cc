@@ -4,8 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -35,33 +33,24 @@ Times times_of(const json& event) {
   return {begin, begin + event["dur"].get<double>()};
 }
 
-class TraceTest : public ::testing::TestWithParam<const char*> {
- protected:
-  /// A group of the backend, of the same ranks. Throws Unsupported where there is no such backend.
-  std::shared_ptr<comm::ProcessGroup> group_beside(comm::ProcessGroup& threads) const {
-    return std::make_shared<comm::ProcessGroup>(
-        comm::testing::maker_of(GetParam()),
-        std::make_shared<comm::PrefixStore>("beside", threads.store()), threads.rank(),
-        threads.size());
-  }
-};
+class TraceTest : public ::testing::TestWithParam<const char*> {};
 
 // The gradient that comes last waits until the first bucket has been reduced, which would not be
 // sent by then if buckets were sent after backward.
-void train(const std::shared_ptr<comm::ProcessGroup>& group) {
+void train(comm::ProcessGroup& group) {
   nn::Sequential model = weft::testing::mlp();
   DistributedDataParallel ddp(model, group, {.bucket_cap_mb = 1e-6});
   const auto step = [&] {
-    const auto [x, label] = weft::testing::batch(group->rank(), {4, 6}, DType::f32);
+    const auto [x, label] = weft::testing::batch(group.rank(), {4, 6}, DType::f32);
     nn::cross_entropy(ddp(x), label).backward();
   };
   step();
   const Scoped second(&ThreadState::step, kStep);
-  const std::int64_t sent = group->traffic().bytes_sent;
+  const std::int64_t sent = group.traffic().bytes_sent;
   const Tensor last = model.parameters().front();
   autograd::HookHandle hook = autograd::add_leaf_hook(last, [&](const Tensor&) {
     const comm::Deadline patience = comm::testing::patience();
-    while (group->traffic().bytes_sent == sent) {
+    while (group.traffic().bytes_sent == sent) {
       ASSERT_FALSE(patience.passed()) << "nothing was sent while backward ran";
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
@@ -79,7 +68,7 @@ TEST_P(TraceTest, BucketsAreReducedInOrderWhileBackwardRuns) {
   Tracer tracer;
   {
     const Scoped traced(&ThreadState::tracer, &tracer);
-    comm::run_ranks(kRanks, [&](comm::ProcessGroup& threads) { train(group_beside(threads)); });
+    comm::testing::in_groups(GetParam(), kRanks, train);
   }
   const weft::testing::TempFolder folder;
   tracer.write(folder.path("trace.json"));

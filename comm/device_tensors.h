@@ -1,10 +1,17 @@
-// Operations on tensors of CUDA devices, by backends that work on host memory. Private to comm/.
+// Operations on tensors of CUDA devices. Private to comm/.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <span>
+#include <string>
 
+#include "weft/comm/nccl.h"
 #include "weft/comm/operation.h"
+#include "weft/comm/store.h"
 #include "weft/core/runtime.h"
 
 namespace weft::comm {
@@ -13,8 +20,10 @@ namespace weft::comm {
 std::shared_ptr<Event> event_here(Device device);
 
 /// Returns when the device has come to the event. Throws Timeout when it has not by the deadline:
-/// the driver's own wait has none.
-void wait_for(const Event& event, Device device, const Deadline& deadline);
+/// the driver's own wait has none. `check` is called now and then and may throw.
+void wait_for(
+    const Event& event, Device device, const Deadline& deadline,
+    const std::function<void()>& check = [] {});
 
 /// A stream beside those that programs use, of one owner at a time.
 class SideStream {
@@ -30,19 +39,66 @@ class SideStream {
   Stream stream_;
 };
 
-/// Carries an operation's tensors through page-locked host memory.
+/// Runs operations on tensors of CUDA devices: by NCCL where they are, or by the host's backend on
+/// copies in page-locked memory.
 ///
-///   caller's stream   ... x is made | event                              wait()'s stream | event
-///   ... side stream                       wait, copy x to the host   copy back | event host wait
-///   ........ backend
-class Staging {
+///   caller's stream   ... x is made | event                               wait()'s stream | event
+///   side stream         staged:       | copy x to the host     copy back | event
+///   host                              |           backend      |
+///   side stream         NCCL:         | all-reduce ......................| event
+///
+/// For one thread, but for abort().
+class DeviceOperations {
  public:
-  /// Runs the operation on copies of its tensors, with a stream of its own. Returns when the
-  /// results are queued on their way back; operation.work says how to wait for them.
-  void run(const Operation& operation, Backend& backend, const Deadline& deadline);
+  /// `store`: keys of the group; null for one rank.
+  DeviceOperations(const Members& members, CudaTransport transport, Store* store)
+      : members_(members), transport_(transport), store_(store) {}
+
+  /// operation.work says how to wait for the results, and is done when they are queued. Returns
+  /// when the devices have done what other ranks wait for; `check` is called again and again until
+  /// then, and may throw.
+  void run(const Operation& operation, Backend& host, const Deadline& deadline,
+           const std::function<void()>& check);
+  /// From any thread: whoever waits in run() gets Comm, at once.
+  void abort() noexcept;
+  /// Ends NCCL's communicators.
+  void close();
 
  private:
-  std::map<int, SideStream> streams_;  // by device
+  struct Gpu {
+    explicit Gpu(Device device) : stream(device) {}
+    SideStream stream;
+    std::unique_ptr<DeviceBackend> nccl = nullptr;  // null: staged
+    bool is_shared = false;                         // with other ranks
+  };
+
+  Gpu& gpu(Device device, Backend& host, const Deadline& deadline);
+  void stage(const Operation& operation, const Stream& stream, Backend& host,
+             const Deadline& deadline);
+
+  const Members& members_;
+  const CudaTransport transport_;
+  Store* const store_;
+  std::mutex mutex_;  // guards gpus_ and aborted_
+  std::map<int, Gpu> gpus_;
+  bool aborted_ = false;
 };
+
+/// What a rank tells the others before they use NCCL, as bytes.
+struct NcclPlace {
+  char gpu[128] = {}, process[128] = {};  ///< of the world
+  char problem[256] = {};                 ///< why it cannot; empty: it can
+  std::int32_t version = 0;
+};
+
+/// How the ranks take part, the same on all.
+struct NcclPlan {
+  std::string problem = {};  ///< why NCCL is not to be used; empty: it is
+  int ranks_per_gpu = 1;     ///< the most
+};
+/// By NCCL's rules: ranks of one process have different GPUs, and so have those of one host that
+/// have not asked for more (NCCL 2.30) or disguised their host.
+NcclPlan plan_nccl(std::span<const NcclPlace> places, const Members& members,
+                   CudaTransport transport);
 
 }  // namespace weft::comm

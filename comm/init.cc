@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "weft/comm/backends.h"
+#include "weft/comm/nccl.h"
 #include "weft/comm/rendezvous.h"
 #include "weft/comm/socket.h"
 #include "weft/comm/tcp_store.h"
@@ -170,8 +171,12 @@ NamedBackend choose_backend(const std::string& name, int size, const std::string
   if (name == "ring") return {name, ring_backend(local_addr)};
   if (name == "shm") return {name, shm_backend()};
   if (name == "auto") return {name, best_backend(local_addr)};
+  if (name == "nccl") {
+    if (size > 1) check_nccl();
+    return {name, best_backend(local_addr)};
+  }
   WEFT_THROW(InvalidArgument, kOp, "backend '", name,
-             "' is not known; there are auto, gloo, ring, shm and threads");
+             "' is not known; there are auto, gloo, nccl, ring, shm and threads");
 }
 
 // --- The store -----------------------------------------------------------------------------------
@@ -252,7 +257,11 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& given) {
   } else {
     keys = join_in_file(place.path, joining, options.rendezvous_timeout, deadline);
   }
-  return std::make_shared<ProcessGroup>(backend.make, keys, rank, size, options.group);
+  ProcessGroupOptions group = options.group;
+  if (group.cuda == CudaTransport::automatic && backend.name != "auto") {
+    group.cuda = backend.name == "nccl" ? CudaTransport::nccl : CudaTransport::staging;
+  }
+  return std::make_shared<ProcessGroup>(backend.make, keys, rank, size, group);
 }
 
 }  // namespace weft::comm

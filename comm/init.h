@@ -21,7 +21,9 @@ struct InitOptions {
   std::string init_method = "env://";
   std::optional<int> rank = {};
   std::optional<int> world_size = {};
-  /// "gloo", "ring", "shm", or "auto": shm where all ranks are on one host, else gloo.
+  /// "gloo", "ring", "shm", or "auto": shm where all ranks are on one host, else gloo. CUDA tensors
+  /// go the same way through the host's memory; with "auto" by NCCL where that can be, with "nccl",
+  /// else as "auto", in any case.
   std::string backend = "auto";
   /// The address that data and a hosted store listen on; beyond loopback a token is needed. Empty:
   /// WEFT_LOCAL_ADDR of the environment, as weftrun --local-addr sets it, else 127.0.0.1.

@@ -86,7 +86,8 @@ OperationQueue::OperationQueue(Members members, const ProcessGroupOptions& optio
       options_(options),
       backend_(std::move(backend)),
       group_store_(std::move(group_store)),
-      run_store_(std::move(run_store)) {
+      run_store_(std::move(run_store)),
+      devices_(members_, options_.cuda, group_store_.get()) {
   for (Store* const store : {group_store_.get(), run_store_.get()}) {
     if (store) store->set_timeout(kStoreTimeout);
   }
@@ -97,7 +98,8 @@ OperationQueue::~OperationQueue() {
   {
     const std::lock_guard lock(mutex_);
     quit_ = true;
-    pending = running_ || !queue_.empty();
+    // What has been waited for may go on on its device.
+    pending = (running_ && !Work(running_->work).done()) || !queue_.empty();
   }
   if (pending) abort("the group was destroyed before this was done; wait() for it first");
   wake_.notify_all();
@@ -157,7 +159,7 @@ void OperationQueue::serve() {
   std::unique_lock lock(mutex_);
   for (;;) {
     wake_.wait(lock, [&] { return quit_ || !queue_.empty(); });
-    if (queue_.empty()) return;
+    if (queue_.empty()) break;
     Operation operation = std::move(queue_.front());
     queue_.pop_front();
     running_ = &operation;
@@ -174,9 +176,12 @@ void OperationQueue::serve() {
 
     lock.unlock();
     if (error && !aborted) end(explain(*error, operation));
+    if (error) devices_.close();
     finish(operation, error ? failure_ : nullptr);
     lock.lock();
   }
+  lock.unlock();
+  devices_.close();
 }
 
 std::optional<Error> OperationQueue::run(const Operation& operation) {
@@ -189,7 +194,7 @@ std::optional<Error> OperationQueue::run(const Operation& operation) {
         check_fingerprints(operation, members_, *backend_, deadline);
       }
       if (operation.ready) {
-        staging_.run(operation, *backend_, deadline);
+        devices_.run(operation, *backend_, deadline, [this] { check_others(); });
       } else {
         operation.run(operation, *backend_, deadline);
       }
@@ -198,6 +203,21 @@ std::optional<Error> OperationQueue::run(const Operation& operation) {
     return caught_error();
   }
   return {};
+}
+
+// What works on a device does not notice when another rank has failed: the store may have been
+// told.
+void OperationQueue::check_others() {
+  constexpr std::chrono::milliseconds kInterval{200};
+  const auto now = Deadline::Clock::now();
+  if (now < checked_ + kInterval) return;
+  checked_ = now;
+  const auto told =
+      if_told<std::optional<std::string>>([&] { return run_store_->try_get(kFailureKey); });
+  if (!told) return;
+  const int failed = parse_failure(*told).rank;
+  WEFT_CHECK(failed == members_.number_in_run(members_.rank), PeerFailed, kOp, "rank ", failed,
+             " failed");
 }
 
 // --- Failures ------------------------------------------------------------------------------------
@@ -212,6 +232,7 @@ void OperationQueue::end(const Error& error) {
     rest.swap(queue_);
   }
   if (backend_) backend_->abort();
+  devices_.abort();
   for (Operation& operation : rest) finish(operation, failure_);
 }
 
@@ -220,6 +241,7 @@ void OperationQueue::abort(const char* why) noexcept {
     end(Error(ErrorCode::Comm, kOp, why, __FILE__, __LINE__).with_context(members_.me));
   } catch (const std::bad_alloc&) {
     if (backend_) backend_->abort();  // which each of the operations then ends by
+    devices_.abort();
   }
 }
 

@@ -52,6 +52,7 @@ class OperationQueue {
   void start_threads();
   void serve();
   std::optional<Error> run(const Operation& operation);
+  void check_others();
   Error explain(const Error& error, const Operation& operation);
   std::string first_failure(const Error& error, const Call& call);
   void end(const Error& error);
@@ -76,10 +77,11 @@ class OperationQueue {
 
   const Operation* running_ = nullptr;
   Deadline::Clock::time_point began_;
-  bool warned_ = false;  // of running_
-  Call begun_;           // the last collective
+  bool warned_ = false;                  // of running_
+  Deadline::Clock::time_point checked_;  // the other ranks
+  Call begun_;                           // the last collective
 
-  Staging staging_;  // of the first thread
+  DeviceOperations devices_;  // of the first thread
   std::thread thread_, watch_;
 };
 

@@ -9,6 +9,7 @@
 
 #include "weft/comm/device_tensors.h"
 #include "weft/comm/monitored_barrier.h"
+#include "weft/comm/nccl.h"
 #include "weft/comm/operation_queue.h"
 #include "weft/core/capture.h"
 #include "weft/core/cores.h"
@@ -110,6 +111,7 @@ ProcessGroup::Impl::Impl(BackendMaker maker, std::shared_ptr<Store> store_of_gro
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Store> of_group, of_run;
   if (members.size() > 1) {
+    if (options.cuda == CudaTransport::nccl) check_nccl();
     WEFT_CHECK(make && store, InvalidArgument, kOp, "a group of ", members.size(),
                " ranks needs a backend and a store in which they meet");
     backend =
@@ -211,7 +213,8 @@ int ProcessGroup::rank() const { return impl_->rank(); }
 int ProcessGroup::size() const { return impl_->size(); }
 const char* ProcessGroup::backend() const {
   const Backend* const backend = impl_->queue->backend();
-  return backend ? backend->name() : "none";
+  if (!backend) return "none";
+  return options().cuda == CudaTransport::nccl ? "nccl" : backend->name();
 }
 const ProcessGroupOptions& ProcessGroup::options() const { return impl_->queue->options(); }
 const std::shared_ptr<Store>& ProcessGroup::store() const { return impl_->store; }

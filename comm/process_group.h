@@ -45,6 +45,13 @@ class Work {
   std::shared_ptr<State> state_;
 };
 
+/// What tensors on CUDA devices go by; those on the host always go by the group's backend.
+enum class CudaTransport {
+  automatic,  ///< NCCL where all ranks have it and each a GPU of its own, else staging
+  staging,    ///< the backend, on copies in page-locked memory of the host
+  nccl,       ///< NCCL, also by ranks (of several processes) that share a GPU; or Unsupported
+};
+
 struct ProcessGroupOptions {
   /// Of each operation, from its beginning (not while others before it run).
   std::chrono::milliseconds timeout{120'000};
@@ -53,6 +60,8 @@ struct ProcessGroupOptions {
   /// Compare operation, dtype, count and tag of all ranks before any data moves; on by itself where
   /// WEFT_DISTRIBUTED_DEBUG=1.
   bool check_fingerprints = false;
+  /// The same on all ranks. In an operation the tensors of all are on CUDA devices, or of none.
+  CudaTransport cuda = CudaTransport::automatic;
 };
 
 /// Makes a backend for rank `rank` of `size`, which find each other in `store`: keys of a group's
@@ -66,10 +75,11 @@ using BackendMaker = std::function<std::unique_ptr<Backend>(
 /// threads the order is theirs to agree on.
 ///
 /// Tensors must be dense (no gaps; the dimension order must be the same on all ranks) and not be
-/// changed or read before the work is done. Results are written in place. Those on a CUDA device go
-/// through page-locked host memory; an operation on them comes after what is queued in the caller's
-/// current stream. Throws at the call InvalidArgument, Shape, Dtype or Device for a user's mistake;
-/// what fails on the way is thrown by Work::wait():
+/// changed or read before the work is done. Results are written in place. An operation on those of
+/// a CUDA device comes after what is queued in the caller's current stream. Where NCCL fails when
+/// its work has been queued, wait() may have returned: the next call then throws. Throws at the
+/// call InvalidArgument, Shape, Dtype or Device for a user's mistake; what fails on the way is
+/// thrown by Work::wait():
 ///   PeerFailed   another rank is gone; the text names it and, where it is known, the rank that
 ///                failed first, why, and in what
 ///   Timeout      options().timeout passed; the text names the operation and who was waited for

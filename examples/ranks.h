@@ -13,7 +13,7 @@ namespace weft::examples {
 
 /// --backend
 inline train::Flag backend_flag(std::string& backend) {
-  return {"--backend", &backend, "what the ranks talk by", {"auto", "shm", "gloo", "ring"}};
+  return {"--backend", &backend, "what the ranks talk by", {"auto", "shm", "gloo", "ring", "nccl"}};
 }
 
 /// This process's number on its host, by the launcher.

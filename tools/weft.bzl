@@ -144,7 +144,7 @@ _EMULATED_COPTS = [
     "-Wno-unknown-pragmas",
 ]
 
-def cuda_library(name, srcs = [], hdrs = [], deps = [], copts = [], visibility = None):
+def cuda_library(name, srcs = [], hdrs = [], deps = [], copts = [], alwayslink = False, visibility = None):
     """Only meaningful where //:cuda is true: depend on it in a select().
 
     Where CUDA is emulated the host's compiler takes the sources, by way of a file that includes each.
@@ -166,6 +166,7 @@ def cuda_library(name, srcs = [], hdrs = [], deps = [], copts = [], visibility =
         srcs = sources,
         deps = deps,
         copts = copts,
+        alwayslink = alwayslink,
         tags = tags,
         visibility = visibility,
     )
@@ -180,6 +181,7 @@ def cuda_library(name, srcs = [], hdrs = [], deps = [], copts = [], visibility =
         )
     native.cc_library(
         name = name + "_emulated",
+        alwayslink = alwayslink,
         srcs = [s for s in sources if s not in kernels] + [s + ".cc" for s in kernels],
         copts = _COPTS + _EMULATED_COPTS + copts,
         linkopts = _LINKOPTS,

@@ -85,6 +85,16 @@ void use_device(int device) {
   }
 }
 
+std::string gpu_id(int device) {
+  cudaDeviceProp properties{};
+  WEFT_CUDA(cudaGetDeviceProperties(&properties, device));
+  std::string text;
+  for (const char byte : properties.uuid.bytes) {
+    for (const int shift : {4, 0}) text += "0123456789abcdef"[byte >> shift & 15];
+  }
+  return text;
+}
+
 int device_in_use() { return in_use.load(std::memory_order_relaxed); }
 
 }  // namespace weft::cuda

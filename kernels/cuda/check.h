@@ -4,6 +4,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <string>
+
 #include "weft/core/error.h"
 #include "weft/core/runtime.h"
 #include "weft/kernels/cuda/libraries.h"
@@ -30,6 +32,9 @@ inline cudaStream_t handle(const Stream& stream) {
 void use_device(int device);
 /// The last device that any thread made its own, or -1.
 int device_in_use();
+
+/// The GPU's own number, the same in every process of the machine.
+std::string gpu_id(int device);
 
 /// Allows the calling thread, for a scope, what CUDA forbids while one of its streams records
 /// because it might wait for that stream: getting and giving back memory, making library handles.

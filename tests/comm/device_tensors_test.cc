@@ -4,10 +4,14 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "weft/comm/backends.h"
 #include "weft/comm/process_group.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
@@ -31,7 +35,7 @@ class DeviceTensorsTest : public ::testing::Test {
  protected:
   DeviceTensorsTest() { register_runtime(DeviceType::cuda, &gpus()); }
   /// Of the next who asks for one.
-  static void* spare_stream() { return SideStream(kGpu).get().handle; }
+  static void* spare_stream(Device device = kGpu) { return SideStream(device).get().handle; }
 };
 
 Tensor on(Device device, const Numbers& values, const Shape& shape) {
@@ -116,6 +120,139 @@ TEST_F(DeviceTensorsTest, SideStreamsAreUsedAgain) {
   EXPECT_EQ(a.get().device, kGpu);
   EXPECT_EQ(other.get().device, kOther);
   EXPECT_NE(a.get().handle, b.get().handle);
+}
+
+// --- NCCL ----------------------------------------------------------------------------------------
+
+// Threads, in place of the library: the device's memory is the host's.
+std::string problem;
+std::atomic<bool> broken{false};
+std::atomic<int> made{0};
+
+class FakeNccl final : public DeviceBackend {
+ public:
+  FakeNccl(Store& store, int rank, int size, const Deadline& deadline)
+      : DeviceBackend(rank, size),
+        threads_(thread_backend()(store.duplicate(), rank, size, deadline)) {
+    ++made;
+  }
+  const char* name() const override { return "fake"; }
+  void exchange(std::span<const Outgoing> out, std::span<const Incoming> in,
+                const Deadline& deadline) override {
+    threads_->exchange(out, in, deadline);
+  }
+  void abort() noexcept override { threads_->abort(); }
+  void check() override { WEFT_CHECK(!broken, Library, "fake", "it is broken"); }
+
+ private:
+  const std::unique_ptr<Backend> threads_;
+};
+
+constexpr Nccl kFake{[] { return problem; }, [] { return 22809; },
+                     [](int device) { return "GPU " + std::to_string(device); },
+                     [](Store& store, int rank, int size, const Stream&,
+                        const Deadline& deadline) -> std::unique_ptr<DeviceBackend> {
+                       return std::make_unique<FakeNccl>(store, rank, size, deadline);
+                     }};
+
+class NcclTest : public DeviceTensorsTest {
+ protected:
+  NcclTest() {
+    problem.clear();
+    broken = false;
+    made = 0;
+    register_nccl(&kFake);
+  }
+  ~NcclTest() override { register_nccl(nullptr); }
+
+  static Device gpu_of(const ProcessGroup& group) { return {DeviceType::cuda, group.rank()}; }
+  static bool has_failed(const Work& work) {
+    try {
+      work.wait();
+      return false;
+    } catch (const Error&) {
+      return true;
+    }
+  }
+  static void expect_sum(ProcessGroup& group) {
+    const Tensor x = on(gpu_of(group), {1, 2}, {2});
+    group.all_reduce(x).wait();
+    EXPECT_EQ(x.to_vector<double>(), (Numbers{2, 4}));
+  }
+};
+
+TEST_F(NcclTest, IsTakenOnlyWhereAllHaveIt) {
+  run_ranks(2, expect_sum, {.cuda = CudaTransport::staging});
+  EXPECT_EQ(made, 0);
+  run_ranks(2, expect_sum);
+  EXPECT_EQ(made, 2);
+  run_ranks(2, [](ProcessGroup& group) {
+    EXPECT_STREQ(group.backend(), "threads");
+    expect_sum(group);
+    expect_sum(*group.subgroup({0, 1}));
+  });
+  EXPECT_EQ(made, 6);
+
+  problem = "libnccl.so.2: no such file";
+  run_ranks(2, expect_sum);
+  EXPECT_EQ(made, 6);
+  const ProcessGroupOptions asked{.cuda = CudaTransport::nccl};
+  EXPECT_WEFT_ERROR(run_ranks(2, expect_sum, asked), Unsupported, "[nccl] libnccl.so.2: no such");
+  register_nccl(nullptr);
+  run_ranks(2, expect_sum);
+  EXPECT_WEFT_ERROR(run_ranks(2, expect_sum, asked), Unsupported, "this build of weft has no NCCL");
+  run_ranks(1, [](ProcessGroup& group) { group.all_reduce(empty({2}, kGpu)).wait(); }, asked);
+}
+
+TEST_F(NcclTest, WhatFailsOnTheDeviceEndsTheGroup) {
+  run_ranks(2,
+            [](ProcessGroup& group) {
+              EXPECT_STREQ(group.backend(), "nccl");
+              void* const stream = group.rank() == 0 ? spare_stream(gpu_of(group)) : nullptr;
+              expect_sum(group);
+        group.barrier().wait();  // it is over on the device, too
+              if (group.rank() == 0) gpus().set_done(stream, false);
+              const Work work = group.all_reduce(on(gpu_of(group), {1}, {1}));
+              work.wait();
+              if (group.rank() == 1) return;
+              broken = true;
+              while (!has_failed(work)) {
+              }
+              EXPECT_WEFT_ERROR(work.wait(), Library, "[fake] it is broken");
+              EXPECT_WEFT_ERROR(static_cast<void>(group.barrier()), Comm, "it is broken");
+              gpus().set_done(stream, true);
+            },
+            {.cuda = CudaTransport::nccl});
+}
+
+TEST(NcclPlanTest, GpusAreSharedWhereNcclCan) {
+  const auto place = [](const char* gpu, const char* process, int version = 22809) {
+    NcclPlace made;
+    std::string(gpu).copy(made.gpu, sizeof made.gpu - 1);
+    std::string(process).copy(made.process, sizeof made.process - 1);
+    made.version = version;
+    return made;
+  };
+  const Members members = Members::of_run(0, 3);
+  const auto plan = [&](std::vector<NcclPlace> places, CudaTransport transport) {
+    return plan_nccl(places, members, transport);
+  };
+  const auto asked = CudaTransport::nccl, automatic = CudaTransport::automatic;
+  const std::vector<NcclPlace> apart = {place("a", "p"), place("b", "p"), place("c", "q")};
+  EXPECT_EQ(plan(apart, automatic).problem, "");
+  EXPECT_EQ(plan(apart, automatic).ranks_per_gpu, 1);
+  const std::vector<NcclPlace> shared = {place("a", "p"), place("b", "q"), place("a", "r")};
+  EXPECT_EQ(plan(shared, asked).problem, "");
+  EXPECT_EQ(plan(shared, asked).ranks_per_gpu, 2);
+  EXPECT_EQ(plan(shared, automatic).problem, "rank 0 and rank 2 have the same GPU");
+  EXPECT_EQ(plan({place("b", "p"), place("a", "q"), place("a", "q")}, asked).problem,
+            "rank 1 and rank 2 have the same GPU and are threads of one process");
+  EXPECT_EQ(plan({place("a", "q", 23000), place("a", "q", 23000), place("a", "q", 23000)}, asked)
+                .ranks_per_gpu,
+            3);
+  std::vector<NcclPlace> without = apart;
+  std::string("no library").copy(without[1].problem, 100);
+  EXPECT_EQ(plan(without, automatic).problem, "rank 1: no library");
 }
 
 }  // namespace

@@ -31,9 +31,14 @@ cc_library(
     linkopts = {libs},
 )
 
-cc_library(
-    name = "nccl",
-    linkopts = {nccl},
+string_flag(
+    name = "nccl_header",
+    build_setting_default = "{nccl}",
+)
+
+config_setting(
+    name = "has_nccl",
+    flag_values = {{":nccl_header": "yes"}},
 )
 
 # Part of every nvcc action's key: another toolkit at the same path compiles anew.
@@ -75,17 +80,18 @@ def _impl(ctx):
         fail("CUDA_HOME is %s, but there is no such folder" % asked)
 
     libs = []
-    nccl = []
+    nccl = None
     if version:
         lib = _first_existing(ctx, [home + "/lib64", home + "/lib"])
-        # cuBLASLt and cuDNN are opened at run time (kernels/cuda/libraries.h), by way of the rpath.
+        # cuBLASLt, cuDNN and NCCL are opened at run time (kernels/cuda/libraries.h), by way of the
+        # rpath.
         libs = ["-L" + lib, "-Wl,-rpath," + lib, "-lcudart_static", "-ldl", "-lpthread", "-lrt"]
-        nccl = ["-L" + lib, "-Wl,-rpath," + lib, "-lnccl"]
+        nccl = _first_existing(ctx, [home + "/include/nccl.h", "/usr/include/nccl.h"])
         ctx.symlink(home + "/include", "include")
     ctx.file("BUILD", _BUILD.format(
         found = "yes" if version else "no",
         libs = libs,
-        nccl = nccl,
+        nccl = "yes" if nccl else "no",
     ))
     ctx.file("version.txt", version)
     ctx.file("home.bzl", 'CUDA_HOME = "%s"\n' % home)

@@ -63,6 +63,7 @@ def _impl(ctx):
             pic_objects = depset(objects),
         ),
         linking_contexts = [deps.linking_context],
+        alwayslink = ctx.attr.alwayslink,
         # For the shared object of tests, too: it has CUDA's static runtime, whose symbols are hidden
         # from others, and opens libraries by its own rpath.
         user_link_flags = [
@@ -79,6 +80,7 @@ def _impl(ctx):
 cuda_objects = rule(
     implementation = _impl,
     attrs = {
+        "alwayslink": attr.bool(),
         "copts": attr.string_list(),
         "deps": attr.label_list(providers = [CcInfo]),
         "srcs": attr.label_list(allow_files = [".cu", ".cc"]),

@@ -136,6 +136,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
   if (!is_device(device)) return fail(cudaErrorInvalidDevice);
   *p = {};
   std::snprintf(p->name, sizeof p->name, "emulated GPU");
+  p->uuid.bytes[15] = static_cast<char>(device + 1);
   p->multiProcessorCount = 4;
   p->major = 9;
   p->totalGlobalMem = options().memory;
@@ -424,7 +425,7 @@ cudaError_t cudaEventQuery(cudaEvent_t handle) {
   if (prohibited()) return fail(cudaErrorStreamCaptureUnsupported);
   if (!event->last) return cudaSuccess;
   if (!event->last->passed && random_word() % 3 == 0) {  // who asks again and again gets there
-    run_until(event->last);
+    advance(event->last);
     close_memory();
   }
   return event->last->passed ? cudaSuccess : fail(cudaErrorNotReady);

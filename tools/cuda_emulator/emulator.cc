@@ -6,11 +6,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <utility>
 
 namespace emulator {
@@ -127,6 +129,7 @@ Options::Options()
       convolutions(number("WEFT_EMULATED_CONVOLUTIONS", 1) != 0),
       counts(number("WEFT_EMULATED_COUNT", 0) != 0),
       driver(number("WEFT_EMULATED_DRIVER", CUDART_VERSION)),
+      nccl(number("WEFT_EMULATED_NCCL", 22809)),
       order(Order::lazy),
       random(static_cast<std::uint64_t>(number("WEFT_EMULATED_SEED", 1))) {
   if (devices > kMostDevices) fault("WEFT_EMULATED_DEVICES=%d: at most %d", devices, kMostDevices);
@@ -157,6 +160,12 @@ Guard::Guard() {
 Guard::~Guard() {
   mutex().unlock();
   --depth;
+}
+
+void pause() {
+  for (int i = 0; i < depth; ++i) mutex().unlock();
+  std::this_thread::sleep_for(std::chrono::microseconds(100));
+  for (int i = 0; i < depth; ++i) mutex().lock();
 }
 
 Statistics& statistics() {

@@ -16,6 +16,7 @@
 //   WEFT_EMULATED_HMM=0          1: devices read pageable host memory when a copy runs
 //   WEFT_EMULATED_CONVOLUTIONS=1 0: cuDNN has no algorithm for any
 //   WEFT_EMULATED_DRIVER=13000   the newest CUDA version the driver takes, here 13.0
+//   WEFT_EMULATED_NCCL=22809     NCCL's version, here 2.28.9
 //   WEFT_EMULATED_COUNT=0        1: kernels, libraries and copies are counted and do nothing, and
 //                                device memory is nothing but addresses
 #pragma once
@@ -45,7 +46,7 @@ struct Options {
   int devices, races;
   std::size_t memory;
   bool peers, statistics, reaches_pageable, convolutions, counts;
-  int driver;
+  int driver, nccl;
   Order order;
   std::mt19937_64 random;
 };
@@ -60,6 +61,9 @@ class Guard {
   Guard(const Guard&) = delete;
   Guard& operator=(const Guard&) = delete;
 };
+
+/// Gives the guards of this thread to others for a moment.
+void pause();
 
 /// A fault of the program that a GPU would answer with anything at all. Ends it, with a stack
 /// trace.

@@ -55,21 +55,30 @@ void run(Operation& operation, Stream* stream) {
   }
 }
 
+// False when there is nothing, or nothing that can run yet.
 bool run_one(Stream* stream) {
   if (stream->queue.empty()) return false;
-  Operation operation = std::move(stream->queue.front());
+  Operation& first = stream->queue.front();
+  if (first.wait && !advance(first.wait)) return false;
+  if (first.ready && !first.ready()) return false;
+  Operation operation = std::move(first);
   stream->queue.pop_front();
-  if (operation.wait) {
-    run_until(operation.wait);
-    stream->time = std::max(stream->time, operation.wait->time);
-  }
+  if (operation.wait) stream->time = std::max(stream->time, operation.wait->time);
   run(operation, stream);
   return true;
 }
 
+// A GPU would go on meanwhile.
+void wait_for_others() {
+  run_exchanges();
+  close_memory();
+  pause();
+}
+
 void queued(Stream* stream) {
   if (options().order == Order::eager || stream->queue.size() > kLongQueue) {
-    run_all(stream);
+    while (run_one(stream)) {
+    }
   } else if (options().order == Order::random) {
     while (random_word() % 4 == 0) {
       Stream* const any = streams[random_word() % streams.size()];
@@ -119,7 +128,8 @@ Stream* new_stream() {
 }
 
 void run_all(Stream* stream) {
-  while (run_one(stream)) {
+  while (!stream->queue.empty()) {
+    if (!run_one(stream)) wait_for_others();
   }
 }
 
@@ -132,9 +142,26 @@ void run_device(int device) {
   for (Stream* stream : order) run_all(stream);
 }
 
-void run_until(const std::shared_ptr<Point>& point) {
+bool advance(const std::shared_ptr<Point>& point) {
   while (!point->passed) {
-    if (!run_one(point->stream)) fault("an event's stream is empty, but the event has not come");
+    if (point->stream->queue.empty()) fault("an event's stream is empty, but it has not come");
+    if (!run_one(point->stream)) return false;
+  }
+  return true;
+}
+
+void run_until(const std::shared_ptr<Point>& point) {
+  while (!advance(point)) wait_for_others();
+}
+
+void run_exchanges() {
+  const auto has_exchange = [](const Stream* stream) {
+    return std::ranges::any_of(stream->queue,
+                               [](const Operation& operation) { return bool(operation.ready); });
+  };
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    while (has_exchange(streams[i]) && run_one(streams[i])) {
+    }
   }
 }
 

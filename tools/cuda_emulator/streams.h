@@ -28,6 +28,8 @@ struct Operation {
   int device = 0;
   int also = -1;      // another device whose memory it touches
   double queued = 0;  // when, in ms of the host's clock
+  /// Of what other processes or threads take part in: whether it can run now. Empty: always.
+  std::function<bool()> ready = {};
 };
 
 struct Recording {
@@ -65,6 +67,10 @@ cudaError_t put(Stream* stream, Operation operation);
 void run_all(Stream* stream);
 void run_device(int device);
 void run_until(const std::shared_ptr<Point>& point);
+/// As far as it gets without others; whether it got there.
+bool advance(const std::shared_ptr<Point>& point);
+/// Streams with operations that others take part in, as far as they get.
+void run_exchanges();
 /// Runs what a recording holds.
 void run_recorded(std::vector<Operation>& operations, Stream* stream);
 

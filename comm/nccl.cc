@@ -1,0 +1,26 @@
+#include "weft/comm/nccl.h"
+
+#include <atomic>
+
+#include "weft/core/error.h"
+
+namespace weft::comm {
+namespace {
+
+constinit std::atomic<const Nccl*> registered{nullptr};
+
+}  // namespace
+
+void register_nccl(const Nccl* nccl) { registered = nccl; }
+const Nccl* registered_nccl() { return registered; }
+
+void check_nccl() {
+  const Nccl* const nccl = registered_nccl();
+  WEFT_CHECK(nccl, Unsupported, "nccl",
+             "this build of weft has no NCCL; the other backends carry CUDA tensors through the "
+             "host's memory");
+  const std::string missing = nccl->missing();
+  WEFT_CHECK(missing.empty(), Unsupported, "nccl", missing);
+}
+
+}  // namespace weft::comm

@@ -1,0 +1,43 @@
+// NCCL as the rest of comm/ knows it: comm/nccl/, which calls the library, is part of builds with
+// CUDA alone.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "weft/comm/backend.h"
+#include "weft/comm/store.h"
+#include "weft/core/runtime.h"
+
+namespace weft::comm {
+
+/// Works on memory of one CUDA device. Calls return when what they do is queued on a stream; what
+/// becomes of it there is for check() to find out.
+class DeviceBackend : public Backend {
+ public:
+  using Backend::Backend;
+  /// Throws what has gone wrong since, as the calls do.
+  virtual void check() = 0;
+};
+
+struct Nccl {
+  /// Why it cannot be used here; empty: it can.
+  std::string (*missing)();
+  /// 22809 is 2.28.9.
+  int (*version)();
+  /// The GPU's own number, the same in every process.
+  std::string (*gpu)(int device);
+  /// For rank `rank` of `size`, which find each other in `store`: keys used once. Works on
+  /// `stream`. Made, used and destroyed by one thread, but for abort().
+  std::unique_ptr<DeviceBackend> (*make)(Store& store, int rank, int size, const Stream& stream,
+                                         const Deadline& deadline);
+};
+
+/// Set once, before the first use; null in builds without it.
+void register_nccl(const Nccl* nccl);
+const Nccl* registered_nccl();
+
+/// Throws Unsupported where there is no NCCL that can be used.
+void check_nccl();
+
+}  // namespace weft::comm

@@ -11,10 +11,11 @@ void autoencoder(const train::Options& options) {
   model.to(options.device, options.dtype);
   if (train::show_model(options, model, {1, 1, 28, 28})) return;
   optim::Adam adam(model.parameters(), {.lr = options.lr});
-  data::DataLoader loader(data::Mnist(options.data, {.dtype = options.dtype}), options.loader());
+  const data::Mnist images(options.data, {.dtype = options.dtype});
+  data::DataLoader loader(images, options.loader(images.size()));
   train::Step step(options, [&](const Tensor& x) {
     adam.zero_grad();
-    const Tensor loss = nn::mse_loss(model(x).first, x);
+    const Tensor loss = nn::mse_loss(train::in_shards(model, x, options.as_ranks).first, x);
     loss.backward();
     adam.step();
     return loss;

@@ -11,10 +11,11 @@ void mlp(const train::Options& options) {
   model.to(options.device, options.dtype);
   if (train::show_model(options, model, {1, 1, 28, 28})) return;
   optim::SGD sgd(model.parameters(), {.lr = options.lr});
-  data::DataLoader loader(data::Mnist(options.data, {.dtype = options.dtype}), options.loader());
+  const data::Mnist images(options.data, {.dtype = options.dtype});
+  data::DataLoader loader(images, options.loader(images.size()));
   train::Step step(options, [&](const Tensor& x, const Tensor& label) {
     sgd.zero_grad();
-    const Tensor loss = nn::cross_entropy(model(x), label);
+    const Tensor loss = nn::cross_entropy(train::in_shards(model, x, options.as_ranks), label);
     loss.backward();
     sgd.step();
     return loss;

@@ -29,8 +29,13 @@ struct Metrics {
   std::uint64_t seed = 0;
   std::int64_t batch_size = 0;  ///< of each rank
   int world_size = 1;
-  std::string backend;         ///< by which the ranks talk; empty in a world of one
-  TestFigures notes;           ///< the program's own
+  std::string backend;  ///< by which the ranks talk; empty in a world of one
+  /// The program's own. Those of several ranks note what rank 0's talk with the others costs:
+  ///   bytes_sent    in the whole run, the first weights and what tests ask included; by shared
+  ///                 memory as many as a ring would send
+  ///   allreduce_ms  per step, the mean: from the first bucket sent to the last one reduced
+  ///   exposed_ms    the part of it after the last gradient, which backward did not hide
+  TestFigures notes;
   std::vector<double> losses;  ///< one per step, means over the ranks
   std::string loss_name;       ///< what `losses` are when there are more; else empty
   std::vector<NamedLosses> more_losses;

@@ -6,11 +6,13 @@
 #include <iomanip>
 #include <iostream>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "weft/core/error.h"
 #include "weft/core/nearest.h"
 #include "weft/core/runtime.h"
+#include "weft/train/shards.h"
 
 namespace weft::train {
 namespace {
@@ -108,6 +110,23 @@ int complain_about(const std::vector<std::string>& extras, const CLI::App& app,
 
 }  // namespace
 
+data::DataLoaderOptions Options::loader(std::shared_ptr<const data::Sampler> sampler) const {
+  WEFT_CHECK(as_ranks == 1, InvalidArgument, "options", example, " has no --as-ranks");
+  return {.batch_size = batch_size,
+          .shuffle = shuffle && !sampler,
+          .workers = workers,
+          .sampler = sampler,
+          .device = device,
+          .device_resident = data_on_device};
+}
+
+data::DataLoaderOptions Options::loader(std::int64_t size) const {
+  Options all = *this;
+  if (std::exchange(all.as_ranks, 1) == 1) return loader();
+  all.batch_size *= as_ranks;
+  return all.loader(std::make_shared<ShardsSampler>(size, as_ranks, batch_size, shuffle));
+}
+
 std::optional<int> parse_options(int argc, const char* const* argv, Options& options,
                                  const std::vector<Flag>& flags) {
   CLI::App app(options.description, options.example);
@@ -198,6 +217,10 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
       ->disable_flag_override();
   app.add_option("--host-devices", options.host_devices, "split the CPU into so many devices")
       ->check(whole_number(1, kMaxDevices));
+  app.add_option("--as-ranks", options.as_ranks,
+                 "take in this one process the steps of so many ranks (docs/ddp.md)")
+      ->check(whole_number(1, 64))
+      ->capture_default_str();
   app.add_option("--log-every", options.log_every, "print a line every so many steps; 0: none")
       ->check(whole_number(std::int64_t{0}, kMany))
       ->capture_default_str();
@@ -231,6 +254,10 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
   options.shuffle = !no_shuffle;
   if (options.amp && options.dtype != DType::f32) {
     return complain(options, "--amp bf16 needs --dtype f32");
+  }
+  // The order of the images counts the epochs from here on.
+  if (options.as_ranks > 1 && !options.resume.empty()) {
+    return complain(options, "--as-ranks and --resume exclude each other");
   }
   return std::nullopt;
 }

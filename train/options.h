@@ -50,16 +50,13 @@ struct Options {
   std::int64_t log_every = 0;     ///< a line that stays every so many steps; 0: none
   bool summary = false;           ///< show what nn::summary finds, and train nothing
   bool keep_checkpoints = false;  ///< one of each epoch; else only the last
+  int as_ranks = 1;               ///< take the steps of so many ranks (shards.h)
 
-  /// For the loader of the training data; `sampler`: in place of shuffle.
-  data::DataLoaderOptions loader(std::shared_ptr<const data::Sampler> sampler = nullptr) const {
-    return {.batch_size = batch_size,
-            .shuffle = shuffle && !sampler,
-            .workers = workers,
-            .sampler = sampler,
-            .device = device,
-            .device_resident = data_on_device};
-  }
+  /// For the loader of the training data; `sampler`: in place of shuffle. Throws InvalidArgument
+  /// for --as-ranks.
+  data::DataLoaderOptions loader(std::shared_ptr<const data::Sampler> sampler = nullptr) const;
+  /// The same of a program that has --as-ranks, for a data set of `size` images.
+  data::DataLoaderOptions loader(std::int64_t size) const;
 };
 
 /// An option of one program beside those all have. Numbers behind a double are above 0 and may be

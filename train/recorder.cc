@@ -1,5 +1,7 @@
 #include "weft/train/recorder.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -55,6 +57,20 @@ std::int64_t integer(const io::Metadata& notes, const char* key) {
 
 }  // namespace
 
+OutputLock::~OutputLock() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+// Of the folder itself: there is no file to be left. Not every file system has locks.
+void OutputLock::take(const std::string& folder) {
+  fd_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd_ < 0 || ::flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+  log_warning(detail::concat(folder,
+                             ": another run is writing here, and each overwrites the other's "
+                             "files. Choose another folder with --out; ranks of one run give "
+                             "their recorders the Ranks, of which only the first writes"));
+}
+
 Recorder::Recorder(const Options& options, const Ranks& ranks)
     : options_(options), ranks_(ranks), progress_(ranks.rank == 0 ? Progress() : Progress::none()) {
   if (ranks_.rank != 0) return;
@@ -67,6 +83,20 @@ Recorder::Recorder(const Options& options, const Ranks& ranks)
   WEFT_CHECK(::access(options_.out.c_str(), W_OK | X_OK) == 0, Io, kOp, options_.out,
              ": cannot write here: ", std::generic_category().message(errno),
              "; choose another folder with --out");
+  lock_.take(options_.out);
+  if (ranks_.size > 1) {
+    log_info(detail::concat("batch ", options_.batch_size, " per rank, ", images_per_step(),
+                            " in all: ", ranks_.size, " ranks by ", ranks_.backend, ", each with ",
+                            options_.workers, " loader workers"));
+  } else if (options_.as_ranks > 1) {
+    note({{"as_ranks", options_.as_ranks}});
+    log_info(detail::concat("batch ", options_.batch_size, " as of each of ", options_.as_ranks,
+                            " ranks, ", images_per_step(), " in all"));
+  }
+}
+
+std::int64_t Recorder::images_per_step() const {
+  return options_.batch_size * ranks_.size * options_.as_ranks;
 }
 
 std::string Recorder::path(const std::string& name) const {
@@ -219,7 +249,7 @@ void Recorder::write(const Checkpoint& checkpoint) {
 
 void Recorder::begin_epoch(std::int64_t batches, std::int64_t done, std::int64_t dataset_size) {
   epoch_batches_ = batches;
-  epoch_images_ = std::min(batches * options_.batch_size * ranks_.size, dataset_size);
+  epoch_images_ = std::min(batches * images_per_step(), dataset_size);
   const auto expected = static_cast<std::size_t>(steps() + batches - done);
   losses_.reserve(expected);  // a step allocates nothing
   for (NamedLosses& more : more_losses_) more.values.reserve(expected);
@@ -436,8 +466,7 @@ void Recorder::write_figures() const {
     const double seconds = epoch_seconds();
     metrics.epochs.push_back(
         {mean, mean * done, seconds,
-         done * static_cast<double>(options_.batch_size * ranks_.size) / std::max(seconds, 1e-9),
-         test_});
+         done * static_cast<double>(images_per_step()) / std::max(seconds, 1e-9), test_});
   }
   metrics.test = test_;
   metrics.step_ms_median = median(step_ms_);

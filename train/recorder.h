@@ -45,6 +45,21 @@ namespace weft::train {
 template <class Loader>
 class BatchRange;
 
+/// That somebody writes in a folder, for as long as it lives; leaves nothing behind.
+class OutputLock {
+ public:
+  OutputLock() = default;
+  OutputLock(const OutputLock&) = delete;
+  OutputLock& operator=(const OutputLock&) = delete;
+  ~OutputLock();
+
+  /// Warns where another one, also in another process, holds it. Once.
+  void take(const std::string& folder);
+
+ private:
+  int fd_ = -1;
+};
+
 /// One of several losses of a step.
 struct NamedLoss {
   std::string_view name;
@@ -53,7 +68,8 @@ struct NamedLoss {
 
 class Recorder {
  public:
-  /// Makes the output folder. Throws Io when nothing can be written there.
+  /// Makes the output folder. Throws Io when nothing can be written there; warns when another run
+  /// writes there, too.
   explicit Recorder(const Options& options, const Ranks& ranks = {});
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
@@ -183,9 +199,11 @@ class Recorder {
   double epoch_mean() const;
   double epoch_seconds() const;
   double images_per_second() const;
+  std::int64_t images_per_step() const;
 
   Options options_;
   Ranks ranks_;
+  OutputLock lock_;
   Progress progress_;
   std::function<void()> save_;
   std::vector<double> losses_;  // of this rank from averaged_ on

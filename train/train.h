@@ -5,4 +5,5 @@
 #include "weft/train/pictures.h"
 #include "weft/train/program.h"
 #include "weft/train/recorder.h"
+#include "weft/train/shards.h"
 #include "weft/train/step.h"

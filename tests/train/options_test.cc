@@ -189,6 +189,7 @@ TEST(Options, HelpNamesEveryOption) {
                              "--out",
                              "--resume",
                              "--checkpoint-every",
+                             "--as-ranks",
                              "--map-location",
                              "--trace",
                              "--deterministic",
@@ -223,6 +224,7 @@ TEST(Options, WrongUsageIsStatusTwoAndSaysWhy) {
   refuses({"--batch-size", "99999999999999999999"}, "--batch-size: '99999999999999999999' is no");
   refuses({"--epochs", "0"}, "--epochs: '0' is no whole number from 1 to 1000000000\n");
   refuses({"--limit-steps", "-1"}, "--limit-steps: '-1' is no whole number from 0 to 1000000000\n");
+  refuses({"--as-ranks", "2", "--resume", "latest"}, "--as-ranks and --resume exclude each other");
   refuses({"--lr", "0"}, "'0' is no number above 0");
   refuses({"--lr", "nan"}, "'nan' is no number above 0");
   refuses({"--lr", "inf"}, "'inf' is no number above 0");

@@ -295,11 +295,11 @@ TEST_F(RanksTest, AnotherNumberOfRanksGoesOnBetweenEpochs) {
     });
     std::vector<std::string> logs(static_cast<std::size_t>(size));
     run(size, [&](const Ranks& ranks) {
-      Log log;
-      const Scoped<LogSink*> logging(&ThreadState::log, &log);
       Options o = options();
       o.resume = folder.path("out/checkpoint.safetensors");
       Recorder recorder(o, ranks);
+      Log log;
+      const Scoped<LogSink*> logging(&ThreadState::log, &log);
       Nothing model;
       data::DataLoader loader(Numbers(), {.batch_size = 4});
       try {

@@ -307,6 +307,21 @@ TEST_F(RecorderTest, AnUnwritableFolderIsKnownBeforeTraining) {
   EXPECT_WEFT_ERROR(Recorder{o}, Io, "choose another with --out");
 }
 
+TEST_F(RecorderTest, WarnsOfASecondRunInTheSameFolder) {
+  {
+    Recorder first(options());
+    EXPECT_EQ(log.text, "");
+    Recorder second(options());
+    EXPECT_NE(log.text.find("warning: " + folder.path("out") + ": another run is writing here"),
+              std::string::npos)
+        << log.text;
+  }
+  log.text.clear();
+  Recorder third(options());
+  EXPECT_EQ(log.text, "");
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path("out")));
+}
+
 TEST_F(RecorderTest, RefusesToResumeFromADamagedCheckpoint) {
   Options o = options();
   Recorder(o).save(Counter{}, make_loader(), Counter{});

@@ -1,0 +1,59 @@
+// --as-ranks N: one process that takes the steps of N ranks, to hold their run against.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "weft/autograd/ops.h"
+#include "weft/data/distributed_sampler.h"
+#include "weft/tensor/tree.h"
+
+namespace weft::train {
+
+/// The images of `ranks` ranks for a loader whose batches are `ranks` times theirs: of each step
+/// first those of rank 0, then those of rank 1, ... Each rank's order is that of a
+/// data::DistributedSampler, for epoch 0, 1, ...: it counts them by itself.
+class ShardsSampler final : public data::Sampler {
+ public:
+  /// batch_size: of one rank.
+  ShardsSampler(std::int64_t size, int ranks, std::int64_t batch_size, bool shuffle)
+      : size_(size), ranks_(ranks), batch_size_(batch_size), shuffle_(shuffle) {}
+
+  std::int64_t size() const override { return of_rank(0).size() * ranks_; }
+  std::uint64_t draw_seed(Generator& generator) const override;
+  void order(std::uint64_t seed, std::vector<std::int64_t>& order) const override;
+
+ private:
+  data::DistributedSampler of_rank(int rank) const {
+    return {size_, {.num_replicas = ranks_, .rank = rank, .shuffle = shuffle_}};
+  }
+
+  std::int64_t size_;
+  int ranks_;
+  std::int64_t batch_size_;
+  bool shuffle_;
+  mutable std::uint64_t next_epoch_ = 0;
+};
+
+/// model(x) or, for more than one rank, model of each of `ranks` equal parts of x, joined. Behind a
+/// mean over all rows the gradients are then the sum of what each part gives, divided by `ranks`:
+/// what DistributedDataParallel makes of them, to the bit for 2 ranks.
+template <class Model>
+auto in_shards(Model& model, const Tensor& x, int ranks) {
+  if (ranks == 1) return model(x);
+  std::vector<std::vector<Tensor>> outputs;  // by place in the result, by part
+  auto result = model(x.narrow(0, 0, x.shape(0) / ranks));
+  for_each_tensor(result, [&](const Tensor& y) { outputs.push_back({y}); });
+  for (int rank = 1; rank < ranks; ++rank) {
+    auto place = outputs.begin();
+    const std::int64_t rows = x.shape(0) / ranks;
+    for_each_tensor(model(x.narrow(0, rank * rows, rows)),
+                    [&](const Tensor& y) { place++->push_back(y); });
+  }
+  auto place = outputs.begin();
+  for_each_tensor(result, [&](Tensor& y) { y = cat(*place++, 0); });
+  return result;
+}
+
+}  // namespace weft::train

@@ -1,27 +1,19 @@
 // Trains the convolutional net on CIFAR-10. `./weft run cnn --help` lists the options.
 #include "weft/examples/cnn.h"
+#include "weft/examples/cifar.h"
 
 #include "weft/train/train.h"
 #include "weft/weft.h"
 
 using namespace weft;
 
-data::ImageSet images(const train::Options& options, bool train) {
-  if (options.data != "fake")
-    return data::ImageSet(
-        data::Cifar10(options.data, {.train = train, .format = {.dtype = options.dtype}}));
-  return data::ImageSet(
-      data::FakeData(train ? 50'000 : 10'000, {3, 32, 32}, 10,
-                     {.first = train ? 0 : 50'000, .format = {.dtype = options.dtype}}));
-}
-
 void cnn(const train::Options& options, const examples::CnnOptions& net) {
   nn::Sequential model = examples::cnn(net);
   model.to(options.device, options.dtype);
   if (train::show_model(options, model, {1, 3, 32, 32})) return;
-  data::DataLoader loader(images(options, true), options.loader());
+  data::DataLoader loader(examples::cifar(options, true), options.loader());
   data::DataLoader test(
-      images(options, false),
+      examples::cifar(options, false),
       {.batch_size = options.batch_size, .workers = options.workers, .device = options.device});
   optim::SGD sgd(model.parameters(), {.lr = options.lr});
   train::Step step(options, [&](const Tensor& x, const Tensor& label) {

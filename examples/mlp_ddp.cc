@@ -16,10 +16,7 @@ void mlp(const train::Options& options, const std::string& backend) {
   parallel::DistributedDataParallel ddp(model, group);
   optim::SGD sgd(model.parameters(), {.lr = options.lr});
   const data::Mnist images(options.data, {.dtype = options.dtype});
-  const auto sampler = std::make_shared<data::DistributedSampler>(
-      images.size(),
-      data::DistributedSamplerOptions{
-          .num_replicas = ranks.size, .rank = ranks.rank, .shuffle = options.shuffle});
+  const auto sampler = examples::distributed_sampler(images.size(), options, ranks);
   data::DataLoader loader(images, options.loader(sampler));
   train::Step step(options, [&](const Tensor& x, const Tensor& label) {
     sgd.zero_grad();
@@ -40,6 +37,7 @@ void mlp(const train::Options& options, const std::string& backend) {
 
   data::DataLoader test(data::Mnist(options.data, {.train = false, .dtype = options.dtype}),
                         {.batch_size = 500, .device = options.device});
+  recorder.note(examples::costs(*group, ddp.stats()));
   recorder.finish(model, "accuracy", train::accuracy(model, test, ranks));
 }
 

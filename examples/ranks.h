@@ -1,10 +1,13 @@
 // What the programs of several processes have in common.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "weft/train/metrics.h"
 #include "weft/train/options.h"
 #include "weft/train/ranks.h"
 #include "weft/weft.h"
@@ -23,6 +26,25 @@ inline int local_rank() { return comm::launch_environment().local_rank; }
 inline train::Ranks ranks(const std::shared_ptr<comm::ProcessGroup>& group) {
   return {group->rank(), group->size(), group->backend(),
           [group](const std::string& text) { return group->all_gather_object(text); }};
+}
+
+/// This rank's share of `size` images. --seed is the weights'; the order's stays 0, as PyTorch
+/// programs have it.
+inline std::shared_ptr<data::DistributedSampler> distributed_sampler(std::int64_t size,
+                                                                     const train::Options& options,
+                                                                     const train::Ranks& ranks) {
+  return std::make_shared<data::DistributedSampler>(
+      size, data::DistributedSamplerOptions{
+                .num_replicas = ranks.size, .rank = ranks.rank, .shuffle = options.shuffle});
+}
+
+/// What the ranks' talk has cost so far, for metrics.json (train/metrics.h says what each is).
+inline train::TestFigures costs(const comm::ProcessGroup& group,
+                                const parallel::ReducerStats& stats) {
+  const auto steps = static_cast<double>(std::max<std::int64_t>(stats.reductions, 1));
+  return {{"bytes_sent", static_cast<double>(group.traffic().bytes_sent)},
+          {"allreduce_ms", stats.reduce_ms / steps},
+          {"exposed_ms", stats.exposed_ms / steps}};
 }
 
 }  // namespace weft::examples

@@ -1,0 +1,19 @@
+// The images of the convolutional net's programs.
+#pragma once
+
+#include "weft/train/options.h"
+#include "weft/weft.h"
+
+namespace weft::examples {
+
+/// CIFAR-10's in the folder --data, or as many made-up ones for "--data fake". Throws Io.
+inline data::ImageSet cifar(const train::Options& options, bool train) {
+  if (options.data != "fake")
+    return data::ImageSet(
+        data::Cifar10(options.data, {.train = train, .format = {.dtype = options.dtype}}));
+  return data::ImageSet(
+      data::FakeData(train ? 50'000 : 10'000, {3, 32, 32}, 10,
+                     {.first = train ? 0 : 50'000, .format = {.dtype = options.dtype}}));
+}
+
+}  // namespace weft::examples

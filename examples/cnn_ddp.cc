@@ -1,0 +1,69 @@
+// Trains the convolutional net on CIFAR-10 by several processes, each on its share of the images:
+// `./weft launch --nproc-per-node 2 cnn_ddp`.
+#include "weft/examples/cifar.h"
+#include "weft/examples/cnn.h"
+#include "weft/examples/ranks.h"
+
+#include "weft/train/train.h"
+#include "weft/weft.h"
+
+using namespace weft;
+
+void cnn(const train::Options& options, const examples::CnnOptions& net,
+         const std::string& backend) {
+  const auto group = comm::init_process_group({.backend = backend});
+  const train::Ranks ranks = examples::ranks(group);
+  nn::Sequential model = examples::cnn(net);
+  model.to(options.device, options.dtype);
+  if (train::show_model(options, model, {1, 3, 32, 32})) return;
+  parallel::DistributedDataParallel ddp(model, group);
+  const data::ImageSet images = examples::cifar(options, true);
+  const auto sampler = examples::distributed_sampler(images.size(), options, ranks);
+  data::DataLoader loader(images, options.loader(sampler));
+  data::DataLoader test(
+      examples::cifar(options, false),
+      {.batch_size = options.batch_size, .workers = options.workers, .device = options.device});
+  optim::SGD sgd(model.parameters(), {.lr = options.lr});
+  train::Step step(options, [&](const Tensor& x, const Tensor& label) {
+    sgd.zero_grad();
+    const Tensor loss = nn::cross_entropy(ddp(x), label);
+    loss.backward();
+    sgd.step();
+    return loss;
+  });
+
+  train::Recorder recorder(options, ranks);
+  recorder.resume(model, loader, sgd);
+  while (recorder.next_epoch()) {
+    sampler->set_epoch(recorder.epoch());
+    for (auto& [x, label] : recorder.batches(loader)) recorder.step(step(x, label));
+    // Not in the middle of one: a test draws from the generator the rest of the epoch goes on with.
+    if (loader.position() == 0) recorder.test("accuracy", train::accuracy(model, test, ranks));
+    recorder.save(model, loader, sgd);
+  }
+  if (recorder.interrupted()) return;
+  if (loader.position() > 0) recorder.test("accuracy", train::accuracy(model, test, ranks));
+  recorder.note(examples::costs(*group, ddp.stats()));
+  recorder.finish(model);
+}
+
+int main(int argc, char** argv) {
+  examples::CnnOptions net;
+  std::string backend = "auto";
+  return train::run(
+      argc, argv,
+      {.example = "cnn_ddp",
+       .description = "Trains a convolutional net on CIFAR-10 by several processes, see ./weft "
+                      "launch; at full width it has 801 million parameters.",
+       .epochs = 10,
+       .batch_size = 64,
+       .lr = 0.01,
+       .data = "cifar-10-batches-bin",
+       .data_help = "folder of CIFAR-10's binary files, or fake",
+       .log_every = 100,
+       .keep_checkpoints = true},
+      [&](const train::Options& options) { cnn(options, net, backend); },
+      {{"--width-scale", &net.width_scale, "times the width of every layer: 1/16, 0.25, 1"},
+       {"--hidden", &net.hidden, "features of the first linear layer: 8000, or 5000 for a GPU"},
+       examples::backend_flag(backend)});
+}

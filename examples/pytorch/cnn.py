@@ -49,10 +49,10 @@ def accuracy(model, loader, device):
     model.eval()
     correct = 0
     with torch.no_grad():
-        for x, label in loader:
+        for x, label in common.own_batches(loader):
             correct += (model(x.to(device)).argmax(1) == label.to(device)).sum().item()
     model.train(training)
-    return correct / len(loader.dataset)
+    return common.total(correct, device) / len(loader.dataset)
 
 
 def main(options):

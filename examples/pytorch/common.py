@@ -12,6 +12,7 @@ import time
 
 import numpy as np
 import torch
+import torch.distributed as dist
 
 DTYPES = {"f32": torch.float32, "f64": torch.float64}
 
@@ -162,11 +163,41 @@ class FakeData(torch.utils.data.Dataset):
         return random_numbers(random_numbers(start[0], 1) ^ random_numbers(start[1], 1), count)
 
 
+def init_ranks(options):
+    """Meets the other ranks, as torchrun's environment says."""
+    if options.device.type == "cuda":
+        options.device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl" if options.device.type == "cuda" else "gloo")
+
+
+def ranks():
+    """This rank and the number of ranks: 0 and 1 where there are no others."""
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+
+
+def own_batches(loader):
+    """Those of a test set that this rank takes: no image twice."""
+    rank, size = ranks()
+    return itertools.islice(loader, rank, None, size)
+
+
+def total(value, device):
+    """The sum over all ranks of a number or a tensor."""
+    if not dist.is_initialized():
+        return value
+    total = torch.as_tensor(value, dtype=torch.float64, device=device)
+    dist.all_reduce(total)
+    return total if torch.is_tensor(value) else total.item()
+
+
 class Recorder:
-    """Keeps the books of a run while the program trains."""
+    """Keeps the books of a run while the program trains. Of several ranks, all of which call it alike, it notes
+    the mean losses, and the first rank writes."""
 
     def __init__(self, options):
-        os.makedirs(options.out, exist_ok=True)
+        self.rank, self.ranks = ranks()
+        if self.rank == 0:
+            os.makedirs(options.out, exist_ok=True)
         self.options = options
         # What a checkpoint keeps beside model and parts. `position` counts the batches done of this
         # epoch, `order` is the generator's state as it began.
@@ -199,6 +230,8 @@ class Recorder:
 
     def save(self, model, *parts):
         self._fetch_losses()
+        if self.rank > 0:
+            return
         checkpoint = {"model": model.state_dict(), "parts": [part.state_dict() for part in parts],
                       "generator": torch.get_rng_state(), "books": self.books}
         torch.save(checkpoint, self.path("checkpoint.tmp"))
@@ -234,8 +267,8 @@ class Recorder:
             books["seconds"] = seconds_before + time.perf_counter() - epoch_start
             if books["position"] * 10 // len(loader) > (books["position"] - 1) * 10 // len(loader):
                 self._fetch_losses()
-                print(f"epoch {len(books['epochs'])}  {books['position']}/{len(loader)}  "
-                      f"loss {self._epoch_metrics()['mean_loss']:.4g}", file=sys.stderr)
+                self._say(f"epoch {len(books['epochs'])}  {books['position']}/{len(loader)}  "
+                          f"loss {self._epoch_metrics()['mean_loss']:.4g}")
             if self._should_stop():
                 break
         else:
@@ -256,7 +289,7 @@ class Recorder:
         self.figures[name] = value
         if self.books["position"] == 0:
             self.books["epochs"][-1]["test"] = self.figures
-        print(f"test {name} {value:.6g}", file=sys.stderr)
+        self._say(f"test {name} {value:.6g}")
 
     def finish(self, model, test_name=None, test_value=None):
         """Writes model.safetensors, loss.png and metrics.json."""
@@ -265,6 +298,8 @@ class Recorder:
         if test_name:
             self.test(test_name, test_value)
         self._fetch_losses()
+        if self.rank > 0:
+            return
         options, curves = self.options, {"": self.books["losses"]}
         if self.books["more_losses"]:
             curves = {self.books["names"][0]: curves[""], **self.books["more_losses"]}
@@ -280,6 +315,8 @@ class Recorder:
             "threads": torch.get_num_threads(),
             "seed": options.seed,
             "batch_size": options.batch_size,
+            "world_size": self.ranks,
+            **({"backend": dist.get_backend()} if self.ranks > 1 else {}),
             "losses": losses.get("", losses),
             "epochs": epochs,
             "test": self.figures,
@@ -290,7 +327,11 @@ class Recorder:
         with open(self.path("metrics.json"), "w") as file:
             json.dump(metrics, file, indent=1)
         loss_picture(self.path("loss.png"), curves, f"{options.example}: loss per step")
-        print(f"trained in {metrics['train_seconds']:.1f} s; results in {options.out}", file=sys.stderr)
+        self._say(f"trained in {metrics['train_seconds']:.1f} s; results in {options.out}")
+
+    def _say(self, line):
+        if self.rank == 0:
+            print(line, file=sys.stderr)
 
     def _steps(self):
         return len(self.books["losses"]) + len(self.waiting)
@@ -300,7 +341,8 @@ class Recorder:
 
     def _fetch_losses(self):
         if self.waiting:
-            first, *more = torch.stack(self.waiting).T.tolist()
+            losses = total(torch.stack(self.waiting), self.options.device) / self.ranks
+            first, *more = losses.T.tolist()
             self.books["losses"] += first
             for name, losses in zip(self.books["names"][1:], more):
                 self.books["more_losses"].setdefault(name, []).extend(losses)
@@ -310,7 +352,7 @@ class Recorder:
         """Of the running epoch."""
         losses, seconds = self.books["losses"][-self.books["position"]:], self.books["seconds"]
         return {"mean_loss": sum(losses) / len(losses), "sum_loss": sum(losses), "seconds": seconds,
-                "images_per_second": len(losses) * self.options.batch_size / seconds}
+                "images_per_second": len(losses) * self.options.batch_size * self.ranks / seconds}
 
 
 def pyplot():

@@ -113,7 +113,8 @@ def images(options):
         return ((x - mean) / std).to(options.dtype)
 
     if options.data == "fake":
-        print("made-up images of 10 classes; --data names a folder of real ones")
+        if common.ranks()[0] == 0:
+            print("made-up images of 10 classes; --data names a folder of real ones")
         return (common.FakeData(1024, (3, size, size), 10, transform=normalize),
                 common.FakeData(256, (3, size, size), 10, first=1024, transform=normalize), 10)
     if not os.path.isdir(f"{options.data}/train"):
@@ -150,13 +151,24 @@ def test(model, loader, device):
     model.eval()
     top1 = top5 = 0
     with torch.no_grad():
-        for x, label in loader:
+        for x, label in common.own_batches(loader):
             logits = model(x.to(device))
             top = logits.topk(min(5, logits.shape[1])).indices == label.to(device).unsqueeze(1)
             top1 += top[:, 0].sum().item()
             top5 += top.sum().item()
     model.train(training)
-    return {"top1": top1 / len(loader.dataset), "top5": top5 / len(loader.dataset)}
+    return {name: common.total(count, device) / len(loader.dataset) for name, count in (("top1", top1), ("top5", top5))}
+
+
+OPTIONS = {
+    "--depth": {"type": int, "choices": (18, 34, 50, 101), "default": 18, "help": "layers"},
+    "--image-size": {"type": common.whole_number(1), "default": 224, "help": "height and width of what the net sees"},
+    "--zero-init-residual": {"action": "store_true", "help": "each block starts as the identity"},
+    "--weights": {"help": "start from this model.safetensors"},
+    "--freeze": {"choices": ("none", "all-but-fc"), "default": "none", "help": "what is not trained"},
+    "--schedule": {"choices": ("none", "step", "cosine"), "default": "none",
+                   "help": "learning rate per epoch: a tenth every 30, or down to 0 along a cosine"},
+}
 
 
 def main(options):
@@ -205,12 +217,4 @@ def main(options):
 
 
 if __name__ == "__main__":
-    common.run(main, "resnet", __doc__, lr=0.0125, data="fake", options={  # 0.1 for 256 images
-        "--depth": {"type": int, "choices": (18, 34, 50, 101), "default": 18, "help": "layers"},
-        "--image-size": {"type": common.whole_number(1), "default": 224, "help": "height and width of what the net sees"},
-        "--zero-init-residual": {"action": "store_true", "help": "each block starts as the identity"},
-        "--weights": {"help": "start from this model.safetensors"},
-        "--freeze": {"choices": ("none", "all-but-fc"), "default": "none", "help": "what is not trained"},
-        "--schedule": {"choices": ("none", "step", "cosine"), "default": "none",
-                       "help": "learning rate per epoch: a tenth every 30, or down to 0 along a cosine"},
-    })
+    common.run(main, "resnet", __doc__, lr=0.0125, data="fake", options=OPTIONS)  # 0.1 for 256 images

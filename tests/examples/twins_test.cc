@@ -54,6 +54,21 @@ class TwinsTest : public ::testing::Test {
     return python_ + " -B examples/pytorch/" + example + ".py";
   }
 
+  // The same by two ranks.
+  json run_ranks(const std::string& example, const std::string& arguments) const {
+    json weft = run("launch/weftrun --nproc-per-node 2 examples/" + example + " --backend gloo",
+                    arguments, "weft");
+    for (const char* key : {"bytes_sent", "allreduce_ms", "exposed_ms"}) weft.erase(key);
+    return weft;
+  }
+  json run_twin_ranks(const std::string& example, const std::string& arguments) const {
+    return run(python_ +
+                   " -B -m torch.distributed.run --standalone --nproc-per-node 2 "
+                   "examples/pytorch/" +
+                   example + ".py",
+               arguments, "twin");
+  }
+
   testing::TempFolder folder;
 
  private:
@@ -74,7 +89,7 @@ void expect_same_metrics(const json& weft, const json& twin, double tolerance) {
   ASSERT_TRUE(weft.is_object() && twin.is_object());
   EXPECT_EQ(keys(weft), keys(twin));
   EXPECT_EQ(keys(weft["epochs"].at(0)), keys(twin["epochs"].at(0)));
-  for (const char* key : {"example", "dtype", "seed", "batch_size"}) {
+  for (const char* key : {"example", "dtype", "seed", "batch_size", "world_size"}) {
     EXPECT_EQ(weft[key], twin[key]) << key;
   }
   if (twin["losses"].is_object()) {
@@ -166,6 +181,36 @@ TEST_F(TwinsTest, CnnTrainsAlike) {
   expect_same_metrics(run_weft("cnn", arguments), run_twin("cnn", arguments), 1e-9);
   expect_same_weights(folder.path("weft/model.safetensors"), folder.path("twin/model.safetensors"),
                       1e-9);
+}
+
+TEST_F(TwinsTest, RanksTrainAlike) {
+  testing::write_cifar10(folder.path("data"), 40, 50);
+  const std::pair<const char*, std::string> kRuns[] = {
+      {"mlp_ddp", ""},
+      {"mlp_ddp", "--no-shuffle"},
+      {"autoencoder_ddp", "--batch-size 8"},
+      {"cnn_ddp", "--batch-size 4 --width-scale 1/64 --data " + folder.path("data")}};
+  for (const auto& [example, options] : kRuns) {
+    const std::string arguments = "--dtype f64 --limit-steps 20 " + options;
+    expect_same_metrics(run_ranks(example, arguments), run_twin_ranks(example, arguments), 1e-9);
+    expect_same_weights(folder.path("weft/model.safetensors"),
+                        folder.path("twin/model.safetensors"), 1e-9);
+  }
+}
+
+// Each rank with its own statistics of the batch, and rank 0's running ones. From a file of weights
+// as above.
+TEST_F(TwinsTest, ResNetsRanksTrainAlike) {
+  const std::string small = "--dtype f64 --image-size 32 --batch-size 8 --lr 1e-3 ";
+  run_weft("resnet", small + "--limit-steps 1");
+  const std::string weights = folder.path("weights.safetensors");
+  std::filesystem::rename(folder.path("weft/model.safetensors"), weights);
+  const std::string arguments = small + "--limit-steps 20 --weights " + weights;
+  json weft = run_weft("resnet_ddp --backend gloo --init-method env://", arguments);
+  for (const char* key : {"bytes_sent", "allreduce_ms", "exposed_ms"}) weft.erase(key);
+  expect_same_metrics(weft, run_twin_ranks("resnet_ddp", arguments), 1e-8);
+  expect_same_weights(folder.path("weft/model.safetensors"), folder.path("twin/model.safetensors"),
+                      1e-8);
 }
 
 // Both round the same values to bf16's 8 bits; where they sum in another order, a logit may fall to

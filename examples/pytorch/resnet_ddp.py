@@ -1,0 +1,70 @@
+"""Trains a ResNet by several processes: torchrun --nproc-per-node 2 resnet_ddp.py. The batch is that of all ranks."""
+import torch
+import torch.distributed as dist
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, DistributedSampler
+
+import common
+from resnet import OPTIONS, images, load_weights, make_schedule, resnet, test
+
+
+def main(options):
+    common.init_ranks(options)
+    options.batch_size //= dist.get_world_size()
+    options.workers = -(-options.workers // dist.get_world_size())
+    train_set, test_set, classes = images(options)
+    model = resnet(options.depth, num_classes=classes, zero_init_residual=options.zero_init_residual)
+    if options.weights:
+        load_weights(model, options.weights)
+    model.to(options.device, options.dtype)
+    if options.freeze == "all-but-fc":
+        model.requires_grad_(False)
+        model.fc.requires_grad_(True)
+        model.eval()  # the running statistics stay as well
+    if dist.get_rank() == 0:
+        print(model)
+    ddp = torch.nn.parallel.DistributedDataParallel(model)
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    sgd = torch.optim.SGD(trainable, lr=options.lr, momentum=0.9, weight_decay=1e-4)
+    schedule = make_schedule(options.schedule, sgd, options.epochs)
+    sampler = DistributedSampler(train_set, shuffle=options.shuffle)
+    loader = DataLoader(train_set,
+                        batch_size=options.batch_size,
+                        sampler=sampler,
+                        num_workers=options.workers,
+                        pin_memory=options.device.type == "cuda")
+    test_loader = DataLoader(test_set, batch_size=options.batch_size, num_workers=options.workers)
+
+    recorder = common.Recorder(options)
+    recorder.resume(model, sgd, schedule)
+
+    def test_model():  # with the running statistics of the first rank, whose model is saved
+        for buffer in model.buffers():
+            dist.broadcast(buffer, 0)
+        for name, value in test(model, test_loader, options.device).items():
+            recorder.test(name, value)
+
+    for epoch in recorder.epochs():
+        sampler.set_epoch(epoch)
+        for x, label in recorder.batches(loader):
+            x = x.to(options.device, non_blocking=True)
+            label = label.to(options.device, non_blocking=True)
+            sgd.zero_grad()
+            loss = F.cross_entropy(ddp(x), label)
+            loss.backward()
+            sgd.step()
+            recorder.step(loss)
+        if recorder.position() == 0:  # the epoch is complete
+            schedule.step()
+            test_model()
+        recorder.save(model, sgd, schedule)
+    if recorder.interrupted:
+        raise SystemExit(130)
+    if recorder.position() > 0:
+        test_model()
+    recorder.finish(model)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    common.run(main, "resnet_ddp", __doc__, lr=0.0125, data="fake", options=OPTIONS)  # 0.1 for 256 images

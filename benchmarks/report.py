@@ -109,9 +109,13 @@ def distinct(values):
     return list(dict.fromkeys(values))
 
 
+def microseconds(value):
+    return ms(value / 1e3) if value >= 1000 else f"{value:.3g} us"
+
+
 def collectives(result):
     def bandwidth(row):
-        return f"{row['us']['median']:.3g} us, {row['busbw']:.3g}"
+        return f"{microseconds(row['us']['median'])}, {row['busbw']:.2g}"
 
     cells = {(r["bytes"], r["side"]): bandwidth(r) for r in result["rows"] if r["collective"] == "all_reduce"}
     sides = distinct(side for _, side in cells)
@@ -120,9 +124,9 @@ def collectives(result):
     if "against_gloo" in result:
         text += table(("size", "times as fast as the fastest of Gloo's own", "which is"),
                       *((size(r["bytes"]), spread(r["ratio"]), r["best"]) for r in result["against_gloo"]))
-    fits = {(f["collective"], f["side"]): f"{f['alpha_us']:.3g} us, {f['gb_per_second']:.3g} GB/s ({100 * f['worst_error']:.0f} %)"
+    fits = {(f["collective"], f["side"]): f"{microseconds(f['alpha_us'])}, {f['gb_per_second']:.3g} GB/s ({100 * f['worst_error']:.0f} %)"
             for f in result["fits"]}
-    sides = [side for side in distinct(side for _, side in fits) if ("broadcast", side) in fits]
+    sides = [side for side in sides if not side.startswith("Gloo ")]
     return text + table(("alpha, B (furthest from it)", *sides),
                         *((c, *(fits.get((c, side), "") for side in sides)) for c in distinct(c for c, _ in fits)))
 

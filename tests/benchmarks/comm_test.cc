@@ -105,15 +105,26 @@ TEST(BenchComm, WrongFlagsGetOneLine) {
   }
 }
 
-TEST(BenchComm, ChecksNothingThatItHasNotMeasured) {
+TEST(BenchComm, ChecksNothingThatItWouldNotMeasure) {
   testing::TempFolder folder;
-  EXPECT_EQ(bench(folder,
-                  "--check --backend ring --collective broadcast --pairs 1 --sizes 64 "
-                  "--out " +
-                      folder.path("comm.json")),
-            1);
+  for (const char* flags : {"--backend shm ring", "--collective broadcast", "--sizes 64"}) {
+    EXPECT_EQ(bench(folder, std::string("--check ") + flags), 1);
+    const std::string log = testing::read_file(folder.path("log"));
+    EXPECT_NE(log.find("--check needs all_reduce of 9622532 bytes"), std::string::npos) << log;
+  }
+}
+
+TEST(BenchComm, ChecksTheSizeOfTheAutoencodersGradients) {
+  if (own_gloo_algorithms().empty()) GTEST_SKIP() << "this build has no Gloo";
+  testing::TempFolder folder;
+  const int status = bench(folder,
+                           "--check --backend shm gloo --collective all_reduce --pairs 1 "
+                           "--sizes 9622532 --out " +
+                               folder.path("comm.json"));
   const std::string log = testing::read_file(folder.path("log"));
-  EXPECT_NE(log.find("--check needs all_reduce of 9622532 bytes"), std::string::npos) << log;
+  const bool reached = log.find("times as fast as Gloo, to reach 2.5: reached\n") != log.npos;
+  const bool missed = log.find("times as fast as Gloo, to reach 2.5: missed\n") != log.npos;
+  EXPECT_TRUE(status == 0 ? reached : missed) << status << log;
 }
 
 }  // namespace

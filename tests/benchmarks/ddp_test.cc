@@ -94,10 +94,12 @@ TEST_F(BenchDdp, CheckFailsWhereAFigureIsMissed) {
       << log();
 }
 
-TEST_F(BenchDdp, CheckFailsWhereAFigureIsNotThere) {
-  EXPECT_EQ(bench("--check --tiny --part throughput --batch-size 2 --pairs 1"), 1);
-  EXPECT_NE(log().find("--check needs the throughput at local batch 32"), std::string::npos);
-  EXPECT_EQ(bench("--check --tiny --part throughput --batch-size 32 --pairs 1"), 1);
+TEST_F(BenchDdp, ChecksNothingThatItWouldNotMeasure) {
+  EXPECT_EQ(bench("--check --batch-size 16 64 --peer python3"), 1);
+  EXPECT_NE(log().find("--check needs --part throughput at --batch-size 32"), std::string::npos);
+  EXPECT_EQ(bench("--check --part overlap --peer python3"), 1);
+  EXPECT_NE(log().find("--check needs --part throughput at --batch-size 32"), std::string::npos);
+  EXPECT_EQ(bench("--check"), 1);
   EXPECT_NE(log().find("name a Python that has it by --peer"), std::string::npos) << log();
 }
 

@@ -206,7 +206,7 @@ void GradientExchange::on_gradient(Parameter& p) {
     autograd::at_backward_end(
         [this](const std::exception_ptr& error) { end_backward(error != nullptr); });
   }
-  if (p.arrivals == options_.backward_passes_per_step) complete(p);
+  if (p.arrivals == options_.backward_passes_per_step) mark_complete(p);
 }
 
 void GradientExchange::end_backward(bool failed) {
@@ -215,7 +215,7 @@ void GradientExchange::end_backward(bool failed) {
   if (failed) group_->abort();  // the other ranks wait for what will not come
 }
 
-void GradientExchange::complete(Parameter& p) {
+void GradientExchange::mark_complete(Parameter& p) {
   if (!std::exchange(p.attached, true)) autograd::set_grad_storage(p.tensor, p.place);
   static_cast<void>(p.tensor.grad());  // writes zeros where nothing has been added up
   raw::fill_(p.mark, p.arrivals > 0 ? 1 : 0);
@@ -273,7 +273,7 @@ void GradientExchange::reduce_all() {
   const Span span(kOp, "wait for gradients");
   try {
     for (Parameter& p : parameters_) {
-      if (!p.complete) complete(p);
+      if (!p.complete) mark_complete(p);
     }
     while (next_ < messages_.size()) send_next();  // where that has failed, as it will again
     for (const Message& message : messages_) {

@@ -45,9 +45,8 @@ struct DistributedOptimizerOptions {
   Compression compression = Compression::none;
   /// Backwards whose gradients are added up before they are sent.
   int backward_passes_per_step = 1;
-  /// Bytes at which a message is closed; 0: one for each gradient. Smaller ones are used where
-  /// there would be fewer than 8, but for those below 1 MiB: what is sent when the last gradient is
-  /// there does not overlap.
+  /// Bytes at which a message is closed; 0: one for each gradient. An eighth of all gradients
+  /// closes it too, from 1 MiB on: a message that waits for the last gradient does not overlap.
   std::int64_t fusion_threshold = kFusionThreshold;
 };
 
@@ -107,7 +106,7 @@ class GradientExchange {
   void on_gradient(Parameter& p);
   void end_backward(bool failed);
 
-  void complete(Parameter& p);
+  void mark_complete(Parameter& p);
   void send_next();
   void reduce_all();
   void hand_over_gradients();

@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "weft/comm/init.h"
 #include "weft/comm/process_group.h"
@@ -56,7 +57,8 @@ class NamedWork {
 ///    without waiting makes no others go on. So a rank must not keep the others waiting by another
 ///    collective in between, and where all ranks wait and none for the same it is an error at once;
 ///  - a rank that does not come is an error after ProcessGroupOptions::timeout, where Horovod warns
-///    for ever;
+///    for ever (that it waits a group says itself, after ProcessGroupOptions::slow);
+///  - the environment's HOROVOD_... settings are options here; those of ranks are understood;
 ///  - join(), elastic runs, process sets, Adasum, autotuning and the timeline's own format are not
 ///    there (core/trace.h draws timelines).
 /// From one thread at a time.

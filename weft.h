@@ -54,6 +54,7 @@
 #include "weft/parallel/distributed_data_parallel.h"
 #include "weft/parallel/distributed_optimizer.h"
 #include "weft/parallel/horovod.h"
+#include "weft/parallel/sync_batch_norm.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 #include "weft/tensor/tensor.h"

@@ -83,7 +83,8 @@ using BackendMaker = std::function<std::unique_ptr<Backend>(
 ///   PeerFailed   another rank is gone; the text names it and, where it is known, the rank that
 ///                failed first, why, and in what
 ///   Timeout      options().timeout passed; the text names the operation and who was waited for
-///   Comm         the ranks' operations do not fit each other, or the group was aborted
+///   Comm         the ranks' operations do not fit each other, or the group was aborted. Only
+///                check_fingerprints finds every misfit: else the results may be wrong
 /// The first failure ends the group: what is queued fails with it too.
 class ProcessGroup {
  public:

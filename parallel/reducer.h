@@ -65,8 +65,9 @@ struct ReducerStats {
   std::vector<std::int64_t> bucket_bytes;  ///< as the buckets are now, in their order
   std::int64_t reductions = 0;             ///< backwards that averaged
   std::int64_t bytes_reduced = 0;          ///< of gradients, in all of them
-  double reduce_ms = 0;                    ///< from the first bucket sent to the last one reduced
-  double exposed_ms = 0;                   ///< from the last gradient ready to there
+  /// Also in all of them: from the first bucket sent to the last one reduced ...
+  double reduce_ms = 0;
+  double exposed_ms = 0;  ///< ... and from the last gradient ready to there
 };
 
 class Reducer {

@@ -373,7 +373,7 @@ int main(int argc, char** argv) {
     if (!options.serve) return weft::bench::run(options);
     weft::bench::serve_rank();
     return 0;
-  } catch (const weft::Error& error) {
+  } catch (const std::exception& error) {
     std::fprintf(stderr, "bench: %s\n", error.what());
     return 1;
   }

@@ -3,7 +3,6 @@
 // another one runs a block of steps.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -74,8 +73,7 @@ class Rank {
         {.init_method = "file://" + request["folder"].get<std::string>() + "/meeting",
          .rank = rank,
          .world_size = ranks,
-         .backend = request["backend"],
-         .group = {.slow = std::chrono::minutes(2)}});  // one rank chooses kernels, the other waits
+         .backend = request["backend"]});
     DdpWorkOptions options{.overlap = request["overlap"]};
     if (!request["bucket_cap_mb"].is_null()) options.bucket_cap_mb = request["bucket_cap_mb"];
     auto work = make_ddp_work(spec, group, options);
@@ -337,7 +335,7 @@ int main(int argc, char** argv) {
     if (!options.serve) return weft::bench::run(options);
     weft::bench::serve_rank();
     return 0;
-  } catch (const weft::Error& error) {
+  } catch (const std::exception& error) {
     std::fprintf(stderr, "bench: %s\n", error.what());
     return 1;
   }

@@ -4,9 +4,7 @@
 #include <utility>
 
 #include "weft/autograd/ops.h"
-#include "weft/core/choices.h"
 #include "weft/core/error.h"
-#include "weft/core/thread_state.h"
 #include "weft/examples/autoencoder.h"
 #include "weft/examples/resnet.h"
 #include "weft/nn/loss.h"
@@ -56,24 +54,11 @@ class DdpStep final : public DdpWork {
   std::size_t at_ = 0;
 };
 
-/// Steps of one process alone, in turn.
-void choose_kernels(const WorkSpec& spec, comm::ProcessGroup& group) {
-  for (int rank = 0; rank < group.size(); ++rank) {
-    if (rank == group.rank()) {
-      const auto work = make_work(spec);
-      for (int i = 0; i < 2; ++i) work->step();
-      if (thread_state().choices) thread_state().choices->save();
-    }
-    group.barrier().wait();
-  }
-}
-
 }  // namespace
 
 std::unique_ptr<DdpWork> make_ddp_work(const WorkSpec& spec,
                                        std::shared_ptr<comm::ProcessGroup> group,
                                        const DdpWorkOptions& options) {
-  choose_kernels(spec, *group);
   manual_seed(0);
   const auto make = [&]<class Optimizer>(auto model, const auto& optimizer,
                                          auto loss) -> std::unique_ptr<DdpWork> {

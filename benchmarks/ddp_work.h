@@ -22,9 +22,8 @@ struct DdpWorkOptions {
 };
 
 /// One rank's steps of the autoencoder or a ResNet, spec.images being its own batch; all ranks call
-/// it. The batches are the same on all ranks: what is in them costs nothing. The ranks choose their
-/// kernels one after the other, and those behind the first take its choices where
-/// thread_state().choices has a folder. Throws InvalidArgument for another model.
+/// it. The batches are the same on all ranks: what is in them costs nothing. Throws InvalidArgument
+/// for another model.
 std::unique_ptr<DdpWork> make_ddp_work(const WorkSpec& spec,
                                        std::shared_ptr<comm::ProcessGroup> group,
                                        const DdpWorkOptions& options);

@@ -50,15 +50,11 @@ TEST_F(Peers, WeftrunStartsATorchDistributedScript) {
   testing::write_file(folder.path("train.py"), R"(
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
 
 dist.init_process_group("gloo")
-x = torch.full((1, 1), dist.get_rank() + 1.0)
-linear = torch.nn.Linear(1, 1)
-model = DistributedDataParallel(linear)
-model(x).sum().backward()
+x = torch.tensor([dist.get_rank() + 1.0])
 dist.all_reduce(x)
-print("sum", x.item(), "mean gradient", linear.weight.grad.item(), "of", dist.get_world_size())
+print("sum", x.item(), "of", dist.get_world_size())
 dist.destroy_process_group()
 )");
   ASSERT_EQ(run("PATH=" + folder_of_python_.string() + ":$PATH launch/weftrun --nproc-per-node 2 " +
@@ -67,8 +63,7 @@ dist.destroy_process_group()
       << testing::read_file(folder.path("errors"));
   const auto lines = testing::lines_by_rank(log());
   for (const int rank : {0, 1}) {
-    EXPECT_EQ(lines.at(rank), (std::vector<std::string>{"sum 3.0 mean gradient 1.5 of 2"}))
-        << log();
+    EXPECT_EQ(lines.at(rank), (std::vector<std::string>{"sum 3.0 of 2"})) << log();
   }
 }
 

@@ -210,7 +210,7 @@ TEST_F(NcclTest, WhatFailsOnTheDeviceEndsTheGroup) {
               EXPECT_STREQ(group.backend(), "nccl");
               void* const stream = group.rank() == 0 ? spare_stream(gpu_of(group)) : nullptr;
               expect_sum(group);
-        group.barrier().wait();  // it is over on the device, too
+              group.barrier().wait();  // it is over on the device, too
               if (group.rank() == 0) gpus().set_done(stream, false);
               const Work work = group.all_reduce(on(gpu_of(group), {1}, {1}));
               work.wait();

@@ -95,7 +95,7 @@ class Weftrun {
   }
   ~Weftrun() {
     if (!ended_) {
-      ::kill(pid_, SIGKILL);
+      signal(SIGKILL);
       ::waitpid(pid_, nullptr, 0);
     }
     expect_nothing_left();
@@ -104,7 +104,10 @@ class Weftrun {
   Weftrun& operator=(const Weftrun&) = delete;
 
   pid_t pid() const { return pid_; }
-  void signal(int number) const { ::kill(pid_, number); }
+  /// Not to everybody, which is what kill() takes -1 for.
+  void signal(int number) const {
+    if (pid_ > 0) ::kill(pid_, number);
+  }
 
   /// Its status, 128 + signal when it was killed by one, after which nothing of it is left.
   int finish() {
@@ -114,7 +117,7 @@ class Weftrun {
         ::poll(&end, 1, static_cast<int>(std::chrono::milliseconds(kDeadline).count()));
     ::close(fd);
     EXPECT_EQ(in_time, 1) << "weftrun does not end; " << err();
-    if (in_time != 1) ::kill(pid_, SIGKILL);
+    if (in_time != 1) signal(SIGKILL);
     int status = 0;
     ::waitpid(pid_, &status, 0);
     ended_ = true;

@@ -176,8 +176,8 @@ void OperationQueue::serve() {
 
     lock.unlock();
     if (error && !aborted) end(explain(*error, operation));
-    if (error) devices_.close();
     finish(operation, error ? failure_ : nullptr);
+    if (error) devices_.close();  // then streams go on: who reads what they leave can know it
     lock.lock();
   }
   lock.unlock();

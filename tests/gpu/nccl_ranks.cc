@@ -4,14 +4,25 @@
 #include <signal.h>
 
 #include <cstdio>
+#include <exception>
+#include <stdexcept>
 #include <string>
+#include <string_view>
 
 #include "weft/weft.h"
 
 using namespace weft;
 
+struct Log final : LogSink {
+  void write(Level, std::string_view message) override {
+    std::printf("%s\n", std::string(message).c_str());
+  }
+};
+
 int main(int, char** argv) {
   const std::string fault = argv[1];
+  Log log;
+  thread_state().log = &log;
   try {
     const auto group = comm::init_process_group({.backend = "nccl"});
     const int rank = group->rank(), gpus = device_count(DeviceType::cuda);
@@ -22,10 +33,10 @@ int main(int, char** argv) {
         if (fault == "raise") throw std::runtime_error("this rank has had enough");
       }
       const Tensor x = full({1000}, rank + step, {DType::f32, gpu});
-      group->all_reduce(x).wait();
+      const comm::Work work = group->all_reduce(x);
+      work.wait();
       const float sum = x.to_vector<float>()[999];
-      // What has failed on the device is thrown by the next call.
-      group->barrier().wait();
+      work.wait();  // what has failed on the device since
       std::printf("rank %d step %d: %g\n", rank, step, sum);
     }
   } catch (const Error& error) {

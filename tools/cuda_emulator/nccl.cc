@@ -212,6 +212,7 @@ void try_connecting(ncclComm& comm) {
     std::memcpy(&hello, stranger->come.front().data(), sizeof hello);
     Peer& peer = comm.peers[static_cast<std::size_t>(hello.rank)];
     std::swap(peer.socket, stranger->socket);
+    peer.in = std::move(stranger->in);
     peer.come = std::move(stranger->come);
     peer.send(&mine, sizeof mine);
   }

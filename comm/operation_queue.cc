@@ -247,22 +247,23 @@ void OperationQueue::abort(const char* why) noexcept {
 
 Error OperationQueue::explain(const Error& error, const Operation& operation) {
   const Call& call = operation.call;
-  std::string known = first_failure(error, call);
+  std::string absent;
   if (error.code() == ErrorCode::Timeout && operation.peer < 0) {
-    const auto absent =
+    absent =
         if_told<std::string>([&] { return absent_ranks(*group_store_, members_, call.number); });
-    if (!absent.empty()) known = "waiting for " + absent + (known.empty() ? "" : "; ") + known;
+    if (!absent.empty()) absent = " (waiting for " + absent + ')';
   }
-  std::string place = to_string(call) + place_of(call) + " on " + members_.me;
-  if (!known.empty()) place += " (" + known + ')';
-  return error.with_context(place);
+  const std::string first = first_failure(error, call, absent);
+  return error.with_context(to_string(call) + place_of(call) + " on " + members_.me + absent +
+                            (first.empty() ? "" : " (" + first + ')'));
 }
 
 // Ends the backend: of what the store is told the others may only learn the end afterwards.
-std::string OperationQueue::first_failure(const Error& error, const Call& call) {
+std::string OperationQueue::first_failure(const Error& error, const Call& call,
+                                          const std::string& absent) {
   using Told = std::optional<Failure>;
   const bool lost_a_rank = error.code() == ErrorCode::PeerFailed;
-  const Failure mine{members_.number_in_run(members_.rank), error.what(), to_string(call),
+  const Failure mine{members_.number_in_run(members_.rank), error.what() + absent, to_string(call),
                      call.step};
   const auto stands = if_told<Told>(
       [&] { return note_failure(*run_store_, mine, lost_a_rank ? kLostKey : kFailureKey); });

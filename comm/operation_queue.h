@@ -54,7 +54,7 @@ class OperationQueue {
   std::optional<Error> run(const Operation& operation);
   void check_others();
   Error explain(const Error& error, const Operation& operation);
-  std::string first_failure(const Error& error, const Call& call);
+  std::string first_failure(const Error& error, const Call& call, const std::string& absent);
   void end(const Error& error);
 
   void watch();

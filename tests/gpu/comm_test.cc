@@ -31,7 +31,8 @@ Device gpu_of(int rank) { return {DeviceType::cuda, rank % device_count(DeviceTy
 /// f as n ranks that talk by this backend.
 void in_groups(const std::string& backend, int n, const std::function<void(ProcessGroup&)>& f) {
   const bool nccl = backend == "nccl";
-  if (nccl && n > device_count(DeviceType::cuda)) return;  // threads may not share GPUs
+  // Threads may not share GPUs, nor their default streams.
+  if (nccl && 2 * n > device_count(DeviceType::cuda)) return;
   const comm::ProcessGroupOptions options{.cuda = nccl ? comm::CudaTransport::nccl
                                                        : comm::CudaTransport::staging};
   comm::run_ranks(
@@ -352,7 +353,7 @@ TEST_P(Ddp, RanksAreOneProcessWithTheWholeBatch) {
     for (const bool two_gpus : {false, true}) {
       in_groups(GetParam(), n, [&](ProcessGroup& group) {
         const int rank = group.rank();
-        Across model = make(3 + rank, gpu_of(rank), gpu_of(two_gpus ? rank + 1 : rank));
+        Across model = make(3 + rank, gpu_of(2 * rank), gpu_of(2 * rank + two_gpus));
         parallel::DistributedDataParallel ddp(model, group, {.bucket_cap_mb = 1e-4});
         optim::Adam adam(model.parameters(), {.lr = 0.01});
         train(rank, n, ddp, adam, [&](const auto& f) {

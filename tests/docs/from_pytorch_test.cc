@@ -132,6 +132,7 @@ struct Twice : autograd::Function<Twice> {
   set = data::ImageSet(data::FakeData(1, {3, 8, 8}, 2));
   data::Compose({data::Resize(8), data::CenterCrop(8), data::RandomCrop(8), data::Pad(1),
                  data::RandomHorizontalFlip(), data::RandomResizedCrop(8)});
+  set = data::ImageSet(data::Lmdb("")), data::LmdbWriter("").commit();
   const data::Normalize normalize{{0.5}, {0.5}};
   io::write_png("", io::read_image(""));
   io::save_safetensors("", io::load_safetensors("").tensors);
@@ -146,6 +147,16 @@ struct Twice : autograd::Function<Twice> {
   set_float32_matmul_precision("high");
   backends::cuda::matmul::set_allow_tf32(true);
   backends::cudnn::conv::set_fp32_precision("ieee");
+}
+
+[[maybe_unused]] void ranks() {
+  const std::shared_ptr<comm::ProcessGroup> group = comm::init_process_group();
+  nn::Sequential model{parallel::SyncBatchNorm2d(3, group->subgroup({0, 1}))};
+  parallel::DistributedDataParallel ddp(model, group);
+  data::DistributedSampler sampler(1, {.num_replicas = group->size(), .rank = group->rank()});
+  const parallel::Horovod hvd(group);
+  parallel::DistributedOptimizer sgd(hvd, optim::SGD(model.parameters(), {.lr = 0.1}),
+                                     model.named_parameters());
 }
 
 const std::string& page() {

@@ -111,7 +111,8 @@ TEST_F(DdpRun, OneProcessTakesTheVeryStepsOfTwoRanks) {
     EXPECT_EQ(largest_difference("one", "two"), 0) << program;
     EXPECT_EQ(metrics("one")["as_ranks"], 2);
     EXPECT_EQ(metrics("one")["losses"].size(), 4U * epochs);
-    for (const auto& [name, figure] : metrics("two")["test"].items()) {
+    const auto figures = metrics("two")["test"];
+    for (const auto& [name, figure] : figures.items()) {
       const double expected = metrics("one")["test"][name];
       EXPECT_NEAR(figure.get<double>(), expected, 1e-12 * expected) << program;
     }

@@ -56,8 +56,8 @@ int main(int argc, char** argv) {
   return train::run(
       argc, argv,
       {.example = "autoencoder_ddp",
-       .description =
-           "Trains a convolutional autoencoder by several processes, see ./weft launch."},
+       .description = "Trains a convolutional autoencoder by several processes, see ./weft launch.",
+       .local_rank = examples::local_rank},
       [&](const train::Options& options) { autoencoder(options, backend); },
       {examples::backend_flag(backend)});
 }

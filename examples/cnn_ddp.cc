@@ -55,6 +55,7 @@ int main(int argc, char** argv) {
       {.example = "cnn_ddp",
        .description = "Trains a convolutional net on CIFAR-10 by several processes, see ./weft "
                       "launch; at full width it has 801 million parameters.",
+       .local_rank = examples::local_rank,
        .epochs = 10,
        .batch_size = 64,
        .lr = 0.01,

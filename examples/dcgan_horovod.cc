@@ -42,10 +42,7 @@ void dcgan(const train::Options& options, const DcganOptions& net, const std::st
                            {.dtype = options.dtype,
                             .transform = data::Compose({data::Pad(2), data::Resize(size)}),
                             .normalize = {{0.5}, {0.5}}});
-  const auto sampler = std::make_shared<data::DistributedSampler>(
-      images.size(),
-      data::DistributedSamplerOptions{
-          .num_replicas = hvd.size(), .rank = hvd.rank(), .shuffle = options.shuffle});
+  const auto sampler = examples::distributed_sampler(images.size(), options, ranks);
   data::DataLoader loader(images, options.loader(sampler));
   const Tensor fixed_noise = noise(64);
   train::Step step(options, [&](const Tensor& real, const Tensor& z) {
@@ -85,6 +82,7 @@ int main(int argc, char** argv) {
       argc, argv,
       {.example = "dcgan_horovod",
        .description = "Trains the DCGAN as a Horovod program, see ./weft launch.",
+       .local_rank = examples::local_rank,
        .epochs = 5,
        .batch_size = 64,
        .lr = 2e-4},

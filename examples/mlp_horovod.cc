@@ -18,10 +18,7 @@ void mlp(const train::Options& options, const std::string& backend) {
                                      model.named_parameters());
   hvd.broadcast_optimizer_state(sgd);
   const data::Mnist images(options.data, {.dtype = options.dtype});
-  const auto sampler = std::make_shared<data::DistributedSampler>(
-      images.size(),
-      data::DistributedSamplerOptions{
-          .num_replicas = hvd.size(), .rank = hvd.rank(), .shuffle = options.shuffle});
+  const auto sampler = examples::distributed_sampler(images.size(), options, ranks);
   data::DataLoader loader(images, options.loader(sampler));
   train::Step step(options, [&](const Tensor& x, const Tensor& label) {
     sgd.zero_grad();
@@ -51,6 +48,7 @@ int main(int argc, char** argv) {
       argc, argv,
       {.example = "mlp_horovod",
        .description = "Trains a two-layer perceptron as a Horovod program, see ./weft launch.",
+       .local_rank = examples::local_rank,
        .batch_size = 64},
       [&](const train::Options& options) { mlp(options, backend); },
       {examples::backend_flag(backend)});

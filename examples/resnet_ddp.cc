@@ -86,6 +86,7 @@ int main(int argc, char** argv) {
       {.example = "resnet_ddp",
        .description = "Trains a ResNet by several processes on pictures in folders, or on made-up "
                       "ones.",
+       .local_rank = examples::local_rank,
        .lr = 0.0125,  // 0.1 for 256 images
        .data = "fake",
        .data_help = "folder with train/CLASS/*.jpg and val/CLASS/*.jpg, or fake",

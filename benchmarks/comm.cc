@@ -328,7 +328,7 @@ int run(const Options& options) {
   for (const std::string& collective : options.collectives) {
     run_collective(bench, collective, result);
     std::fflush(stdout);
-    write_file_atomically(options.out, result.dump(1) + "\n");
+    write_file_atomically(options.out, to_text(result));
   }
   std::printf("written to %s\n", options.out.c_str());
   return options.check && !check(result);

@@ -277,7 +277,7 @@ int run(const Options& options) {
               core_count(), options.pairs);
   const auto keep = [&](const char* part, const json& row) {
     result[part].push_back(row);
-    write_file_atomically(options.out, result.dump(1) + "\n");
+    write_file_atomically(options.out, to_text(result));
   };
   if (std::ranges::count(options.parts, "throughput")) {
     if (options.peer.empty()) std::printf("no --peer PYTHON given, so weft alone\n");

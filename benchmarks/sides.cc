@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "weft/core/device.h"
 #include "weft/core/error.h"
@@ -29,6 +30,21 @@ std::vector<double> ratios(const Side& theirs, const Side& mine) {
 
 json to_json(const Interval& interval) {
   return {{"low", interval.low}, {"median", interval.median}, {"high", interval.high}};
+}
+
+std::string to_text(const json& result) {
+  std::string text;
+  for (const auto& [key, value] : result.items()) {
+    text += (text.empty() ? "{\n " : ",\n ") + json(key).dump() + ": ";
+    if (!value.is_array() || value.empty() || !value[0].is_object()) {
+      text += value.dump();
+      continue;
+    }
+    const char* before = "[\n  ";
+    for (const json& row : value) text += std::exchange(before, ",\n  ") + row.dump();
+    text += "\n ]";
+  }
+  return text + "\n}\n";
 }
 
 json describe_machine() {

@@ -28,6 +28,10 @@ std::vector<double> ratios(const Side& theirs, const Side& mine);
 /// {"low", "median", "high"}
 nlohmann::json to_json(const Interval& interval);
 
+/// The text of a result file: a member in a line, and of a list of objects each in a line of its
+/// own, so that one reads a run as a table and sees what a new one changed.
+std::string to_text(const nlohmann::json& result);
+
 /// The processor, its cores and how many processes wanted one in the last minute, and the commit
 /// that `./weft` built.
 nlohmann::json describe_machine();

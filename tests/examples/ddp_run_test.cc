@@ -147,9 +147,8 @@ TEST_P(DdpRun, TheTraceHasBothRanks) {
   std::map<int, std::set<int>> steps;
   for (const auto& event : trace["traceEvents"]) {
     const int rank = event["pid"];
-    const auto& args = event["args"];
-    if (event["name"] == "process_name") processes[rank] = args["name"];
-    if (event["name"] == "thread_name") rows[{rank, event["tid"]}] = args["name"];
+    if (event["name"] == "process_name") processes[rank] = event["args"]["name"];
+    if (event["name"] == "thread_name") rows[{rank, event["tid"]}] = event["args"]["name"];
   }
   for (const auto& event : trace["traceEvents"]) {
     if (event["name"] != "all_reduce") continue;

@@ -59,6 +59,11 @@ void Backend::all_to_all(const Buffer& x, const Buffer& y, const Deadline& deadl
 
 void Backend::barrier(const Deadline& deadline) { dissemination_barrier(*this, deadline); }
 
+void Backend::meet(const Deadline& deadline) {
+  barrier(deadline);
+  traffic_ = {};
+}
+
 intrusive_ptr<Storage> Backend::allocate(std::size_t bytes, const Deadline&) {
   return Storage::allocate(Device(), bytes);
 }

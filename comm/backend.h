@@ -98,6 +98,11 @@ class Backend {
   virtual void all_to_all(const Buffer& x, const Buffer& y, const Deadline& deadline);
   virtual void barrier(const Deadline& deadline);
 
+  /// Returns when all ranks are connected; each calls it first. One that left before would take its
+  /// connections, and the store that it may host, from under those who are still on their way.
+  /// Traffic is counted from here on.
+  void meet(const Deadline& deadline);
+
   /// Memory of the host that all_reduce() works on without copying it. All ranks call it, with the
   /// same number of bytes. The content is anything.
   virtual intrusive_ptr<Storage> allocate(std::size_t bytes, const Deadline& deadline);

@@ -118,6 +118,7 @@ ProcessGroup::Impl::Impl(BackendMaker maker, std::shared_ptr<Store> store_of_gro
         make(key_space("backend", *store), members.rank, members.size(), Deadline(options.timeout));
     of_group = store->duplicate();
     of_run = run_store->duplicate();
+    backend->meet(Deadline(options.timeout));
   }
   queue = std::make_unique<OperationQueue>(std::move(members), options, std::move(backend),
                                            std::move(of_group), std::move(of_run));

@@ -77,6 +77,22 @@ TEST(InitProcessGroup, RanksMeetByTcp) {
   EXPECT_EQ(two.get(), 6);
 }
 
+// Also rank 0, which hosts the store.
+TEST(InitProcessGroup, WhoHasMetMayLeaveAtOnce) {
+  for (const std::string backend : {"gloo", "ring", "shm"}) {
+    for (int run = 0; run < 10; ++run) {
+      const std::string address = free_address();
+      std::vector<std::future<void>> ranks;
+      for (int rank = 0; rank < 4; ++rank) {
+        InitOptions o = options(address, rank, 4);
+        o.backend = backend;
+        ranks.push_back(std::async(std::launch::async, [o] { init_process_group(o); }));
+      }
+      for (auto& rank : ranks) EXPECT_NO_THROW(rank.get()) << backend;
+    }
+  }
+}
+
 TEST(InitProcessGroup, RanksMeetInAFile) {
   const testing::TempFolder folder;
   const std::string address = "file://" + folder.path("run");

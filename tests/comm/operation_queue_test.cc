@@ -349,6 +349,7 @@ class Looking final : public Backend {
   void exchange(std::span<const Outgoing>, std::span<const Incoming>, const Deadline&) override {
     look_();
   }
+  void barrier(const Deadline&) override {}  // of the meeting, in the caller's thread
   void abort() noexcept override {}
 
  private:

@@ -47,6 +47,7 @@ inline void as_ranks(const BackendMaker& make, int n, const std::function<void(B
       std::unique_ptr<Backend> backend;
       try {
         backend = make(store, r, n, patience());
+        backend->meet(patience());
         f(*backend);
       } catch (...) {
         std::lock_guard lock(mutex);

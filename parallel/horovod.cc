@@ -89,7 +89,9 @@ void Horovod::broadcast_optimizer_state(optim::Optimizer& optimizer, int root_ra
   const bool is_root = rank() == root_rank;
   optim::NamedTensors state = is_root ? optimizer.state_dict() : optim::NamedTensors();
   const std::string layouts = group_->broadcast_object(layouts_of(state), root_rank);
+  // In host memory on all sides; load_state_dict() takes it to the parameters.
   if (!is_root) state = tensors_of(layouts);
+  for (auto& [name, x] : state) x = x.to(Device());
   broadcast_coalesced(*group_, values_of(state), root_rank);
   if (!is_root) optimizer.load_state_dict(state);
 }

@@ -460,5 +460,49 @@ TEST_P(Ddp, GradientsMayTravelInBf16) {
   });
 }
 
+// --- Horovod -------------------------------------------------------------------------------------
+
+using Horovod = Ddp;
+INSTANTIATE_TEST_SUITE_P(OnGpus, Horovod, ::testing::Values("threads", "shm", "nccl"));
+
+// Rank 1 has trained before, rank 0 takes up its weights and moments: their steps are one
+// process's with the whole batch.
+TEST_P(Horovod, RanksTakeUpTheRootsTrainingAndAreOneProcess) {
+  constexpr int kBatch = 8, kBefore = 2, kSteps = 6, kRoot = 1;
+  const auto train = [](Device device, nn::Sequential& model, optim::Optimizer& adam, int begin,
+                        int end, int rank, int n) {
+    for (int step = begin; step < end; ++step) {
+      const LabelledBatch part = on(device, batch(step, {kBatch, 6}, DType::f64).shard(rank, n));
+      adam.zero_grad();
+      nn::cross_entropy(model(part.x), part.label).backward();
+      adam.step();
+    }
+  };
+  const auto seeded = [](Device device) {
+    nn::Sequential model = testing::seeded(3, testing::mlp);
+    model.to(device, DType::f64);
+    return model;
+  };
+  nn::Sequential whole = seeded(Device());
+  optim::Adam expected(whole.parameters());
+  train(Device(), whole, expected, 0, kSteps, 0, 1);
+  in_groups(GetParam(), 2, [&](ProcessGroup& group) {
+    const Device device = gpu_of(group.rank());
+    nn::Sequential model = seeded(device);
+    optim::Adam own(model.parameters());
+    if (group.rank() == kRoot) train(device, model, own, 0, kBefore, 0, 1);
+    const parallel::Horovod hvd(group);
+    hvd.broadcast_parameters(model.state_dict(), kRoot);
+    parallel::DistributedOptimizer adam(hvd, std::move(own), model.named_parameters());
+    hvd.broadcast_optimizer_state(adam, kRoot);
+    train(device, model, adam, kBefore, kSteps, group.rank(), 2);
+    const auto want = whole.state_dict(), got = model.state_dict();
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      EXPECT_EQ(got[i].second.device(), device);
+      EXPECT_LE(relative_difference(got[i].second, want[i].second), 1e-12) << got[i].first;
+    }
+  });
+}
+
 }  // namespace
 }  // namespace weft

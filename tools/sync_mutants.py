@@ -34,7 +34,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SCRATCH = os.path.expanduser("~/.cache/weft/sync_mutants")
 BAZEL = ["bazel", "--output_base=" + os.path.join(SCRATCH, "bazel")]
 
-FOLDERS = ("autograd/", "core/", "data/", "io/", "kernels/cuda/", "nn/", "optim/", "tensor/", "train/")
+FOLDERS = ("autograd/", "comm/device_tensors", "comm/nccl/", "comm/work", "core/", "data/", "io/", "kernels/cuda/", "nn/", "optim/", "tensor/", "train/")
 # Of a statement, at the place where it does what may be left out.
 KINDS = {
     "barrier": r"__syncthreads\(",

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <initializer_list>
+#include <numeric>
 #include <string_view>
 #include <utility>
 
@@ -453,6 +454,12 @@ std::shared_ptr<ProcessGroup> ProcessGroup::subgroup(std::vector<int> ranks) {
       impl_->store ? key_space("group/" + std::to_string(number), *impl_->store) : nullptr;
   return std::shared_ptr<ProcessGroup>(new ProcessGroup(
       std::make_unique<Impl>(impl_->make, store, impl_->run_store, std::move(members), options())));
+}
+
+std::shared_ptr<ProcessGroup> ProcessGroup::duplicate() {
+  std::vector<int> all(static_cast<std::size_t>(size()));
+  std::iota(all.begin(), all.end(), 0);
+  return subgroup(std::move(all));
 }
 
 }  // namespace weft::comm

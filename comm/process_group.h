@@ -140,6 +140,8 @@ class ProcessGroup {
   /// The group of some of the ranks, in increasing order; all ranks of this group must call it,
   /// those that do not belong get null. Throws InvalidArgument for a rank that there is not.
   std::shared_ptr<ProcessGroup> subgroup(std::vector<int> ranks);
+  /// The subgroup of all ranks: its operations and this group's do not wait for each other.
+  std::shared_ptr<ProcessGroup> duplicate();
 
   /// Ends the group at once, from any thread: pending work throws Comm.
   void abort() noexcept;

@@ -21,6 +21,7 @@ void resnet(const train::Options& options, const examples::ResNetFlags& flags,
     model.fc.requires_grad(true);
     model.eval();  // the running statistics stay as well
   }
+  if (flags.sync_bn) parallel::convert_sync_batchnorm(model, group->duplicate());
   if (train::show_model(options, model, {1, 3, flags.image_size, flags.image_size})) return;
   parallel::DistributedDataParallel ddp(model, group);
   optim::SGD sgd(examples::trainable(model),
@@ -81,6 +82,8 @@ int main(int argc, char** argv) {
   all_flags.push_back(
       {"--init-method", &init_method, "where they meet: tcp://, file:// or env://"});
   all_flags.push_back(examples::backend_flag(backend));
+  all_flags.push_back(
+      {"--sync-bn", &flags.sync_bn, "batch norms take the statistics of all ranks' batches"});
   return train::run(
       argc, argv,
       {.example = "resnet_ddp",

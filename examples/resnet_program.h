@@ -23,6 +23,7 @@ struct ResNetFlags {
   std::string weights = {};
   std::string freeze = "none";
   std::string schedule = "none";
+  bool sync_bn = false;  // of resnet_ddp alone
 };
 
 inline std::vector<train::Flag> flags(ResNetFlags& values) {

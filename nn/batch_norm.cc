@@ -1,5 +1,8 @@
 #include "weft/nn/batch_norm.h"
 
+#include <any>
+#include <typeinfo>
+
 #include "weft/autograd/checkpoint.h"
 #include "weft/core/error.h"
 #include "weft/nn/repr.h"
@@ -21,6 +24,7 @@ BatchNorm2d::BatchNorm2d(std::int64_t channels, const BatchNormOptions& options)
     running_var = buffer("running_var", ones({channels}));
     num_batches_tracked = buffer("num_batches_tracked", zeros({}, DType::i64));
   }
+  shared_state() = BatchNormFunction();
   set_description(weft::detail::concat(
       channels, ", eps=", detail::repr(options.eps),
       ", momentum=", options.momentum ? detail::repr(*options.momentum) : "None",
@@ -31,12 +35,25 @@ BatchNorm2d::BatchNorm2d(std::int64_t channels, const BatchNormOptions& options)
 Tensor BatchNorm2d::forward(const Tensor& x, const BatchNormEpilogue& then) {
   BatchNormParams params = params_;
   params.training = is_training() || !running_mean.defined();
+  RunningStats running{running_mean, running_var, num_batches_tracked};
   if (params.training && autograd::recomputing()) {  // the first forward counted this batch
     params.cumulative = false;
-    return batch_norm(x, weight, bias, {}, params, then);
+    running = {};
   }
-  return batch_norm(x, weight, bias, {running_mean, running_var, num_batches_tracked}, params,
-                    then);
+  if (is_training()) {
+    const auto& replaced = std::any_cast<const BatchNormFunction&>(shared_state());
+    if (replaced) return replaced(x, weight, bias, running, params, then);
+  }
+  return batch_norm(x, weight, bias, running, params, then);
+}
+
+void replace_batch_norms(ModuleBase& module, const std::string& type_name,
+                         const BatchNormFunction& training) {
+  module.apply([&](ModuleBase& m) {
+    if (m.shared_state().type() != typeid(BatchNormFunction)) return;
+    m.shared_state() = training;
+    m.set_type_name(type_name);
+  });
 }
 
 }  // namespace weft::nn

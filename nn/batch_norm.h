@@ -1,7 +1,9 @@
 // Batch normalisation.
 #pragma once
 
+#include <functional>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "weft/nn/module.h"
@@ -49,5 +51,16 @@ class BatchNorm2d : public Module<BatchNorm2d> {
  private:
   BatchNormParams params_;
 };
+
+/// weft::batch_norm, or what takes its place.
+using BatchNormFunction = std::function<Tensor(
+    const Tensor& x, const Tensor& weight, const Tensor& bias, const RunningStats& running,
+    const BatchNormParams& params, const BatchNormEpilogue& then)>;
+
+/// From now on every BatchNorm2d of `module`, at any depth, computes by `training` while it is in
+/// training mode, and says type_name for its type. All else stays: parameters, buffers, names,
+/// modes, evaluation. Clones made later do the same.
+void replace_batch_norms(ModuleBase& module, const std::string& type_name,
+                         const BatchNormFunction& training);
 
 }  // namespace weft::nn

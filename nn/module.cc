@@ -28,6 +28,7 @@ struct ModuleNode {
   std::string type_name;
   std::string description;
   bool training = true;
+  std::any shared_state;
   std::vector<Entry> tensors;
   std::vector<Child> children;
 
@@ -170,6 +171,8 @@ void ModuleBase::throw_moved_from() {
 
 const std::string& ModuleBase::name() const { return name_ ? *name_ : node().name; }
 const std::string& ModuleBase::type_name() const { return node().type_name; }
+void ModuleBase::set_type_name(std::string name) { node().type_name = std::move(name); }
+std::any& ModuleBase::shared_state() const { return node().shared_state; }
 
 const char* ModuleBase::path_name() const {
   check_not_moved_from();

@@ -11,6 +11,7 @@
 // makes an independent one, also of a user's own struct, without user code.
 #pragma once
 
+#include <any>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -69,6 +70,7 @@ class ModuleBase {
   const std::string& name() const;
   /// "Conv2d"
   const std::string& type_name() const;
+  void set_type_name(std::string name);
 
   /// In order of registration, depth first; names joined by dots. A tensor registered twice is
   /// listed once.
@@ -99,6 +101,9 @@ class ModuleBase {
   /// Calls f for this module and every one below it, children first (as PyTorch's apply, so once
   /// for a child of two names).
   void apply(const std::function<void(ModuleBase&)>& f);
+  /// What its class keeps for all handles on a module, beside tensors and children; a clone starts
+  /// with a copy. Empty where the class keeps nothing.
+  std::any& shared_state() const;
 
   /// Parameters and buffers by name, sharing memory with the module.
   NamedTensors state_dict() const;

@@ -1,7 +1,6 @@
 #include "weft/parallel/horovod.h"
 
 #include <locale>
-#include <numeric>
 #include <sstream>
 #include <utility>
 #include <vector>
@@ -53,11 +52,7 @@ Horovod::Horovod(std::shared_ptr<comm::ProcessGroup> group, const HorovodOptions
 Horovod::Horovod(comm::ProcessGroup& group, const HorovodOptions& options)
     : Horovod(std::shared_ptr<comm::ProcessGroup>(std::shared_ptr<void>(), &group), options) {}
 
-std::shared_ptr<comm::ProcessGroup> Horovod::own_group() const {
-  std::vector<int> all(static_cast<std::size_t>(size()));
-  std::iota(all.begin(), all.end(), 0);
-  return group_->subgroup(all);
-}
+std::shared_ptr<comm::ProcessGroup> Horovod::own_group() const { return group_->duplicate(); }
 
 NamedWork Horovod::allreduce_async(const std::string& name, const Tensor& x,
                                    comm::ReduceOp op) const {

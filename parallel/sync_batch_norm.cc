@@ -1,6 +1,7 @@
 #include "weft/parallel/sync_batch_norm.h"
 
 #include <any>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -105,51 +106,50 @@ void follow(const Tensor& running, const Tensor& batch, const Tensor& momentum) 
   raw::copy_(running, raw::add(before, raw::mul(raw::sub(batch, before), momentum)));
 }
 
-}  // namespace
-
-SyncBatchNorm2d::SyncBatchNorm2d(std::int64_t channels, std::shared_ptr<comm::ProcessGroup> group,
-                                 const nn::BatchNormOptions& options)
-    : channels_(channels), group_(std::move(group)), options_(options) {
-  WEFT_CHECK(group_, InvalidArgument, kOp, "there is no process group");
-  const nn::BatchNorm2d local(channels, options);  // what it begins with
-  for (const auto& [name, x] : local.named_parameters()) {
-    (name == "weight" ? weight : bias) = parameter(name, x);
-  }
-  for (const auto& [name, x] : local.named_buffers()) {
-    (name == "running_mean"  ? running_mean
-     : name == "running_var" ? running_var
-                             : num_batches_tracked) = buffer(name, x);
-  }
-}
-
-Tensor SyncBatchNorm2d::forward(const Tensor& x, const BatchNormEpilogue& then) {
-  WEFT_CHECK(x.dim() == 4 && x.shape(1) == channels_, Shape, kOp, "input: got ", x.shape(),
-             ", expected [N,", channels_, ",H,W]");
-  if (!is_training() && running_mean.defined()) {
-    return batch_norm(x, weight, bias, {running_mean, running_var, num_batches_tracked},
-                      {.eps = options_.eps, .training = false}, then);
-  }
-  WEFT_CHECK(x.numel() != x.shape(1) || group_->size() > 1, Shape, kOp,
-             "expected more than 1 value per channel when training, got x ", x.shape());
+// weft::batch_norm in training, over the batches of all ranks.
+Tensor sync_batch_norm(const std::shared_ptr<comm::ProcessGroup>& group, const Tensor& x,
+                       const Tensor& weight, const Tensor& bias, const RunningStats& running,
+                       const BatchNormParams& params, const BatchNormEpilogue& then) {
+  const Tensor& known = weight.defined() ? weight : running.mean;
+  WEFT_CHECK(x.dim() == 4 && (!known.defined() || x.shape(1) == known.numel()), Shape, kOp,
+             "input: got ", x.shape(), ", expected [N,",
+             known.defined() ? std::to_string(known.numel()) : "C", ",H,W]");
+  if (group->size() == 1) return batch_norm(x, weight, bias, running, params, then);
   const DType computed = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
   const auto converted = [&](const Tensor& p) { return p.defined() ? p.to(computed) : p; };
   const Tensor values = x.to(computed);
-  const Statistics all = statistics_of_all(*group_, values);
-  if (running_mean.defined() && !autograd::recomputing()) {
-    raw::add_(num_batches_tracked, 1);
-    const Tensor momentum = options_.momentum
-                                ? scalar(*options_.momentum, {DType::f64, x.device()})
-                                : raw::div(1, raw::to(num_batches_tracked, DType::f64));
-    follow(running_mean, all.mean, momentum);
-    follow(running_var, raw::mul(all.var, raw::div(all.count, raw::sub(all.count, 1))), momentum);
+  const Statistics all = statistics_of_all(*group, values);
+  if (running.mean.defined()) {
+    raw::add_(running.num_batches, 1);
+    const Tensor momentum = params.cumulative
+                                ? raw::div(1, raw::to(running.num_batches, DType::f64))
+                                : scalar(params.momentum, {DType::f64, x.device()});
+    follow(running.mean, all.mean, momentum);
+    follow(running.var, raw::mul(all.var, raw::div(all.count, raw::sub(all.count, 1))), momentum);
   }
   Tensor y =
-      SyncBatchNorm::apply(values, converted(weight), converted(bias), group_, all, options_.eps)
+      SyncBatchNorm::apply(values, converted(weight), converted(bias), group, all, params.eps)
           .to(x.dtype());
   if (then.add.defined()) y = y + then.add;
   if (!then.negative_slope) return y;
   return *then.negative_slope == 0 ? relu(std::move(y))
                                    : leaky_relu(std::move(y), *then.negative_slope);
+}
+
+}  // namespace
+
+void convert_sync_batchnorm(nn::ModuleBase& module, std::shared_ptr<comm::ProcessGroup> group) {
+  WEFT_CHECK(group, InvalidArgument, "convert_sync_batchnorm", "there is no process group");
+  nn::replace_batch_norms(module, "SyncBatchNorm2d",
+                          [group = std::move(group)](const Tensor& x, const auto&... arguments) {
+                            return sync_batch_norm(group, x, arguments...);
+                          });
+}
+
+SyncBatchNorm2d::SyncBatchNorm2d(std::int64_t channels, std::shared_ptr<comm::ProcessGroup> group,
+                                 const nn::BatchNormOptions& options)
+    : nn::BatchNorm2d(channels, options) {
+  convert_sync_batchnorm(*this, std::move(group));
 }
 
 }  // namespace weft::parallel

@@ -21,6 +21,8 @@ def main(options):
         model.requires_grad_(False)
         model.fc.requires_grad_(True)
         model.eval()  # the running statistics stay as well
+    if options.sync_bn:  # PyTorch has it for GPUs alone
+        model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
     if dist.get_rank() == 0:
         print(model)
     ddp = torch.nn.parallel.DistributedDataParallel(model)
@@ -67,4 +69,10 @@ def main(options):
 
 
 if __name__ == "__main__":
-    common.run(main, "resnet_ddp", __doc__, lr=0.0125, data="fake", options=OPTIONS)  # 0.1 for 256 images
+    sync_bn = {"action": "store_true", "help": "batch norms take the statistics of all ranks' batches"}
+    common.run(main,
+               "resnet_ddp",
+               __doc__,
+               lr=0.0125,  # 0.1 for 256 images
+               data="fake",
+               options=OPTIONS | {"--sync-bn": sync_bn})

@@ -152,6 +152,7 @@ struct Twice : autograd::Function<Twice> {
 [[maybe_unused]] void ranks() {
   const std::shared_ptr<comm::ProcessGroup> group = comm::init_process_group();
   nn::Sequential model{parallel::SyncBatchNorm2d(3, group->subgroup({0, 1}))};
+  parallel::convert_sync_batchnorm(model, group->duplicate());
   parallel::DistributedDataParallel ddp(model, group);
   data::DistributedSampler sampler(1, {.num_replicas = group->size(), .rank = group->rank()});
   const parallel::Horovod hvd(group);

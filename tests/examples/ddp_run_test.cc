@@ -81,7 +81,7 @@ TEST_F(DdpRun, TheConvolutionalNetsRanksAreOneProcess) {
   EXPECT_EQ(metrics("part")["losses"], metrics("two")["losses"]);
 }
 
-// With batch norms at rest; in training each rank has its own statistics.
+// With batch norms at rest, or with those of all ranks.
 TEST_F(DdpRun, TheResNetsRanksShareTheBatch) {
   const std::string options =
       "--dtype f64 --no-shuffle --image-size 8 --limit-steps 3 --batch-size 8 --freeze all-but-fc "
@@ -97,6 +97,12 @@ TEST_F(DdpRun, TheResNetsRanksShareTheBatch) {
   EXPECT_EQ(metrics("two")["batch_size"], 4);
   EXPECT_EQ(run("none", false, "resnet_ddp", options + "--nprocs 3" + meet), 1);
   EXPECT_NE(log().find("--batch-size 8 cannot be shared by 3 ranks"), std::string::npos) << log();
+
+  const std::string training =
+      "--dtype f64 --no-shuffle --image-size 8 --limit-steps 2 --batch-size 32 --data fake ";
+  ASSERT_EQ(run("one", false, "resnet", training), 0) << log();
+  ASSERT_EQ(run("two", false, "resnet_ddp", training + "--sync-bn --nprocs 2" + meet), 0) << log();
+  expect_same_run("one", "two");
 }
 
 // 20 images for each rank are batches of 6, 6, 6 and 2. Of the test set each rank takes a batch.

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <functional>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -400,9 +399,7 @@ TEST_P(Ddp, SyncBatchNormIsThatOfTheWholeBatch) {
   train(0, 1, Device(), whole, whole.parameters());
   for (const int n : {2, 3}) {
     in_groups(GetParam(), n, [&](ProcessGroup& group) {
-      std::vector<int> all(static_cast<std::size_t>(n));
-      std::iota(all.begin(), all.end(), 0);
-      const auto own = group.subgroup(all);
+      const auto own = group.duplicate();
       auto model = testing::seeded(3, [&] { return Block(parallel::SyncBatchNorm2d(4, own)); });
       const Device device = gpu_of(group.rank());
       model.to(device, DType::f64);

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -128,9 +127,7 @@ TEST_P(Proofs, RanksAreOneProcessWithTheWholeBatch) {
     std::vector<double> largest(static_cast<std::size_t>(n));  // by rank
     with_model(model(), [&](const auto& make, const Shape& sample) {
       in_groups(backend(), n, [&](comm::ProcessGroup& group) {
-        std::vector<int> all(static_cast<std::size_t>(n));
-        std::iota(all.begin(), all.end(), 0);
-        const auto own = group.subgroup(all);
+        const auto own = group.duplicate();
         const auto norm = [&](std::int64_t channels) { return SyncBatchNorm2d(channels, own); };
         auto model = seeded(3 + group.rank(), [&] { return make(norm); });
         model.to(DType::f64);

@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -14,6 +13,7 @@
 #include "weft/optim/sgd.h"
 #include "weft/parallel/distributed_data_parallel.h"
 #include "weft/tests/core/expect_error.h"
+#include "weft/tests/parallel/models.h"
 #include "weft/tests/parallel/nets.h"
 
 namespace weft::parallel {
@@ -71,10 +71,8 @@ TEST(SyncBatchNormTest, RanksAreOneProcessWithTheWholeBatch) {
   for (int i = 0; i < kSteps; ++i) step(i, 0, 1, whole, sgd);
   for (int n = 1; n <= 4; ++n) {
     comm::run_ranks(n, [&](ProcessGroup& group) {
-      std::vector<int> all(static_cast<std::size_t>(n));
-      std::iota(all.begin(), all.end(), 0);
       // A group of its own, or the one in which the buckets are sent.
-      const Group own = n == 3 ? borrowed(group) : group.subgroup(all);
+      const Group own = n == 3 ? borrowed(group) : group.duplicate();
       auto model = seeded_block(3, [&](int c) { return SyncBatchNorm2d(c, own); });
       DistributedDataParallel ddp(model, group, {.bucket_cap_mb = 1e-4});
       optim::SGD sgd(model.parameters(), {.lr = 0.05, .momentum = 0.9});
@@ -223,6 +221,130 @@ TEST(SyncBatchNormTest, RefusesWhatCannotBe) {
     EXPECT_WEFT_ERROR(bn(ones({1, 2, 1, 1})), Shape, "more than 1 value per channel");
     EXPECT_WEFT_ERROR(bn(ones({1, 2})), Shape, "expected [N,2,H,W]");
     EXPECT_WEFT_ERROR(bn(ones({2, 3, 1, 1})), Shape, "expected [N,2,H,W]");
+    EXPECT_WEFT_ERROR(convert_sync_batchnorm(bn, nullptr), InvalidArgument,
+                      "there is no process group");
+  });
+}
+
+// Batch norms as members, and deep in a Sequential.
+using ResNet = testing::SmallResNet<nn::BatchNorm2d>;
+
+ResNet resnet() {
+  ResNet model = testing::seeded(3, [] { return ResNet(testing::batch_norm); });
+  model.to(DType::f64);
+  return model;
+}
+
+// Two steps, the second of which shows what the first made of the statistics.
+TEST(ConvertSyncBatchNormTest, RanksAreOneProcessWithTheWholeBatch) {
+  const auto step = [](int number, int rank, int n, auto& model, const ResNet& trained) {
+    for (const Tensor& p : trained.parameters()) autograd::zero_grad(p);
+    const LabelledBatch part = batch(number, {12, 3, 8, 8}, DType::f64).shard(rank, n);
+    const Tensor y = model(part.x);
+    nn::cross_entropy(y, part.label).backward();
+    return y;
+  };
+  ResNet whole = resnet();
+  step(0, 0, 1, whole, whole);
+  const Tensor expected = step(1, 0, 1, whole, whole);
+  for (const int n : {2, 3}) {
+    comm::run_ranks(n, [&](ProcessGroup& group) {
+      ResNet model = resnet();
+      convert_sync_batchnorm(model, group.duplicate());
+      DistributedDataParallel ddp(model, group);
+      step(0, group.rank(), n, ddp, model);
+      const Tensor y = step(1, group.rank(), n, ddp, model);
+      const std::int64_t rows = 12 / n;
+      EXPECT_LE(relative_difference(y, raw::narrow(expected, 0, group.rank() * rows, rows)), 1e-12);
+      const nn::NamedTensors got = model.named_parameters(), want = whole.named_parameters();
+      ASSERT_EQ(got.size(), want.size());
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        EXPECT_LE(relative_difference(got[i].second.grad(), want[i].second.grad()), 1e-12)
+            << got[i].first;
+      }
+      const nn::NamedTensors buffers = model.named_buffers(), others = whole.named_buffers();
+      ASSERT_EQ(buffers.size(), others.size());
+      for (std::size_t i = 0; i < buffers.size(); ++i) {
+        EXPECT_LE(relative_difference(buffers[i].second, others[i].second), 1e-12)
+            << buffers[i].first;
+      }
+    });
+  }
+}
+
+TEST(ConvertSyncBatchNormTest, AllButTheTypeStays) {
+  comm::run_ranks(2, [](ProcessGroup& group) {
+    ResNet model = resnet();
+    const ResNet other = nn::clone(model);
+    model.layer1.eval();
+    model.bn1.requires_grad(false);
+    const auto modes = [&] {
+      std::vector<bool> all;
+      model.apply([&](nn::ModuleBase& m) { all.push_back(m.is_training()); });
+      return all;
+    };
+    const std::vector<bool> modes_before = modes();
+    const Tensor weight = model.layer2.bn2.weight;
+    convert_sync_batchnorm(model, group.duplicate());
+    EXPECT_EQ(modes(), modes_before);
+    EXPECT_FALSE(model.bn1.weight.requires_grad());
+    EXPECT_EQ(model.layer2.bn2.weight.impl(), weight.impl());
+    const nn::NamedTensors got = model.state_dict(), expected = other.state_dict();
+    ASSERT_EQ(got.size(), expected.size());
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      EXPECT_EQ(got[i].first, expected[i].first);
+      EXPECT_TRUE(testing::same_bits(got[i].second, expected[i].second)) << got[i].first;
+    }
+    EXPECT_NE(model.to_string().find("(bn2): SyncBatchNorm2d(8, eps=1e-05"), std::string::npos);
+    EXPECT_EQ(model.to_string().find(": BatchNorm2d"), std::string::npos);
+    EXPECT_EQ(other.to_string().find("SyncBatchNorm2d"), std::string::npos);
+    EXPECT_EQ(nn::clone(model).to_string(), model.to_string());
+  });
+}
+
+// Where one rank alone could not say what the variance is.
+TEST(ConvertSyncBatchNormTest, TheLastGroupCountsAndOneValueEachIsEnough) {
+  const Tensor all = batch(0, {2, 2, 1, 1}, DType::f64).x;
+  const auto made = [] {
+    nn::Sequential net{nn::BatchNorm2d(2), nn::ReLU()};
+    net.to(DType::f64);
+    return net;
+  };
+  nn::Sequential whole = made();
+  const Tensor expected = whole(all);
+  comm::run_ranks(2, [&](ProcessGroup& group) {
+    nn::Sequential net = made();
+    const Group alone = group.subgroup({0}), other = group.subgroup({1});
+    convert_sync_batchnorm(net, group.rank() == 0 ? alone : other);
+    const Tensor x = raw::narrow(all, 0, group.rank(), 1);
+    EXPECT_WEFT_ERROR(net(x), Shape, "more than 1 value per channel");
+    const Group own = group.duplicate();
+    for (int times = 0; times < 2; ++times) convert_sync_batchnorm(net, own);
+    nn::Sequential copy = nn::clone(net);
+    for (nn::Sequential* model : {&net, &copy}) {
+      EXPECT_LE(relative_difference((*model)(x), raw::narrow(expected, 0, group.rank(), 1)), 1e-12);
+      EXPECT_LE(
+          relative_difference(model->named_buffers()[1].second, whole.named_buffers()[1].second),
+          1e-12);
+    }
+  });
+}
+
+// Also where it takes the batch's own statistics, as PyTorch has it.
+TEST(ConvertSyncBatchNormTest, EvaluationIsTheRanksOwn) {
+  comm::run_ranks(2, [](ProcessGroup& group) {
+    for (const bool tracked : {true, false}) {
+      nn::Sequential net{nn::BatchNorm2d(2, {.track_running_stats = tracked}), nn::ReLU()};
+      nn::Sequential plain = nn::clone(net);
+      convert_sync_batchnorm(net, group.duplicate());
+      net.eval();
+      plain.eval();
+      const Tensor x = batch(0, {4, 2, 3, 3}, DType::f32).x;
+      if (group.rank() == 0) {
+        EXPECT_TRUE(testing::same_bits(net(x), plain(x)));
+      }
+      group.barrier().wait();
+    }
   });
 }
 

@@ -13,6 +13,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <iterator>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <system_error>
@@ -86,6 +88,19 @@ Page* own_page() {
   static Page* const page = launchers_page();
   return page;
 }
+
+// --- Busy ranks ----------------------------------------------------------------------------------
+
+// Some threads look until the process ends.
+struct BusyRanks {
+  std::mutex mutex;
+  std::multimap<int, const char*> names;  // those of a rank in the order in which they began
+
+  static BusyRanks& instance() {
+    static auto* const all = new BusyRanks;
+    return *all;
+  }
+};
 
 // --- Faults --------------------------------------------------------------------------------------
 
@@ -173,6 +188,26 @@ void PhaseScope::show(std::string_view text) const {
   static std::mutex mutex;  // ranks may be threads of one process
   const std::lock_guard lock(mutex);
   (is_operation_ ? page->operation : page->program).write(text, thread_state().step);
+}
+
+BusyScope::BusyScope(const char* name) : phase_(name), rank_(thread_state().rank) {
+  auto& [mutex, names] = BusyRanks::instance();
+  const std::lock_guard lock(mutex);
+  names.emplace(rank_, name);
+}
+
+BusyScope::~BusyScope() {
+  auto& [mutex, names] = BusyRanks::instance();
+  const std::lock_guard lock(mutex);
+  names.erase(std::prev(names.upper_bound(rank_)));
+}
+
+const char* busy_with(int rank) {
+  auto& [mutex, names] = BusyRanks::instance();
+  const std::lock_guard lock(mutex);
+  const auto after = names.upper_bound(rank);
+  if (after == names.begin() || std::prev(after)->first != rank) return nullptr;
+  return std::prev(after)->second;
 }
 
 Fault Fault::parse(std::string_view text) {

@@ -70,6 +70,34 @@ class PhaseScope {
   const bool is_operation_;
 };
 
+/// A phase that keeps other ranks waiting longer than the timeout of their operations: one rank
+/// writes to a slow disk, or evaluates alone.
+///   if (rank == 0) {
+///     const BusyScope busy("save");
+///     ...
+///   }
+///   group->barrier().wait();
+/// While it lasts and the process runs, the others wait on: from its end on for a whole timeout,
+/// but in all no longer than 10 timeouts for an operation. They learn of it within an eighth of the
+/// timeout. Operations between ranks do not belong inside: they would be waited for likewise.
+/// thread_state().rank must be that with which the rank made its groups.
+class BusyScope {
+ public:
+  /// `name` is a literal.
+  explicit BusyScope(const char* name);
+  ~BusyScope();
+  BusyScope(const BusyScope&) = delete;
+  BusyScope& operator=(const BusyScope&) = delete;
+
+ private:
+  const PhaseScope phase_;
+  const int rank_;
+};
+
+/// The name of the last BusyScope that a rank of this process has begun and not ended; null where
+/// there is none.
+const char* busy_with(int rank);
+
 /// A fault on purpose, of one rank.
 struct Fault {
   enum class Kind { kill, stop, raise, exit };

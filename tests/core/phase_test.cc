@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <functional>
+#include <memory>
 #include <stdexcept>
 #include <string>
 
@@ -110,6 +111,38 @@ TEST(StatusPage, ShowsWhereAnExceptionCameFrom) {
     ::_exit(0);
   });
   EXPECT_EQ(later.describe(), "");
+}
+
+TEST(BusyScope, IsFoundByItsRankWhileItLasts) {
+  const int status = wait_status_of([] {
+    const auto begin = [](const char* name, int rank) {
+      const Scoped as_rank(&ThreadState::rank, rank);
+      return std::make_unique<const BusyScope>(name);
+    };
+    EXPECT_EQ(busy_with(1), nullptr);
+    {
+      const auto saves = begin("save", 1), evaluates = begin("evaluation", 3);
+      EXPECT_STREQ(busy_with(1), "save");
+      EXPECT_STREQ(busy_with(3), "evaluation");
+      for (const int rank : {0, 2, 4}) EXPECT_EQ(busy_with(rank), nullptr);
+      {
+        const auto draws = begin("drawing", 1);
+        EXPECT_STREQ(busy_with(1), "drawing");
+      }
+      EXPECT_STREQ(busy_with(1), "save");
+    }
+    for (const int rank : {1, 3}) EXPECT_EQ(busy_with(rank), nullptr);
+    ::_exit(::testing::Test::HasFailure() ? 1 : 0);
+  });
+  EXPECT_EQ(status, 0);
+}
+
+TEST(BusyScope, IsAPhase) {
+  const Status seen = seen_of([] {
+    const BusyScope busy("save");
+    ::_exit(0);
+  });
+  EXPECT_EQ(seen.phase, "save");
 }
 
 TEST(StatusPage, CutsOffLongTexts) {

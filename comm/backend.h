@@ -80,6 +80,9 @@ class Backend {
                         const Deadline& deadline) = 0;
   /// From any thread: whoever waits in a call gets Comm, at once.
   virtual void abort() noexcept = 0;
+  /// From any thread, when the deadline of a call has been moved: whoever waits in the call looks
+  /// at it. Only a backend needs it that would not look again before the earlier one.
+  virtual void wake() noexcept {}
 
   virtual void broadcast(const Buffer& x, int root, const Deadline& deadline);
   virtual void all_reduce(const Buffer& x, ReduceOp op, const Deadline& deadline);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 
 namespace weft::comm {
@@ -12,18 +13,27 @@ class Deadline {
 
   /// `timeout` from now.
   explicit Deadline(std::chrono::milliseconds timeout) : at_(Clock::now() + timeout) {}
+  /// As it is now: what becomes of the other does not count.
+  Deadline(const Deadline& other) : at_(other.at()) {}
+  Deadline& operator=(const Deadline& other) {
+    move_to(other.at());
+    return *this;
+  }
 
-  Clock::time_point at() const { return at_; }
-  bool passed() const { return Clock::now() >= at_; }
+  /// From any thread. Whoever waits for it notices when he looks the next time.
+  void move_to(Clock::time_point at) { at_.store(at, std::memory_order_relaxed); }
+
+  Clock::time_point at() const { return at_.load(std::memory_order_relaxed); }
+  bool passed() const { return Clock::now() >= at(); }
   /// Rounded up, so that who sleeps that long has reached it; 0 when it has passed. At most `most`.
   std::chrono::milliseconds left(
       std::chrono::milliseconds most = std::chrono::milliseconds(1'000'000'000)) const {
-    return std::clamp(std::chrono::ceil<std::chrono::milliseconds>(at_ - Clock::now()),
+    return std::clamp(std::chrono::ceil<std::chrono::milliseconds>(at() - Clock::now()),
                       std::chrono::milliseconds(0), most);
   }
 
  private:
-  Clock::time_point at_;
+  std::atomic<Clock::time_point> at_;
 };
 
 }  // namespace weft::comm

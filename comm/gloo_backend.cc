@@ -218,6 +218,17 @@ class GlooBackend final : public Backend {
     close();
   }
 
+  // Who does not wait yet comes back at once the next time.
+  void wake() noexcept override {
+    for (Channel& channel : channels_) {
+      for (UnboundBuffer* buffer : {channel.announcements.get(), channel.bytes.get()}) {
+        if (!buffer) continue;
+        buffer->abortWaitRecv();
+        buffer->abortWaitSend();
+      }
+    }
+  }
+
  private:
   void post(std::span<const Outgoing> out, std::span<const Incoming> in) {
     pending_.clear();
@@ -258,7 +269,8 @@ class GlooBackend final : public Backend {
 
   // Waits for the first that is pending, but asks the lost ranks first. Comes back without a result
   // when it has been woken.
-  void wait_for_one(const Deadline& deadline) {
+  void wait_for_one(const Deadline& of_call) {
+    const Deadline deadline = of_call;  // which may be moved while Gloo says that it has passed
     auto next = std::find_if(pending_.begin(), pending_.end(), [&](const Pending& pending) {
       return channels_[pending.rank].lost.load();
     });
@@ -305,17 +317,6 @@ class GlooBackend final : public Backend {
       }
       std::lock_guard lock(mutex_);
       endless_ = nullptr;
-    }
-  }
-
-  // Whoever waits for a message; who does not yet comes back at once the next time.
-  void wake() noexcept {
-    for (Channel& channel : channels_) {
-      for (UnboundBuffer* buffer : {channel.announcements.get(), channel.bytes.get()}) {
-        if (!buffer) continue;
-        buffer->abortWaitRecv();
-        buffer->abortWaitSend();
-      }
     }
   }
 

@@ -95,8 +95,9 @@ Socket receive_descriptor(const Socket& from, int rank, const Deadline& deadline
     WEFT_CHECK(n < 0 && (errno == EAGAIN || errno == EINTR), PeerFailed, kOp, "rank ", rank,
                " closed its connection");
     pollfd poll{from.fd(), POLLIN, 0};
-    WEFT_CHECK(::poll(&poll, 1, static_cast<int>(deadline.left().count())) != 0, Timeout, kOp,
-               "rank ", rank, " has given no memory");
+    ::poll(&poll, 1, static_cast<int>(deadline.left().count()));
+    WEFT_CHECK(poll.revents != 0 || !deadline.passed(), Timeout, kOp, "rank ", rank,
+               " has given no memory");
   }
 }
 

@@ -69,6 +69,16 @@ void finish(Operation& operation, std::exception_ptr error) {
   operation.work->finish(std::move(error));
 }
 
+template <class F>
+void start(std::thread& thread, F f) {
+  try {
+    thread = std::thread(std::move(f));
+  } catch (const std::system_error& error) {
+    WEFT_THROW(Library, kOp, "cannot start the group's threads: ", error.what(),
+               "; the process or its user is at the limit of threads");
+  }
+}
+
 // Written to by a rank that is gone, a socket would end the process.
 void block_sigpipe() {
   sigset_t pipe;
@@ -83,6 +93,7 @@ OperationQueue::OperationQueue(Members members, const ProcessGroupOptions& optio
                                std::unique_ptr<Backend> backend, std::unique_ptr<Store> group_store,
                                std::unique_ptr<Store> run_store)
     : members_(std::move(members)),
+      rank_of_thread_(thread_state().rank),
       options_(options),
       backend_(std::move(backend)),
       group_store_(std::move(group_store)),
@@ -91,6 +102,8 @@ OperationQueue::OperationQueue(Members members, const ProcessGroupOptions& optio
   for (Store* const store : {group_store_.get(), run_store_.get()}) {
     if (store) store->set_timeout(kStoreTimeout);
   }
+  // Before the first operation, for which others may already wait.
+  if (backend_) start(watch_, [this] { watch(); });
 }
 
 OperationQueue::~OperationQueue() {
@@ -127,7 +140,7 @@ Work OperationQueue::submit(Operation operation) {
     check_alive(operation.call.name, lock);
     operation.call.number = operation.peer < 0 ? ++collectives_ : ++messages_;
     if (backend_) {
-      start_threads();
+      if (!thread_.joinable()) start(thread_, [this] { serve(); });
       queue_.push_back(std::move(operation));
       wake_.notify_one();
       return Work(std::move(work));
@@ -139,17 +152,6 @@ Work OperationQueue::submit(Operation operation) {
   });
   work->finish(nullptr);
   return Work(std::move(work));
-}
-
-// The lock is held.
-void OperationQueue::start_threads() {
-  try {
-    if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });
-    if (!watch_.joinable()) watch_ = std::thread([this] { watch(); });
-  } catch (const std::system_error& error) {
-    WEFT_THROW(Library, kOp, "cannot start the group's threads: ", error.what(),
-               "; the process or its user is at the limit of threads");
-  }
 }
 
 void OperationQueue::serve() {
@@ -164,6 +166,7 @@ void OperationQueue::serve() {
     queue_.pop_front();
     running_ = &operation;
     began_ = Deadline::Clock::now();
+    deadline_.move_to(began_ + options_.timeout);
     warned_ = false;
     if (operation.peer < 0) begun_ = operation.call;
 
@@ -187,16 +190,15 @@ void OperationQueue::serve() {
 std::optional<Error> OperationQueue::run(const Operation& operation) {
   const ThreadStateGuard as_caller(operation.caller);
   try {
-    const Deadline deadline(options_.timeout);
     const PhaseScope phase(operation.call.name, [&] { return to_string(operation.call); });
     traced(operation, [&] {
       if (options_.check_fingerprints && operation.peer < 0) {
-        check_fingerprints(operation, members_, *backend_, deadline);
+        check_fingerprints(operation, members_, *backend_, deadline_);
       }
       if (operation.ready) {
-        devices_.run(operation, *backend_, deadline, [this] { check_others(); });
+        devices_.run(operation, *backend_, deadline_, [this] { check_others(); });
       } else {
-        operation.run(operation, *backend_, deadline);
+        operation.run(operation, *backend_, deadline_);
       }
     });
   } catch (...) {
@@ -283,12 +285,14 @@ std::string OperationQueue::first_failure(const Error& error, const Call& call,
 
 void OperationQueue::watch() {
   set_thread_name("comm watch");
-  const auto tick = std::max(options_.slow / 4, std::chrono::milliseconds(1));
-  std::int64_t published = 0;
+  const auto tick =
+      std::max(std::min(options_.slow, options_.timeout / 4) / 4, std::chrono::milliseconds(1));
+  Seen seen;
   std::unique_lock lock(mutex_);
   while (!quit_) {
     try {
-      publish(lock, published);
+      publish(lock, seen);
+      extend_deadline(lock, seen);
       warn_of_slow(lock);
     } catch (const std::exception&) {  // a store or a log that fails is no failure of the group
       if (!lock.owns_lock()) lock.lock();
@@ -299,13 +303,32 @@ void OperationQueue::watch() {
   }
 }
 
-void OperationQueue::publish(std::unique_lock<std::mutex>& lock, std::int64_t& published) {
-  if (begun_.number == published) return;
+void OperationQueue::publish(std::unique_lock<std::mutex>& lock, Seen& seen) {
+  // Who is in an operation, and waits there, keeps nobody waiting by what it does itself.
+  const char* const busy = running_ ? nullptr : busy_with(rank_of_thread_);
   const Call begun = begun_;
-  published = begun.number;
+  const bool news = begun.number != seen.published || (busy && busy != seen.published_busy);
+  if (!news && !busy) return;
+  seen.published = begun.number;
+  seen.published_busy = busy;
   lock.unlock();
-  publish_progress(*group_store_, members_.rank, begun);
+  if (news) publish_progress(*group_store_, members_.rank, begun, busy);
+  if (busy) run_store_->add(kBusyKey, 1);
   lock.lock();
+}
+
+void OperationQueue::extend_deadline(std::unique_lock<std::mutex>& lock, Seen& seen) {
+  if (!running_) return;
+  const auto began = began_;
+  lock.unlock();
+  const auto busy_ranks = run_store_->try_get(kBusyKey);
+  lock.lock();
+  const bool looked_before = std::exchange(seen.began, began) == began;
+  const bool changed = std::exchange(seen.busy_ranks, busy_ranks) != busy_ranks;
+  if (!running_ || began_ != began || !looked_before || !changed) return;
+  deadline_.move_to(std::min(Deadline::Clock::now() + options_.timeout,
+                             began + kMostTimeouts * options_.timeout));
+  backend_->wake();
 }
 
 void OperationQueue::warn_of_slow(std::unique_lock<std::mutex>& lock) {

@@ -19,10 +19,17 @@
 
 namespace weft::comm {
 
-/// Two threads, made at the first operation. "comm" runs the operations. "comm watch" sleeps beside
-/// it, because a backend that waits cannot look at the clock for others: it tells the log of an
-/// operation that takes long, and the store how far this rank has come. It wakes four times in
-/// options.slow, whether there are operations or not, so that starting one need not wake it.
+/// Two threads. "comm", made at the first operation, runs the operations. "comm watch" sleeps
+/// beside it, because a backend that waits cannot look at the clock for others: it tells the log of
+/// an operation that takes long, and the store how far this rank has come. It wakes four times in
+/// options.slow, whether there are operations or not, so that starting one need not wake it; and 16
+/// times in options.timeout.
+///
+/// While this rank is busy (core/phase.h), its watch adds to a number in the store of the run,
+/// whenever it wakes. While an operation runs, the watch looks whether the number changes, and then
+/// moves the deadline to a timeout from now, at most to kMostTimeouts from the beginning. So nobody
+/// compares clocks, and a process that stands still, watch and all, holds up nobody. Any rank of
+/// the run counts, not only one that is waited for: that one may itself wait for another.
 class OperationQueue {
  public:
   /// `group_store`: keys of this group; `run_store`: where the run's first failure stands. Both are
@@ -33,6 +40,9 @@ class OperationQueue {
                  std::unique_ptr<Store> run_store);
   /// Aborts what has not run.
   ~OperationQueue();
+
+  /// An operation has so many times its timeout, however long others are busy.
+  static constexpr int kMostTimeouts = 10;
 
   const Members& members() const { return members_; }
   const ProcessGroupOptions& options() const { return options_; }
@@ -49,7 +59,6 @@ class OperationQueue {
 
  private:
   void check_alive(const char* op, const std::lock_guard<std::mutex>& lock) const;
-  void start_threads();
   void serve();
   std::optional<Error> run(const Operation& operation);
   void check_others();
@@ -57,11 +66,20 @@ class OperationQueue {
   std::string first_failure(const Error& error, const Call& call, const std::string& absent);
   void end(const Error& error);
 
+  // What the watch knows from the last time.
+  struct Seen {
+    std::int64_t published = 0;                  // the number of the collective
+    const char* published_busy = nullptr;        // since then
+    Deadline::Clock::time_point began;           // of the operation that ran
+    std::optional<std::string> busy_ranks = {};  // what the store said then
+  };
   void watch();
-  void publish(std::unique_lock<std::mutex>& lock, std::int64_t& published);
+  void publish(std::unique_lock<std::mutex>& lock, Seen& seen);
+  void extend_deadline(std::unique_lock<std::mutex>& lock, Seen& seen);
   void warn_of_slow(std::unique_lock<std::mutex>& lock);
 
   const Members members_;
+  const int rank_of_thread_;  // by which its BusyScopes are found
   const ProcessGroupOptions options_;
   const std::unique_ptr<Backend> backend_;
   const std::unique_ptr<Store> group_store_, run_store_;
@@ -77,9 +95,10 @@ class OperationQueue {
 
   const Operation* running_ = nullptr;
   Deadline::Clock::time_point began_;
-  bool warned_ = false;                  // of running_
-  Deadline::Clock::time_point checked_;  // the other ranks
-  Call begun_;                           // the last collective
+  Deadline deadline_{std::chrono::milliseconds(0)};  // of running_
+  bool warned_ = false;                              // of running_
+  Deadline::Clock::time_point checked_;              // the other ranks
+  Call begun_;                                       // the last collective
 
   DeviceOperations devices_;  // of the first thread
   std::thread thread_, watch_;

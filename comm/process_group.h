@@ -53,7 +53,8 @@ enum class CudaTransport {
 };
 
 struct ProcessGroupOptions {
-  /// Of each operation, from its beginning (not while others before it run).
+  /// Of each operation, from its beginning (not while others before it run). While a rank of the
+  /// run is busy (BusyScope of core/phase.h) the time begins anew, up to 10 times this in all.
   std::chrono::milliseconds timeout{120'000};
   /// A rank that waits longer says so in its log, once per operation, with whom it waits for.
   std::chrono::milliseconds slow{10'000};

@@ -21,8 +21,11 @@ std::string text_in(const std::string& value) { return value.substr(value.find('
 
 }  // namespace
 
-void publish_progress(Store& store, int rank, const Call& begun) {
-  store.set(key_of(rank), std::to_string(begun.number) + ' ' + to_string(begun) + place_of(begun));
+void publish_progress(Store& store, int rank, const Call& begun, const char* busy) {
+  std::string text = busy ? busy : "";
+  if (busy && begun.number > 0) text += " after ";
+  if (begun.number > 0) text += to_string(begun) + place_of(begun);
+  store.set(key_of(rank), std::to_string(begun.number) + ' ' + text);
 }
 
 std::string absent_ranks(Store& store, const Members& members, std::int64_t number) {

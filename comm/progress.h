@@ -5,14 +5,18 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "weft/comm/operation.h"
 #include "weft/comm/store.h"
 
 namespace weft::comm {
 
-/// Tells the others what this rank has begun.
-void publish_progress(Store& store, int rank, const Call& begun);
+/// In the store of the run: changes for as long as a rank is busy (core/phase.h).
+inline constexpr std::string_view kBusyKey = "progress/busy";
+
+/// Tells the others what this rank has begun, and what it has been busy with since, if anything.
+void publish_progress(Store& store, int rank, const Call& begun, const char* busy = nullptr);
 
 /// Those of the other ranks that have not said that they began collective `number`:
 /// "rank 2, last seen in all_reduce 16 (bucket 1) at step 41, and rank 3, not seen yet"; empty when

@@ -40,6 +40,16 @@ TEST(ProgressTest, NamesTheRanksThatHaveNotBegun) {
   EXPECT_EQ(absent_ranks(store, members, 17), "");
 }
 
+TEST(ProgressTest, SaysWhatARankHasBeenBusyWith) {
+  MemoryStore store;
+  publish_progress(store, 1, {"all_reduce", 16, "", 40}, "save");
+  publish_progress(store, 2, {}, "evaluation");
+  EXPECT_EQ(absent_ranks(store, members_of(3), 17),
+            "rank 1, last seen in save after all_reduce 16 at step 40, and rank 2, last seen in "
+            "evaluation");
+  EXPECT_EQ(absent_ranks(store, members_of(2), 16), "");
+}
+
 TEST(ProgressTest, CallsRanksByTheirNumbersInTheRun) {
   MemoryStore store;
   EXPECT_EQ(absent_ranks(store, {.rank = 0, .ranks = {3, 5}}, 1), "rank 5, not seen yet");

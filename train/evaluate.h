@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -30,6 +31,7 @@ std::vector<double> top_accuracy(Model& model, Loader& loader, std::initializer_
   model.eval();
   std::vector<double> correct(ks.size() + 1);  // and all, behind
   int batch = 0;
+  std::optional<BusyScope> alone("evaluation");
   for (auto& [x, label] : loader) {
     if (batch++ % ranks.size != ranks.rank) continue;
     const Tensor logits = model(x);
@@ -44,6 +46,7 @@ std::vector<double> top_accuracy(Model& model, Loader& loader, std::initializer_
     }
     correct.back() += static_cast<double>(x.shape(0));
   }
+  alone.reset();
   model.train(training);
   correct = ranks.sum(std::move(correct));
   const double count = std::max(correct.back(), 1.0);

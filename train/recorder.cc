@@ -441,7 +441,10 @@ void Recorder::merge_traces() {
 
 void Recorder::finish() {
   average();
-  if (ranks_.rank == 0) write_figures();
+  if (ranks_.rank == 0) {
+    const BusyScope alone("save");
+    write_figures();
+  }
   merge_traces();
 }
 

@@ -127,10 +127,13 @@ class Recorder {
     const Scoped step(&ThreadState::step, steps());
     const PhaseScope phase("save");
     Checkpoint checkpoint = books();
-    checkpoint.model = model.state_dict();
-    (checkpoint.parts.push_back(parts.state_dict()), ...);
     add_states(checkpoint, {loader.state(), default_generators().state()});
-    write(checkpoint);
+    {
+      const BusyScope alone("save");
+      checkpoint.model = model.state_dict();
+      (checkpoint.parts.push_back(parts.state_dict()), ...);
+      write(checkpoint);
+    }
     if (stopped_) merge_traces();
   }
 
@@ -145,6 +148,7 @@ class Recorder {
   template <class Model>
   void finish(const Model& model) {
     if (ranks_.rank == 0) {
+      const BusyScope alone("save");
       io::save_safetensors(path("model.safetensors"), model.state_dict(), {{"format", "pt"}});
     }
     finish();

@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "weft/comm/process_group.h"
 #include "weft/core/thread_state.h"
 #include "weft/core/trace.h"
 #include "weft/data/dataloader.h"
@@ -327,41 +328,80 @@ TEST_F(RanksTest, AnotherNumberOfRanksGoesOnBetweenEpochs) {
       << middle;
 }
 
+struct Labelled {
+  struct Batch {
+    Tensor x, label;
+    auto tensors() { return std::tie(x, label); }
+  };
+  std::int64_t size() const { return 11; }
+  // The highest logit is that of class 1; so is the label, but of every third sample.
+  Batch get_batch(std::span<const std::int64_t> indices) const {
+    std::vector<std::int64_t> labels;
+    for (const std::int64_t i : indices) labels.push_back(i % 3 == 0 ? 0 : 1);
+    const auto n = static_cast<std::int64_t>(indices.size());
+    return {raw::cat(std::vector<Tensor>{zeros({n, 1}), ones({n, 1})}, 1),
+            from_span(std::span<const std::int64_t>(labels), {n})};
+  }
+};
+
+// A model that looks at each sample, and gives it back.
+struct Identity {
+  std::function<void(const Tensor&)> look;
+  bool is_training() const { return false; }
+  void eval() {}
+  void train(bool) {}
+  Tensor operator()(const Tensor& x) const {
+    look(x);
+    return x;
+  }
+};
+
 TEST_F(RanksTest, EverySampleOfATestCountsOnce) {
-  struct Labelled {
-    struct Batch {
-      Tensor x, label;
-      auto tensors() { return std::tie(x, label); }
-    };
-    std::int64_t size() const { return 11; }
-    // The highest logit is that of class 1; so is the label, but of every third sample.
-    Batch get_batch(std::span<const std::int64_t> indices) const {
-      std::vector<std::int64_t> labels;
-      for (const std::int64_t i : indices) labels.push_back(i % 3 == 0 ? 0 : 1);
-      const auto n = static_cast<std::int64_t>(indices.size());
-      return {raw::cat(std::vector<Tensor>{zeros({n, 1}), ones({n, 1})}, 1),
-              from_span(std::span<const std::int64_t>(labels), {n})};
-    }
-  };
-  struct Identity {
-    std::atomic<std::int64_t>& samples;
-    bool is_training() const { return false; }
-    void eval() {}
-    void train(bool) {}
-    Tensor operator()(const Tensor& x) const {
-      samples += x.shape(0);
-      return x;
-    }
-  };
   for (const int size : {1, 2, 3, 7}) {
     std::atomic<std::int64_t> samples = 0;
     run(size, [&](const Ranks& ranks) {
-      Identity model{samples};
+      Identity model{[&](const Tensor& x) { samples += x.shape(0); }};
       data::DataLoader loader(Labelled(), {.batch_size = 2});
       EXPECT_EQ(accuracy(model, loader, ranks), 7.0 / 11) << size << " ranks";
     });
     EXPECT_EQ(samples, 11) << size << " ranks";
   }
+}
+
+// The others' operations do not wait so long for rank 0 as it takes to write and to evaluate.
+TEST_F(RanksTest, RanksThatSaveOrEvaluateAreWaitedFor) {
+  constexpr std::chrono::milliseconds timeout{300};
+  const auto be_slow = [&] {
+    if (thread_state().rank == 0) std::this_thread::sleep_for(3 * timeout);
+  };
+  struct Slow : Nothing {
+    std::function<void()> be_slow;
+    io::NamedTensors state_dict() const {
+      be_slow();
+      return {};
+    }
+  };
+  ::testing::internal::CaptureStderr();
+  comm::run_ranks(
+      2,
+      [&](comm::ProcessGroup& group) {
+        const Ranks ranks{group.rank(), group.size(), group.backend(),
+                          [&](const std::string& text) { return group.all_gather_object(text); }};
+        Options o = options();
+        o.epochs = 1;
+        Recorder recorder(o, ranks);
+        data::DataLoader loader(Numbers(), {.batch_size = 4});
+        data::DataLoader test(Labelled(), {.batch_size = 6});
+        while (recorder.next_epoch()) {
+          for (auto& x : recorder.batches(loader)) recorder.step(scalar(x.numel()));
+          recorder.save(Slow({}, be_slow), loader);
+        }
+        Identity model{[&](const Tensor&) { be_slow(); }};
+        recorder.finish(Nothing(), "accuracy", accuracy(model, test, ranks));
+      },
+      {.timeout = timeout});
+  ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(metrics()["losses"].size(), 3u);
 }
 
 }  // namespace

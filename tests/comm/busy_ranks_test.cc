@@ -22,7 +22,7 @@ namespace {
 using std::chrono::milliseconds;
 using testing::patience;
 
-constexpr milliseconds kTimeout{300};
+constexpr milliseconds kTimeout{500};
 
 // f(group) as ranks 0 to n-1, who have met before their operations wait no longer than `timeout`.
 void in_impatient_groups(const std::string& backend, int n, milliseconds timeout,

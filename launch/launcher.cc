@@ -299,7 +299,12 @@ Launcher::Launcher(const Options& options)
 
 AttemptResult Launcher::run(int attempt) {
   meeting_.open(attempt);
-  const Place place = signals_.unblocked([&] { return meeting_.join(); });
+  const Place place = signals_.unblocked([&] {
+    return meeting_.join([this](const std::string& line) {
+      say(line);
+      screen_.write_all();
+    });
+  });
   meeting_.watch();
   world_size_ = place.world_size;
   return Attempt(*this, place, attempt).run();

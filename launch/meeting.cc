@@ -35,6 +35,8 @@ constexpr const char* kOp = "weftrun";
 constexpr const char* kLoopback = "127.0.0.1";
 // What is said while ranks are being ended must not take much of their time.
 constexpr milliseconds kToldWithin{2000}, kLeaveWithin{5000}, kWatchTurn{5000};
+// Who waits longer says for whom.
+constexpr milliseconds kSilentFor{3000};
 
 std::string random_token() {
   std::array<unsigned char, 32> bytes;
@@ -120,9 +122,29 @@ struct Meeting::Nodes {
     return detail::concat(attempt, '/', parts...);
   }
 
-  int ranks_of(int node, const Deadline& deadline) {
+  std::unique_ptr<comm::Store> connect(const Deadline& deadline) const {
+    return std::make_unique<comm::TcpStore>(options.endpoint_host, options.endpoint_port, token,
+                                            deadline);
+  }
+
+  void connect_to_node_0(const Deadline& deadline, const Say& say) {
     try {
-      return std::stoi(store->get(key("ranks/", node), deadline));
+      store = connect(Deadline(kSilentFor));
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::Timeout) throw;
+      say(detail::concat("waiting for node 0 of ", options.nnodes, " at ",
+                         comm::tcp_url(options.endpoint_host, options.endpoint_port)));
+      store = connect(deadline);
+    }
+  }
+
+  int ranks_of(int node, const Deadline& deadline, const Say& say) {
+    const std::string ranks = key("ranks/", node);
+    if (!store->wait(ranks, Deadline(kSilentFor))) {
+      say(detail::concat("waiting for node ", node, " of ", options.nnodes));
+    }
+    try {
+      return std::stoi(store->get(ranks, deadline));
     } catch (const Error& error) {
       if (error.code() != ErrorCode::Timeout) throw;
       WEFT_THROW(Timeout, kOp, "node ", node, " of ", options.nnodes,
@@ -132,18 +154,15 @@ struct Meeting::Nodes {
     }
   }
 
-  void join(Place& place) {
+  void join(Place& place, const Say& say) {
     const Deadline deadline{milliseconds(300'000)};
-    if (!store) {
-      store = std::make_unique<comm::TcpStore>(options.endpoint_host, options.endpoint_port, token,
-                                               deadline);
-    }
+    if (!store) connect_to_node_0(deadline, say);
     const std::string mine = std::to_string(options.nproc);
     WEFT_CHECK(store->set_once(key("ranks/", options.node_rank), mine) == mine, InvalidArgument,
                kOp, "two nodes have --node-rank ", options.node_rank);
     place.first_rank = place.world_size = 0;
     for (int node = 0; node < options.nnodes; ++node) {
-      const int ranks = ranks_of(node, deadline);
+      const int ranks = ranks_of(node, deadline, say);
       place.world_size += ranks;
       if (node < options.node_rank) place.first_rank += ranks;
     }
@@ -235,8 +254,8 @@ void Meeting::open(int attempt) {
   if (options_.master_port == 0) ranks_->place.master_port = free_port(host);
 }
 
-Place Meeting::join() {
-  if (nodes_) nodes_->join(ranks_->place);
+Place Meeting::join(const Say& say) {
+  if (nodes_) nodes_->join(ranks_->place, say);
   return ranks_->place;
 }
 

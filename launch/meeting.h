@@ -2,6 +2,7 @@
 // weftruns agree on who has which ranks and on how an attempt ended.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,8 +33,10 @@ class Meeting {
 
   /// A new store for the ranks of a new attempt.
   void open(int attempt);
-  /// Waits until all nodes have opened it. Throws Timeout, naming the node that is not there.
-  Place join();
+  using Say = std::function<void(const std::string& line)>;
+  /// Waits until all nodes have opened it, and says for which if it takes long. Throws Timeout,
+  /// naming the node that is not there.
+  Place join(const Say& say);
   /// From here on end_fd() tells. Starts a thread, which must take no signals.
   void watch();
 

@@ -105,6 +105,20 @@ TEST_F(WeftrunNodes, TheEndOfNodeZerosWeftrunIsTheEndOfAll) {
       << second->err();
 }
 
+TEST_F(WeftrunNodes, WhoWaitsSaysForWhom) {
+  const auto wait_for = [](const Weftrun& run, const std::string& line) {
+    EXPECT_TRUE(becomes_true([&] { return run.err().find(line) != std::string::npos; }))
+        << run.err();
+  };
+  const auto second = start(1, {}, "true");
+  wait_for(*second, "weftrun: waiting for node 0 of 2 at tcp://127.0.0.1:" + std::to_string(port));
+  const auto first = start(0, {}, "true");
+  EXPECT_EQ(first->finish(), 0) << first->err();
+  EXPECT_EQ(second->finish(), 0) << second->err();
+  const auto alone = start(0, {}, "true");
+  wait_for(*alone, "weftrun: waiting for node 1 of 2\n");
+}
+
 TEST_F(WeftrunNodes, WaitingForTheOthersCanBeInterrupted) {
   const auto alone = start(0, {}, "true");
   ASSERT_TRUE(becomes_true([&] { return !alone->processes().empty(); }));

@@ -73,7 +73,7 @@ class Launcher::Attempt {
     streams_.finish();
     AttemptResult result = std::move(result_);
     for (Rank& rank : ranks_) {
-      rank.result.last_lines = streams_.last_lines(rank.result.local_rank);
+      if (!was_seen(rank.result)) see_lines(rank);
       result.ranks.push_back(std::move(rank.result));
     }
     return result;
@@ -151,12 +151,20 @@ class Launcher::Attempt {
     }
   }
 
-  static void learn_why(Rank& rank) {
+  void see_lines(Rank& rank) const {
+    rank.result.last_lines = streams_.last_lines(rank.result.local_rank);
+  }
+
+  static void see_phase(Rank& rank) {
+    const Status last = rank.status.read();
+    rank.result.phase = last.describe();
+    rank.result.step = last.step;
+  }
+
+  void learn_why(Rank& rank) const {
     RankResult& result = rank.result;
     result.error = read_error_file(rank.error_file);
-    const Status last = rank.status.read();
-    result.phase = last.describe();
-    result.step = last.step;
+    if (!was_seen(result)) see_phase(rank);
     if (!result.error) return;
     if (!result.error->phase.empty()) result.phase = result.error->phase;
     if (result.error->step >= 0) result.step = result.error->step;
@@ -164,7 +172,12 @@ class Launcher::Attempt {
 
   void see_failure(const RankResult& rank, Clock::time_point now) {
     result_.failures.push_back(rank.local_rank);
-    if (failed_at_ == kNever) failed_at_ = now;
+    if (failed_at_ == kNever) {
+      failed_at_ = now;
+      for (Rank& other : ranks_) {
+        if (!other.dead) see_survivor(other);
+      }
+    }
     end_soon(now);
     if (rank.follows() || noted_) return;
     noted_ = true;
@@ -175,6 +188,19 @@ class Launcher::Attempt {
          .step = rank.step});
     launcher_.meeting_.tell(end_by(rank));
   }
+
+  /// What it is in while another rank fails: what it says and does when it is told to end does not
+  /// count.
+  void see_survivor(Rank& rank) const {
+    see_phase(rank);
+    see_lines(rank);
+    siginfo_t info = {};
+    rank.result.stopped = ::waitid(P_PID, static_cast<id_t>(rank.result.pid), &info,
+                                   WSTOPPED | WNOHANG | WNOWAIT) == 0 &&
+                          info.si_pid != 0;
+  }
+
+  bool was_seen(const RankResult& rank) const { return rank.told_to_end && failed_at_ != kNever; }
 
   const RankResult* earliest_failure() const {
     return result_.failures.empty() ? nullptr : &ranks_[result_.failures.front()].result;

@@ -10,6 +10,7 @@
 #include <iomanip>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "weft/core/error.h"
 #include "weft/core/file.h"
@@ -34,6 +35,7 @@ nlohmann::ordered_json to_json(const RankResult& rank) {
       {"status", exit_status(rank.wait_status)},
       {"signal", WIFSIGNALED(rank.wait_status) ? WTERMSIG(rank.wait_status) : 0},
       {"told_to_end", rank.told_to_end},
+      {"stopped", rank.stopped},
       {"seconds", rank.seconds},
       {"seconds_after_failure", nullptr},
       {"code", nullptr},
@@ -49,6 +51,20 @@ nlohmann::ordered_json to_json(const RankResult& rank) {
   if (!rank.phase.empty()) json["phase"] = rank.phase;
   if (rank.step >= 0) json["step"] = rank.step;
   return json;
+}
+
+/// "rank 2 has sent nothing", "ranks 0, 2 have not come"
+bool names(const std::string& message, int rank) {
+  return std::regex_search(message,
+                           std::regex("\\branks? ([0-9]+, )*" + std::to_string(rank) + "\\b"));
+}
+
+/// " in forward at step 5", as far as it is known.
+std::string place_of(const RankResult& rank) {
+  std::string text;
+  if (!rank.phase.empty()) text += " in " + rank.phase;
+  if (rank.step >= 0) text += detail::concat(" at step ", rank.step);
+  return text;
 }
 
 }  // namespace
@@ -79,6 +95,23 @@ const RankResult* AttemptResult::first_failure() const {
   return failures.empty() ? nullptr : &ranks[failures.front()];
 }
 
+const RankResult* AttemptResult::unresponsive() const {
+  const RankResult* first = first_failure();
+  if (!first || !first->timed_out()) return nullptr;
+  const auto stopped = std::ranges::find_if(ranks, &RankResult::stopped);
+  if (stopped != ranks.end()) return &*stopped;
+  const RankResult* found = nullptr;
+  for (const RankResult& rank : ranks) {
+    const bool named = std::ranges::all_of(failures, [&](int i) {
+      return !ranks[i].timed_out() || names(ranks[i].error->message, rank.rank);
+    });
+    if (!rank.told_to_end || !named) continue;
+    if (found) return nullptr;
+    found = &rank;
+  }
+  return found;
+}
+
 int AttemptResult::status() const {
   if (signal != 0) return 128 + signal;
   const RankResult* first = first_failure();
@@ -89,8 +122,7 @@ int AttemptResult::status() const {
 std::string describe(const RankResult& rank) {
   std::string text = describe_end(rank.wait_status);
   if (rank.error) text += ", " + rank.error->code;
-  if (!rank.phase.empty()) text += " in " + rank.phase;
-  if (rank.step >= 0) text += detail::concat(" at step ", rank.step);
+  text += place_of(rank);
   if (rank.error) {
     text += ": " + rank.error->message;
   } else if (WIFSIGNALED(rank.wait_status) && WTERMSIG(rank.wait_status) == SIGKILL) {
@@ -99,12 +131,28 @@ std::string describe(const RankResult& rank) {
   return text;
 }
 
-std::string failure_box(const RankResult& rank) {
-  std::string text = detail::concat("+-- rank ", rank.rank, " failed first ");
+std::string describe_silence(const RankResult& rank) {
+  return detail::concat("rank ", rank.rank, " did not respond (", rank.stopped ? "stopped" : "hung",
+                        ")", place_of(rank));
+}
+
+std::string failure_box(const AttemptResult& result) {
+  const RankResult* const first = result.first_failure();
+  if (!first) return {};
+  const RankResult* const silent = result.unresponsive();
+  const RankResult& rank = silent ? *silent : *first;
+  std::string text =
+      detail::concat("+-- rank ", rank.rank, silent ? " did not respond " : " failed first ");
   text.append(kBoxWidth - text.size(), '-') += '\n';
   text += detail::concat("| local rank ", rank.local_rank, " on ", host_name(), ", pid ", rank.pid,
                          ", after ", std::fixed, std::setprecision(1), rank.seconds, " s\n");
-  text += "| " + describe(rank) + '\n';
+  if (silent) {
+    text += "| " + describe_silence(rank) + '\n';
+    text += detail::concat("| as rank ", first->rank, " saw it: ");
+  } else {
+    text += "| ";
+  }
+  text += describe(*first) + '\n';
   if (!rank.last_lines.empty()) text += "| its last lines on stderr:\n";
   for (const std::string& line : rank.last_lines) text += "|   " + line + '\n';
   return text.append("+").append(kBoxWidth - 1, '-');
@@ -124,6 +172,7 @@ void write_report(const std::string& path, const AttemptResult& result,
       {"other_failure", nullptr},
       {"ranks", nlohmann::ordered_json::array()},
   };
+  if (const RankResult* silent = result.unresponsive()) first = silent;
   if (first) json["first_failure"] = first->rank;
   if (!result.other_failure.empty()) json["other_failure"] = result.other_failure;
   for (const RankResult& rank : result.ranks) json["ranks"].push_back(to_json(rank));

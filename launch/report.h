@@ -33,8 +33,11 @@ struct RankResult {
   /// From the first failure of any rank to its end; nothing for a rank that ended before.
   std::optional<double> seconds_after_failure = {};
   bool told_to_end = false;  ///< by a signal of the launcher's, before it ended
+  bool stopped = false;      ///< as by SIGSTOP, when another rank failed
   std::optional<ProgramError> error = {};
-  std::string phase = {};  ///< what it was in then, as far as it has told: "backward"
+  /// What it was in then, as far as it has told: "backward". This and what follows is of the time
+  /// of the first failure, for a rank that was told to end after it.
+  std::string phase = {};
   std::int64_t step = -1;
   std::deque<std::string> last_lines = {};  ///< of its stderr, where the launcher has seen them
 
@@ -42,6 +45,7 @@ struct RankResult {
   bool failed() const { return wait_status != 0 && !told_to_end; }
   /// It only lost another rank.
   bool follows() const { return error && error->code == "PeerFailed"; }
+  bool timed_out() const { return error && error->code == "Timeout"; }
 };
 
 struct AttemptResult {
@@ -54,6 +58,9 @@ struct AttemptResult {
 
   /// The earliest failure that does not follow another one, else the earliest; null: none here.
   const RankResult* first_failure() const;
+  /// Where the first failure is a Timeout: whom it waited for in vain. One that was stopped, else
+  /// the only one that had to be told to end and is named by all Timeouts; null: not known here.
+  const RankResult* unresponsive() const;
   /// 128 + the signal, or the first failure's: 128 + signal again where it died by one.
   int status() const;
 };
@@ -61,8 +68,12 @@ struct AttemptResult {
 /// "exit status 1, Shape in forward at step 5: [conv2d] input channels ..."
 std::string describe(const RankResult& rank);
 
-/// Lines with who failed first, on which host, and what it said last; the last one has no end.
-std::string failure_box(const RankResult& rank);
+/// "rank 1 did not respond (stopped) in backward at step 5"
+std::string describe_silence(const RankResult& rank);
+
+/// Lines with who failed first, or did not respond, on which host, what others saw of it, and what
+/// it said last; the last one has no end. Nothing where no rank failed here.
+std::string failure_box(const AttemptResult& result);
 
 /// Writes --report: of the last attempt, after `restarts` others. Throws Io.
 void write_report(const std::string& path, const AttemptResult& result,

@@ -70,9 +70,11 @@ void spawn(int argc, const char* const* argv, int nprocs, const std::function<vo
   if (result.signal != 0) {
     std::raise(result.signal);
   } else if (const RankResult* first = result.first_failure()) {
+    const RankResult* silent = result.unresponsive();
+    const std::string before = silent ? describe_silence(*silent) + "; " : std::string();
     const std::string why = first->error ? first->error->message : describe(*first);
-    throw Error(code_of(*first), "spawn", detail::concat("rank ", first->rank, ": ", why), __FILE__,
-                __LINE__);
+    throw Error(code_of(*first), "spawn", detail::concat(before, "rank ", first->rank, ": ", why),
+                __FILE__, __LINE__);
   }
 }
 

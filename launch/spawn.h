@@ -20,9 +20,10 @@ namespace weft::launch {
 /// thread, before the program starts others.
 ///
 /// Throws what the first rank threw that failed (Library: an exception that is no Error), with
-/// "rank r" in its text, PeerFailed when it ended otherwise, by a signal for instance. A signal
-/// that came meanwhile (SIGINT, SIGTERM, SIGHUP, SIGQUIT) has been passed on; it is raised here
-/// when the ranks have ended.
+/// "rank r" in its text, PeerFailed when it ended otherwise, by a signal for instance. The text of
+/// a Timeout begins with the rank that did not respond, if that is known. A signal that came
+/// meanwhile (SIGINT, SIGTERM, SIGHUP, SIGQUIT) has been passed on; it is raised here when the
+/// ranks have ended.
 void spawn(int argc, const char* const* argv, int nprocs, const std::function<void(int rank)>& fn);
 
 }  // namespace weft::launch

@@ -38,7 +38,9 @@ int run(const Options& options) {
     const AttemptResult result = launcher.run(attempt);
     const RankResult* first = result.first_failure();
     if (result.status() != 0 && result.signal == 0 && attempt < options.max_restarts) {
-      launcher.say(detail::concat(first
+      const RankResult* silent = result.unresponsive();
+      launcher.say(detail::concat(silent ? describe_silence(*silent)
+                                  : first
                                       ? detail::concat("rank ", first->rank, ": ", describe(*first))
                                       : result.other_failure,
                                   "; restart ", attempt + 1, " of ", options.max_restarts));
@@ -48,7 +50,7 @@ int run(const Options& options) {
       write_report(options.report, result, options.command, launcher.world_size(), attempt);
     }
     if (!first && !result.other_failure.empty()) launcher.say(result.other_failure);
-    launcher.say_last(first ? failure_box(*first) : std::string());
+    launcher.say_last(failure_box(result));
     return result.status();
   }
 }

@@ -220,6 +220,15 @@ std::vector<Cell> cells(bool stop) {
   return list;
 }
 
+/// A regular expression for what is shown last.
+std::string box_of(const Cell& cell, int failed) {
+  const std::string rank = "rank " + std::to_string(failed);
+  if (cell.kind != "stop") return "[+]-- " + rank + " failed first -";
+  return "[+]-- " + rank + " did not respond -+\n.*\n[|] " + rank +
+         R"( did not respond \(stopped\) in )" +
+         (cell.phase == "allreduce" ? "backward during all_reduce .* at step 2" : cell.phase);
+}
+
 void check(const Cell& cell, int repeat, Training& training) {
   const int failed = failing_rank_of(repeat);
   const bool stopped = cell.kind == "stop";
@@ -232,9 +241,11 @@ void check(const Cell& cell, int repeat, Training& training) {
   if (training.status() != statuses.at(cell.kind)) {
     wrong += "weftrun's status is " + std::to_string(training.status()) + '\n';
   }
-  if (!stopped && training.first_failure() != failed) {
+  if (training.first_failure() != failed) {
     wrong += "first failed rank " + std::to_string(training.first_failure()) + '\n';
   }
+  const std::string box = box_of(cell, failed);
+  if (!std::regex_search(training.run().err(), std::regex(box))) wrong += "no box: " + box + '\n';
   const std::string fault = cell.kind + " in " + cell.phase;
   EXPECT_EQ(wrong, "") << fault << ", " << cell.backend << ", repeat " << repeat << '\n'
                        << training.run().err();

@@ -77,14 +77,84 @@ TEST(FirstFailure, IsTheEarliestThatFollowsNoOther) {
   EXPECT_EQ(result.status(), 130);
 }
 
+// Ranks 0 and 2 waited until they gave up, which ended rank 3.
+AttemptResult timeouts(const std::string& seen_by_0, const std::string& seen_by_2) {
+  AttemptResult result;
+  result.ranks = {rank(0, W_EXITCODE(1, 0), "Timeout"), rank(1, SIGTERM),
+                  rank(2, W_EXITCODE(1, 0), "Timeout"), rank(3, W_EXITCODE(1, 0), "PeerFailed"),
+                  rank(11, SIGTERM)};
+  result.ranks[0].error->message = seen_by_0;
+  result.ranks[2].error->message = seen_by_2;
+  for (const int told : {1, 4}) result.ranks[told].told_to_end = true;
+  result.failures = {3, 2, 0};
+  return result;
+}
+
+TEST(Unresponsive, IsWhomAllTimeoutsName) {
+  const std::string one = "[shm] rank 1 has not come", both = "ranks 1, 11 have not come",
+                    other = "[ring] rank 11 has sent 0 bytes";
+  const AttemptResult result = timeouts(one, both);
+  EXPECT_EQ(result.unresponsive(), &result.ranks[1]);
+  EXPECT_EQ(result.first_failure(), &result.ranks[2]);
+  EXPECT_EQ(result.status(), 1);  // that of who said it
+  const AttemptResult eleven = timeouts(other, both);
+  EXPECT_EQ(eleven.unresponsive(), &eleven.ranks[4]);
+  EXPECT_EQ(timeouts(one, other).unresponsive(), nullptr);
+  EXPECT_EQ(timeouts(both, both).unresponsive(), nullptr);
+  AttemptResult ended = timeouts(one, one);
+  ended.ranks[1].told_to_end = false;
+  EXPECT_EQ(ended.unresponsive(), nullptr);
+}
+
+TEST(Unresponsive, IsWhoWasStoppedWhenOthersTimedOut) {
+  AttemptResult result = timeouts("not done in time", "not done in time");
+  EXPECT_EQ(result.unresponsive(), nullptr);
+  result.ranks[4].stopped = true;
+  EXPECT_EQ(result.unresponsive(), &result.ranks[4]);
+  result.ranks[2].error->code = "Shape";
+  EXPECT_EQ(result.unresponsive(), nullptr);
+}
+
+TEST(Unresponsive, IsInBoxAndReport) {
+  AttemptResult result = timeouts("rank 1", "[shm] rank 1 has not come");
+  result.ranks[1].stopped = true;
+  result.ranks[1].seconds = 20;
+  result.ranks[1].phase = "backward during all_reduce 3";
+  result.ranks[1].step = 5;
+  result.ranks[1].last_lines = {"one"};
+  EXPECT_EQ(failure_box(result),
+            "+-- rank 1 did not respond ---------------------------------------------------\n"
+            "| local rank 1 on " +
+                host_name() +
+                ", pid 101, after 20.0 s\n"
+                "| rank 1 did not respond (stopped) in backward during all_reduce 3 at step 5\n"
+                "| as rank 2 saw it: exit status 1, Timeout: [shm] rank 1 has not come\n"
+                "| its last lines on stderr:\n"
+                "|   one\n"
+                "+-----------------------------------------------------------------------------");
+  result.ranks[1].stopped = false;
+  EXPECT_NE(failure_box(result).find("\n| rank 1 did not respond (hung) in backward"),
+            std::string::npos);
+  const testing::TempFolder folder;
+  write_report(folder.path("r.json"), result, {"./p"}, 5, 0);
+  const auto json = nlohmann::json::parse(testing::read_file(folder.path("r.json")));
+  EXPECT_EQ(json["first_failure"], 1);
+  EXPECT_EQ(json["status"], 1);
+  EXPECT_EQ(json["ranks"][1]["stopped"], false);
+}
+
 TEST(FailureBox, SaysWhoWhereAndWhy) {
-  RankResult failed = rank(2, W_EXITCODE(3, 0), "Comm");
+  EXPECT_EQ(failure_box({}), "");
+  AttemptResult result;
+  result.ranks = {rank(0, 0), rank(2, W_EXITCODE(3, 0), "Comm")};
+  result.failures = {1};
+  RankResult& failed = result.ranks[1];
   failed.local_rank = 1;
   failed.seconds = 12.34;
   failed.phase = "all_reduce";
   failed.step = 41;
   failed.last_lines = {"one", "two"};
-  EXPECT_EQ(failure_box(failed),
+  EXPECT_EQ(failure_box(result),
             "+-- rank 2 failed first ------------------------------------------------------\n"
             "| local rank 1 on " +
                 host_name() +
@@ -96,7 +166,7 @@ TEST(FailureBox, SaysWhoWhereAndWhy) {
                 "+-----------------------------------------------------------------------------");
 }
 
-TEST(FailureBox, SaysWhoElseMayHaveKilled) {
+TEST(Describe, SaysWhoElseMayHaveKilled) {
   EXPECT_EQ(describe(rank(0, SIGKILL)),
             "killed by signal 9 (SIGKILL); if nobody sent it, the machine ran out of memory "
             "(see dmesg)");

@@ -252,6 +252,35 @@ TEST(WeftrunStatus, WhoOnlyLostAPeerDidNotFailFirst) {
   EXPECT_EQ(report["ranks"][1]["phase"], "forward");
 }
 
+// Stopped: whoever timed out need not have known whom it waited for. Hung: it has to be named.
+TEST(WeftrunStatus, WhoDidNotRespondIsTheCauseOfATimeout) {
+  for (const bool stopped : {true, false}) {
+    const std::string script =
+        "if [ $RANK = 1 ]; then echo $$ >$DIR/pid; " + kReady + (stopped ? "kill -STOP $$; " : "") +
+        "sleep 100; fi; " + kAwaitGo + "echo '{\"code\": \"Timeout\", \"message\": \"" +
+        (stopped ? "it took too long" : "rank 1 has not come") + "\"}' >$WEFT_ERROR_FILE; exit 7";
+    Weftrun run(shell({"-np", "2", "--report", "DIR/report.json", "--grace", "1"}, script));
+    ASSERT_TRUE(becomes_true([&] { return run.has_file("ready1"); }));
+    const std::string state = "/proc/" + std::to_string(std::stoi(run.file("pid"))) + "/stat";
+    EXPECT_TRUE(becomes_true(
+        [&] { return !stopped || testing::read_file(state).find(") T ") != std::string::npos; }));
+    testing::write_file(run.path("go"), "");
+    EXPECT_EQ(run.finish(), 7);
+    const std::string how = stopped ? "stopped" : "hung";
+    EXPECT_NE(run.err().find("+-- rank 1 did not respond -"), std::string::npos) << run.err();
+    EXPECT_NE(run.err().find("| rank 1 did not respond (" + how +
+                             ")\n| as rank 0 saw it: exit "
+                             "status 7, Timeout: "),
+              std::string::npos)
+        << run.err();
+    const auto report = run.report();
+    EXPECT_EQ(report["first_failure"], 1);
+    EXPECT_EQ(report["ranks"][0]["code"], "Timeout");
+    EXPECT_EQ(report["ranks"][1]["stopped"], stopped);
+    EXPECT_EQ(report["ranks"][1]["told_to_end"], true);
+  }
+}
+
 TEST(WeftrunStatus, AKilledRankIsInTheStoreForTheOthers) {
   Weftrun run(shell({"-np", "2", "--grace", "60"},
                     "env >$DIR/env; [ $RANK = 1 ] && kill -11 $$; " + kReady + kAwaitGo));

@@ -382,24 +382,24 @@ TEST_F(RanksTest, RanksThatSaveOrEvaluateAreWaitedFor) {
     }
   };
   ::testing::internal::CaptureStderr();
-  comm::run_ranks(
-      2,
-      [&](comm::ProcessGroup& group) {
-        const Ranks ranks{group.rank(), group.size(), group.backend(),
-                          [&](const std::string& text) { return group.all_gather_object(text); }};
-        Options o = options();
-        o.epochs = 1;
-        Recorder recorder(o, ranks);
-        data::DataLoader loader(Numbers(), {.batch_size = 4});
-        data::DataLoader test(Labelled(), {.batch_size = 6});
-        while (recorder.next_epoch()) {
-          for (auto& x : recorder.batches(loader)) recorder.step(scalar(x.numel()));
-          recorder.save(Slow({}, be_slow), loader);
-        }
-        Identity model{[&](const Tensor&) { be_slow(); }};
-        recorder.finish(Nothing(), "accuracy", accuracy(model, test, ranks));
-      },
-      {.timeout = timeout});
+  comm::run_ranks(2,
+                  [&](comm::ProcessGroup& group) {
+                    const Ranks ranks{
+                        group.rank(), group.size(), group.backend(),
+                        [&](const std::string& text) { return group.all_gather_object(text); }};
+                    Options o = options();
+                    o.epochs = 1;
+                    Recorder recorder(o, ranks);
+                    data::DataLoader loader(Numbers(), {.batch_size = 4});
+                    data::DataLoader test(Labelled(), {.batch_size = 6});
+                    while (recorder.next_epoch()) {
+                      for (auto& x : recorder.batches(loader)) recorder.step(scalar(x.numel()));
+                      recorder.save(Slow({}, be_slow), loader);
+                    }
+                    Identity model{[&](const Tensor&) { be_slow(); }};
+                    recorder.finish(Nothing(), "accuracy", accuracy(model, test, ranks));
+                  },
+                  {.timeout = timeout});
   ::testing::internal::GetCapturedStderr();
   EXPECT_EQ(metrics()["losses"].size(), 3u);
 }

@@ -172,8 +172,8 @@ class ProcessGroup {
 
 /// Runs `f` as ranks 0 to n-1 of a group of threads of this process, which share the caller's
 /// thread state but for the rank, and its cores. Returns when all have ended; of the errors that
-/// they end with the first that is not PeerFailed or Comm is thrown, with "rank r" behind it. A
-/// rank that fails aborts the group.
+/// they end with the first that is not PeerFailed or Comm is thrown, with "rank r" behind it where
+/// its text does not name the rank. A rank that fails aborts the group.
 void run_ranks(int n, const std::function<void(ProcessGroup& group)>& f,
                const ProcessGroupOptions& options = {});
 

@@ -3,6 +3,7 @@
 #include <future>
 #include <memory>
 #include <mutex>
+#include <regex>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -51,6 +52,18 @@ std::string text_of_caught() {
   }
 }
 
+// To be called where it is caught: as rethrow_within(), unless the error names the rank already, as
+// a group's do.
+[[noreturn]] void rethrow_naming(const std::string& rank) {
+  try {
+    throw;
+  } catch (const Error& error) {
+    if (std::regex_search(error.what(), std::regex("\\b" + rank + "\\b"))) throw;
+  } catch (...) {
+  }
+  rethrow_within(rank);
+}
+
 class Ranks {
  public:
   Ranks(int n, const std::function<void(ProcessGroup&)>& f, const ProcessGroupOptions& options)
@@ -69,7 +82,11 @@ class Ranks {
     const ThreadStateGuard as_caller(state_);
     thread_state().rank = rank;
     try {
-      within(name, [&] { run_in_group(rank); });
+      try {
+        run_in_group(rank);
+      } catch (...) {
+        rethrow_naming(name);
+      }
     } catch (...) {
       const std::lock_guard lock(mutex_);
       errors_.push_back({rank, std::current_exception(), is_by_others()});

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <future>
 #include <mutex>
+#include <regex>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -97,6 +98,29 @@ TEST(RunRanksTest, TheErrorOfARankReachesTheCaller) {
   EXPECT_WEFT_ERROR(run_ranks(3, f, kOptions), Library, "no more data at");
   EXPECT_EQ(told, 2);
   EXPECT_WEFT_ERROR(run_ranks(3, f, kOptions), Library, " in rank 1");
+}
+
+TEST(RunRanksTest, AnErrorNamesItsRankOnce) {
+  const auto text_of = [](const std::function<void(ProcessGroup&)>& f) -> std::string {
+    try {
+      run_ranks(2, f, kOptions);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  const auto thrown = [&](const std::string& text) {
+    return text_of([&](ProcessGroup& group) {
+      WEFT_CHECK(group.rank() == 0, Shape, "model", text);
+      group.barrier().wait();
+    });
+  };
+  EXPECT_TRUE(thrown("rank 12 does not fit").ends_with(" in rank 1"));
+  EXPECT_EQ(thrown("rank 1 does not fit").find(" in rank 1"), std::string::npos);
+  const std::string of_group =
+      text_of([](ProcessGroup& group) { group.all_reduce(ones({3 + group.rank()})).wait(); });
+  EXPECT_TRUE(std::regex_search(of_group, std::regex(" in all_reduce 1 on rank [01]"))) << of_group;
+  EXPECT_FALSE(std::regex_search(of_group, std::regex(", rank [01]$"))) << of_group;
 }
 
 TEST(RunRanksTest, ARankThatFailsEarlyKeepsNobodyWaiting) {

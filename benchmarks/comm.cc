@@ -18,6 +18,7 @@
 #include "weft/benchmarks/collective_call.h"
 #include "weft/benchmarks/own_gloo.h"
 #include "weft/benchmarks/peer.h"
+#include "weft/benchmarks/program.h"
 #include "weft/benchmarks/sides.h"
 #include "weft/benchmarks/timing.h"
 #include "weft/comm/init.h"
@@ -45,7 +46,6 @@ struct Options {
   std::vector<std::int64_t> sizes = {64,      1 << 10, 1 << 14,           1 << 18,
                                      1 << 20, 4 << 20, kAutoencoderBytes, 32 << 20};
   bool check = false;
-  bool serve = false;
   std::string out = "outputs/comm.json";
 };
 
@@ -360,21 +360,6 @@ int main(int argc, char** argv) {
   app.add_flag("--check", options.check,
                "exit with 1 unless shm is as fast as it is to be beside Gloo's best");
   app.add_option("--out,--json", options.out)->capture_default_str();
-  app.add_flag("--serve", options.serve, "be a rank: what this program starts")->group("");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp& help) {
-    return app.exit(help);
-  } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "bench: %s\n", error.what());
-    return 2;
-  }
-  try {
-    if (!options.serve) return weft::bench::run(options);
-    weft::bench::serve_rank();
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "bench: %s\n", error.what());
-    return 1;
-  }
+  return weft::bench::run_program(
+      app, argc, argv, [&] { return weft::bench::run(options); }, weft::bench::serve_rank);
 }

@@ -12,6 +12,7 @@
 
 #include "weft/benchmarks/ddp_work.h"
 #include "weft/benchmarks/peer.h"
+#include "weft/benchmarks/program.h"
 #include "weft/benchmarks/sides.h"
 #include "weft/benchmarks/timing.h"
 #include "weft/benchmarks/work.h"
@@ -43,7 +44,6 @@ struct Options {
   int pairs = 31;
   bool tiny = false;
   bool check = false;
-  bool serve = false;
   std::string out = "outputs/ddp.json";
 };
 
@@ -322,21 +322,6 @@ int main(int argc, char** argv) {
                "rehearse: nets and batches so small that the figures mean nothing");
   app.add_flag("--check", options.check, "exit with 1 unless what is to be reached is");
   app.add_option("--out,--json", options.out)->capture_default_str();
-  app.add_flag("--serve", options.serve, "be a rank: what this program starts")->group("");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp& help) {
-    return app.exit(help);
-  } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "bench: %s\n", error.what());
-    return 2;
-  }
-  try {
-    if (!options.serve) return weft::bench::run(options);
-    weft::bench::serve_rank();
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "bench: %s\n", error.what());
-    return 1;
-  }
+  return weft::bench::run_program(
+      app, argc, argv, [&] { return weft::bench::run(options); }, weft::bench::serve_rank);
 }

@@ -76,6 +76,7 @@ std::int64_t realtime_ns() {
 struct Tracer::Impl {
   explicit Impl(const TracerOptions& options)
       : device_time(options.device_time),
+        path(options.path),
         reserved((options.reserved_spans + kChunkSpans - 1) / kChunkSpans),
         reserve(std::make_unique<Chunk[]>(reserved)) {
     // The pages are there when the spans come.
@@ -149,6 +150,7 @@ struct Tracer::Impl {
   const std::uint64_t id = next_id();
   const ClockReading start{steady_ns(), realtime_ns()};
   const bool device_time;
+  const std::string path;
   std::atomic<std::int64_t> offset_ns{0};
   const std::size_t reserved;
   const std::unique_ptr<Chunk[]> reserve;
@@ -304,6 +306,10 @@ void Tracer::write(const std::string& path) const {
     }
   }
   write_file_atomically(path, json.text(impl_->start, lost));
+}
+
+void Tracer::finish() const {
+  if (!impl_->path.empty() && !empty() && thread_state().rank == 0) write(impl_->path);
 }
 
 namespace {

@@ -44,6 +44,7 @@ struct TracerOptions {
   /// Also times the work of spans that have a CUDA device, by events in their streams: a row per
   /// stream. Costs some microseconds a span; the first waits for the device.
   bool device_time = false;
+  std::string path = {};  ///< where finish() writes
 };
 
 /// One line of a thread's log. Plain data, written by one thread.
@@ -106,6 +107,9 @@ class Tracer {
   /// row per thread. Spans may go on meanwhile. Waits for the devices whose work is timed. Throws
   /// Io.
   void write(const std::string& path) const;
+  /// For the end of a program, and for who ends one from within (launch::spawn): write() to the
+  /// options' path. Nothing without a path or a span, nor by another rank than the first.
+  void finish() const;
   /// No thread has told of a span so far.
   bool empty() const;
   /// The spans so far, and how many are lost, as text for merge() in another process.

@@ -7,6 +7,8 @@
 #include <string>
 
 #include "weft/core/error.h"
+#include "weft/core/thread_state.h"
+#include "weft/core/trace.h"
 #include "weft/launch/launcher.h"
 #include "weft/launch/options.h"
 #include "weft/launch/report.h"
@@ -24,6 +26,7 @@ constexpr const char* kCallVariable = "WEFT_SPAWN_CALL";
              " is set and RANK or WEFT_ERROR_FILE is not: unset it");
   try {
     fn(std::atoi(rank));
+    if (const Tracer* tracer = thread_state().tracer) tracer->finish();
   } catch (const Error& error) {
     write_error_file(error_file, {.code = to_string(error.code()), .message = error.what()});
     throw;

@@ -16,7 +16,8 @@ namespace weft::launch {
 ///   }
 /// A child is this program from its beginning, with the same arguments: it comes to this call by
 /// the way its parent came, runs `fn` here and exits. So what is done before the call is done
-/// nprocs + 1 times, and a second call must come in the children as well. To be called from one
+/// nprocs + 1 times, and a second call must come in the children as well; what comes after the call
+/// is not done in them, but that a Tracer of the calling thread finishes. To be called from one
 /// thread, before the program starts others.
 ///
 /// Throws what the first rank threw that failed (Library: an exception that is no Error), with

@@ -24,16 +24,12 @@
 namespace weft::train {
 namespace {
 
-// A process that only starts others has no spans, and would write over theirs.
-void write_trace(const Tracer& tracer, const std::string& path) {
-  if (!tracer.empty()) tracer.write(path);
-}
-
 // After an error the ranks cannot meet any more: to each a file of its own.
 void leave_own_trace(const Tracer& tracer, const std::string& path) {
   const int rank = thread_state().rank;
   try {
-    write_trace(tracer, rank == 0 ? path : path + ".rank" + std::to_string(rank));
+    tracer.finish();
+    if (rank != 0 && !tracer.empty()) tracer.write(path + ".rank" + std::to_string(rank));
   } catch (const std::exception&) {  // the error that ended the body is the one to tell
   }
 }
@@ -50,7 +46,8 @@ int run_body(const Options& options, const std::function<void(const Options&)>& 
   manual_seed(options.seed);
   std::unique_ptr<Tracer> tracer;
   if (!options.trace.empty()) {
-    tracer = std::make_unique<Tracer>(TracerOptions{.device_time = options.device.is_cuda()});
+    tracer = std::make_unique<Tracer>(
+        TracerOptions{.device_time = options.device.is_cuda(), .path = options.trace});
   }
   const InterruptScope interrupts;
   {
@@ -62,8 +59,9 @@ int run_body(const Options& options, const std::function<void(const Options&)>& 
       throw;
     }
   }
-  // Of several ranks the first has the spans of all, from Recorder::finish().
-  if (tracer && thread_state().rank == 0) write_trace(*tracer, options.trace);
+  // Of several ranks the first has the spans of all, from Recorder::finish(). A process that only
+  // starts others has none, and does not write over theirs.
+  if (tracer) tracer->finish();
   return interrupt_status();
 }
 

@@ -101,8 +101,15 @@ TEST_F(DdpRun, TheResNetsRanksShareTheBatch) {
   const std::string training =
       "--dtype f64 --no-shuffle --image-size 8 --limit-steps 2 --batch-size 32 --data fake ";
   ASSERT_EQ(run("one", false, "resnet", training), 0) << log();
-  ASSERT_EQ(run("two", false, "resnet_ddp", training + "--sync-bn --nprocs 2" + meet), 0) << log();
+  ASSERT_EQ(run("two", false, "resnet_ddp",
+                training + "--sync-bn --nprocs 2 --trace " + folder.path("trace.json") + meet),
+            0)
+      << log();
   expect_same_run("one", "two");
+  const std::string trace = testing::read_file(folder.path("trace.json"));
+  for (const std::string name : {"rank 0", "rank 1"}) {
+    EXPECT_NE(trace.find('"' + name + '"'), std::string::npos) << name;
+  }
 }
 
 // 20 images for each rank are batches of 6, 6, 6 and 2. Of the test set each rank takes a batch.

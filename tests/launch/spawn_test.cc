@@ -61,7 +61,8 @@ TEST(Spawn, MayBeCalledTwice) {
 class SpawnedProgram : public Weftrun {
  public:
   explicit SpawnedProgram(const std::string& mode)
-      : Weftrun({"--grace", "60", "tests/launch/spawned_program", "--mode", mode}) {}
+      : Weftrun({"--grace", "60", "tests/launch/spawned_program", "--mode", mode, "--trace",
+                 "DIR/trace.json"}) {}
 };
 
 TEST(SpawnInProgram, ItsRanksMeet) {
@@ -69,6 +70,7 @@ TEST(SpawnInProgram, ItsRanksMeet) {
     SpawnedProgram run(address);
     EXPECT_EQ(run.finish(), 0) << run.err();
     EXPECT_EQ(run.out(), "[0] sum 3\nall have ended\n") << address;
+    EXPECT_NE(run.file("trace.json").find("all_reduce"), std::string::npos) << address;
   }
 }
 

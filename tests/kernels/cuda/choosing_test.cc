@@ -35,18 +35,19 @@ class ChoosingPlans : public ::testing::Test {
 // A host this slow costs 0.3 ms a run; the device needs a few microseconds for 4 KiB.
 TEST_F(ChoosingPlans, TimesAreTheDevicesNotTheHosts) {
   constexpr std::size_t kBytes = 4096;
+  constexpr std::chrono::milliseconds kHost{2};  // for a run that a device needs microseconds for
   const TrialMemory memory(stream, kBytes);
   int runs = 0;
   const double ms = time_ms(stream, [&] {
     const auto begin = std::chrono::steady_clock::now();
-    while (std::chrono::steady_clock::now() - begin < std::chrono::microseconds(300)) {
+    while (std::chrono::steady_clock::now() - begin < kHost) {
     }
     cuda_runtime().fill_zero(memory.data(), kBytes, stream);
     ++runs;
     return true;
   });
   EXPECT_GT(ms, 0);
-  EXPECT_LT(ms, 0.1);
+  EXPECT_LT(ms, 0.5);  // an emulated device is a thread on a busy machine
   EXPECT_GT(runs, 10);
 }
 

@@ -1,10 +1,11 @@
 // Ranks as threads of this process.
+#include <cstddef>
 #include <exception>
 #include <future>
 #include <memory>
 #include <mutex>
-#include <regex>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -52,13 +53,22 @@ std::string text_of_caught() {
   }
 }
 
+// "rank 1" is not in "rank 11".
+bool names(std::string_view text, std::string_view rank) {
+  for (std::size_t at = 0; (at = text.find(rank, at)) != text.npos;) {
+    at += rank.size();
+    if (at == text.size() || text[at] < '0' || text[at] > '9') return true;
+  }
+  return false;
+}
+
 // To be called where it is caught: as rethrow_within(), unless the error names the rank already, as
 // a group's do.
 [[noreturn]] void rethrow_naming(const std::string& rank) {
   try {
     throw;
   } catch (const Error& error) {
-    if (std::regex_search(error.what(), std::regex("\\b" + rank + "\\b"))) throw;
+    if (names(error.what(), rank)) throw;
   } catch (...) {
   }
   rethrow_within(rank);

@@ -1,5 +1,6 @@
 #include "weft/train/interrupt.h"
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <ctime>
@@ -8,8 +9,10 @@
 namespace weft::train {
 namespace {
 
-volatile std::sig_atomic_t received = 0;
-timespec received_at;
+// Ranks that are threads ask while the signal comes in another one.
+std::atomic<int> received{0};
+static_assert(std::atomic<int>::is_always_lock_free, "a signal handler must not wait");
+timespec received_at;  // written before
 
 double seconds_since(const timespec& begin) {
   timespec now;

@@ -29,12 +29,14 @@ import sys
 import tempfile
 import threading
 import time
+from xml.etree import ElementTree
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SCRATCH = os.path.expanduser("~/.cache/weft/sync_mutants")
 BAZEL = ["bazel", "--output_base=" + os.path.join(SCRATCH, "bazel")]
 
-FOLDERS = ("autograd/", "comm/device_tensors", "comm/nccl/", "comm/work", "core/", "data/", "io/", "kernels/cuda/", "nn/", "optim/", "tensor/", "train/")
+FOLDERS = ("autograd/", "comm/device_tensors", "comm/nccl/", "comm/work", "core/", "data/", "io/", "kernels/cuda/",
+           "nn/", "optim/", "tensor/", "train/")
 # Of a statement, at the place where it does what may be left out.
 KINDS = {
     "barrier": r"__syncthreads\(",
@@ -51,6 +53,9 @@ GUARD = re.compile(r"(?:const )?(\w+) (\w+)(?:\((.*)\))?$", re.S)
 
 # Sites that no test can notice: why.
 WHY_NOT = {
+    "comm/device_tensors.cc DeviceOperations::run: x.storage()->record_stream(stream)":
+        "an operation keeps its tensors until the device is done with them; abort() ends the kernels of one that fails "
+        "before, and this is for what may be left of them",
     "kernels/cuda/indexing.cu check_bounds: WEFT_CUDA(cudaStreamSynchronize(handle(stream)))":
         "a copy into pageable memory returns when it is done, on GPUs of today and in the emulation; the wait does not "
         "rely on it",
@@ -270,24 +275,29 @@ def bazel(copy, *arguments):
 
 
 def build(paths, copy):
-    """Builds the tests; {label: path of the program}."""
+    """Builds the tests; for each its label, the path of the program, and its arguments and variables."""
     fakes = [f"//{os.path.dirname(path)}:{os.path.basename(path)}" for path in paths
              if path.startswith("tests/") and path.endswith("_test.cc") and "register_runtime(" in read(path)]
-    labels = bazel(copy, "query", "--noshow_progress", "--ui_event_filters=-info,-debug,-warning",
-                   r"attr(tags, '\bemulated\b', tests(//...)) + "
-                   f"kind(cc_test, rdeps(//tests/..., set({' '.join(fakes)}), 1))").split() + list(OTHER_TESTS)
+    rules = bazel(copy, "query", "--noshow_progress", "--ui_event_filters=-info,-debug,-warning", "--output=xml",
+                  r"attr(tags, '\bemulated\b', tests(//...)) + "
+                  f"kind(cc_test, rdeps(//tests/..., set({' '.join(fakes)}), 1)) + set({' '.join(OTHER_TESTS)})")
+    tests = {rule.get("name"): ([word.get("value") for word in rule.iterfind("list[@name='args']/string")],
+                                {name.get("value"): value.get("value")
+                                 for name, value in rule.iterfind("dict[@name='env']/pair")})
+             for rule in ElementTree.fromstring(rules).iterfind("rule")}
     bazel(copy, "build", "--config=emulated", "--color=no", "--curses=no", "--show_progress_rate_limit=30",
-          "--show_result=0", "--", *labels)
+          "--show_result=0", "--", *tests)
     programs = bazel(copy, "info", "--config=emulated", "--noshow_progress",
                      "--ui_event_filters=-info,-debug,-warning", "bazel-bin").strip()
     bazel(copy, "shutdown")
-    return {label: os.path.join(programs, label[2:].replace(":", "/")) for label in labels}
+    return [(label, os.path.join(programs, label[2:].replace(":", "/")), *asked) for label, asked in tests.items()]
 
 
 @dataclasses.dataclass
 class Case:
     label: str
     program: str
+    variables: dict
     name: str
     seconds: float = 0
     sites: set = dataclasses.field(default_factory=set)
@@ -321,15 +331,15 @@ def run(program, arguments, more, limit=None):
     return status == 0, text if status is not None else text + "\nhangs\n", time.monotonic() - started
 
 
-def cases_of(label, program):
-    _, text, _ = run(program, ["--gtest_list_tests"], {})
+def cases_of(label, program, arguments, variables):
+    _, text, _ = run(program, ["--gtest_list_tests"] + arguments, variables)
     suite, cases = "", []
     for line in text.splitlines():
         name = line.split("#")[0].rstrip()
         if re.match(r"[\w/]+\.$", name):
             suite = name
         elif re.match(r"  [\w/]+$", name) and suite and "DISABLED_" not in name:
-            cases.append(Case(label, program, suite + name.strip()))
+            cases.append(Case(label, program, variables, suite + name.strip()))
     return cases
 
 
@@ -337,7 +347,7 @@ def look_at(case):
     """Notes what the case passes; None, or what it says when it fails with every site in place."""
     with tempfile.NamedTemporaryFile(prefix="weft-seen-") as seen:
         passed, text, case.seconds = run(case.program, ["--gtest_filter=" + case.name],
-                                         {**ORDERS[0], "WEFT_MUTANTS_SEEN": seen.name}, 600)
+                                         {**ORDERS[0], **case.variables, "WEFT_MUTANTS_SEEN": seen.name}, 600)
         case.sites = set(seen.read().decode().split())
     if "[  SKIPPED ]" in text:  # and `conformance` fails where no case passes
         case.sites = set()
@@ -397,16 +407,17 @@ def search(site, cases):
         while parts:
             part = parts.pop(0)
             limit = 20 + 10 * sum(case.seconds for case in part)
+            whole = {**order, **part[0].variables}
             passed, text, _ = run(part[0].program, ["--gtest_fail_fast", "--gtest_filter=" + ":".join(c.name for c in part)],
-                                  {**order, **out}, limit)
+                                  {**whole, **out}, limit)
             if passed:
                 continue
             name = failed_case(text) or part[0].name
             case = next((c for c in part if c.name == name), part[0])
             # Alone, with the site and without.
             alone = ["--gtest_filter=" + case.name]
-            fails, text, _ = run(case.program, alone, {**order, **out}, limit)
-            if not fails and run(case.program, alone, order, limit)[0]:
+            fails, text, _ = run(case.program, alone, {**whole, **out}, limit)
+            if not fails and run(case.program, alone, whole, limit)[0]:
                 where = "" if order is ORDERS[0] or case.label.endswith(OWN_ORDERS) else \
                     ", " + " ".join(f"{key[len('WEFT_EMULATED_'):].lower()} {value}" for key, value in order.items())
                 site.result = f"{case.label[2:].replace('tests/', '', 1)} {case.name}{where}: {what_happened(text)}"
@@ -471,7 +482,7 @@ def main():
 
     lock = threading.Lock()
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        cases = [case for found in pool.map(lambda entry: cases_of(*entry), programs.items()) for case in found]
+        cases = [case for found in pool.map(lambda entry: cases_of(*entry), programs) for case in found]
         broken = False
         for case, text in zip(cases, pool.map(look_at, cases)):
             if text is not None:

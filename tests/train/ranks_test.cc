@@ -370,7 +370,7 @@ TEST_F(RanksTest, EverySampleOfATestCountsOnce) {
 
 // The others' operations do not wait so long for rank 0 as it takes to write and to evaluate.
 TEST_F(RanksTest, RanksThatSaveOrEvaluateAreWaitedFor) {
-  constexpr std::chrono::milliseconds timeout{300};
+  constexpr std::chrono::milliseconds timeout{500};
   const auto be_slow = [&] {
     if (thread_state().rank == 0) std::this_thread::sleep_for(3 * timeout);
   };

@@ -56,9 +56,6 @@ WHY_NOT = {
     "comm/device_tensors.cc DeviceOperations::run: x.storage()->record_stream(stream)":
         "an operation keeps its tensors until the device is done with them; abort() ends the kernels of one that fails "
         "before, and this is for what may be left of them",
-    "kernels/cuda/indexing.cu check_bounds: WEFT_CUDA(cudaStreamSynchronize(handle(stream)))":
-        "a copy into pageable memory returns when it is done, on GPUs of today and in the emulation; the wait does not "
-        "rely on it",
     "kernels/cuda/recording.cu CudaRuntime::end_recording: use_device(stream.device.index)":
         "the thread that ends a recording has begun it there, and neither the end nor an executable graph asks for the "
         "current device; only that of a body that left for another one would be used",

@@ -338,11 +338,13 @@ TEST_F(FromOutsideOnce, ARankThatIsStopped) {
 TEST_F(FromOutsideOnce, APortThatIsInUse) {
   const comm::Socket taken = comm::listen_on("127.0.0.1", 0);
   const std::string port = std::to_string(comm::port_of(taken));
+  // Without weftrun's store nobody tells the others, which end at their timeout.
   repeat("port in use", "ring", 0, {"Timeout", "PeerFailed", "Comm"}, "rank 0", [&](int i) {
-    return start({.ranks = ranks_of(i),
-                  .before = "unset WEFT_STORE; ",
-                  .variables = {"WEFT_TIMEOUT=3"},
-                  .launcher = {"--master-port", port}});
+    return std::make_unique<Training>(
+        Training::Given{.ranks = ranks_of(i),
+                        .before = "unset WEFT_STORE; ",
+                        .variables = {"WEFT_TIMEOUT=3"},
+                        .launcher = {"--master-port", port, "--grace", "60"}});
   });
 }
 

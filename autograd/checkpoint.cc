@@ -98,6 +98,7 @@ CheckpointNode::Second CheckpointNode::run_again() {
   settings_.put_into(state);
   state.grad_enabled = true;
   state.recomputing = true;
+  state.memory_owner = MemoryOwner::activations;
   state.generators = &generators;
   state.path = path();
   const ThreadStateGuard guard(state);

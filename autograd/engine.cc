@@ -228,6 +228,7 @@ void Run::execute(const char* op, std::span<const Tensor> outputs, std::span<con
   buffers_.resize(found.buffers);
   const NoGrad no_grad;
   const Scoped autocast(&ThreadState::autocast, ThreadState().autocast);
+  const Scoped owner(&ThreadState::memory_owner, MemoryOwner::gradients);
   if (split_by_device()) {
     run_on_workers();
   } else {

@@ -103,6 +103,7 @@ struct Block : Pooled {
   StreamLists* home = nullptr;
   StreamUse* uses = nullptr;
   int waits = 0;  // recorded events that must pass before the block is free
+  MemoryOwner owner = MemoryOwner::activations;
   bool is_free = false;
   bool small = false;
 };
@@ -249,8 +250,10 @@ class DeviceAllocator {
       lists.blocks(small).insert(rest);
     }
     block->charged = size;
+    block->owner = thread_state().memory_owner;
     in_use_ += size;
-    peak_ = std::max(peak_, in_use_);
+    in_use_by(block->owner) += static_cast<std::int64_t>(size);
+    if (in_use_ > peak_) note_peak();
     if (is_host()) unpoison(block->data, bytes);
     return block;
   }
@@ -263,6 +266,7 @@ class DeviceAllocator {
 
   void free(Block* block) noexcept {
     std::lock_guard lock(mutex_);
+    in_use_by(block->owner) -= static_cast<std::int64_t>(block->charged);
     in_use_ -= std::exchange(block->charged, 0);
     if (is_host()) poison(block->data, block->size);
     if (!block->uses) return insert_and_merge(block);
@@ -297,6 +301,13 @@ class DeviceAllocator {
     use->next = std::exchange(block->uses, use);
   }
 
+  void set_owner(Block* block, MemoryOwner owner) {
+    std::lock_guard lock(mutex_);
+    in_use_by(block->owner) -= static_cast<std::int64_t>(block->charged);
+    block->owner = owner;
+    in_use_by(owner) += static_cast<std::int64_t>(block->charged);
+  }
+
   void release_cached() {
     std::lock_guard lock(mutex_);
     release_cached_locked();
@@ -326,11 +337,13 @@ class DeviceAllocator {
             .peak_in_use_bytes = static_cast<std::int64_t>(peak_),
             .cached_bytes = static_cast<std::int64_t>(held_ - in_use_),
             .driver_allocations = driver_allocations_,
-            .driver_frees = driver_frees_};
+            .driver_frees = driver_frees_,
+            .in_use_by_owner = in_use_by_owner_,
+            .peak_by_owner = peak_by_owner_};
   }
   void reset_peak() {
     std::lock_guard lock(mutex_);
-    peak_ = in_use_;
+    note_peak();
   }
   void set_limit(std::size_t bytes) {
     std::lock_guard lock(mutex_);
@@ -344,10 +357,21 @@ class DeviceAllocator {
     std::lock_guard lock(mutex_);
     return countdown_;
   }
+  std::size_t limit() {
+    std::lock_guard lock(mutex_);
+    return limit_;
+  }
 
  private:
   bool is_host() const { return device_.is_cpu(); }
   bool is_watched() const { return !is_host() || pinned_; }
+  std::int64_t& in_use_by(MemoryOwner owner) {
+    return in_use_by_owner_[static_cast<std::size_t>(owner)];
+  }
+  void note_peak() {
+    peak_ = in_use_;
+    peak_by_owner_ = in_use_by_owner_;
+  }
 
   StreamLists& lists_of(void* handle) {
     for (StreamLists* lists = streams_; lists; lists = lists->next) {
@@ -500,6 +524,7 @@ class DeviceAllocator {
   StreamUse* spare_ = nullptr;
   std::size_t in_use_ = 0;
   std::size_t peak_ = 0;
+  std::array<std::int64_t, kMemoryOwners> in_use_by_owner_ = {}, peak_by_owner_ = {};
   std::size_t held_ = 0;  // from the driver
   std::size_t limit_ = 0;
   std::int64_t driver_allocations_ = 0;
@@ -554,6 +579,16 @@ void set_memory_limit(Device device, std::int64_t bytes) {
   allocator(device).set_limit(static_cast<std::size_t>(bytes));
 }
 
+std::int64_t memory_limit(Device device) {
+  return static_cast<std::int64_t>(allocator(device).limit());
+}
+
+const char* to_string(MemoryOwner owner) {
+  constexpr const char* names[kMemoryOwners] = {"activations", "parameters", "gradients",
+                                                "optimizer", "gathered outputs"};
+  return names[static_cast<std::size_t>(owner)];
+}
+
 FailAllocation::FailAllocation(Device device, std::int64_t k) : device_(device) {
   WEFT_CHECK(k >= 1, InvalidArgument, "fail_allocation", "got ", k, ", expected 1 or more");
   allocator(device).set_countdown(k);
@@ -606,6 +641,10 @@ intrusive_ptr<Storage> Storage::allocate_pinned(std::size_t bytes) {
 Storage::~Storage() {
   if (block_) block_->home->owner->free(block_);
   if (release_) release_(release_context_);
+}
+
+void Storage::set_owner(MemoryOwner owner) {
+  if (block_) block_->home->owner->set_owner(block_, owner);
 }
 
 void Storage::record_stream(const Stream& stream) {

@@ -2,12 +2,14 @@
 // driver call.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 
 #include "weft/core/device.h"
 #include "weft/core/intrusive_ptr.h"
+#include "weft/core/memory_owner.h"
 #include "weft/core/pool.h"
 #include "weft/core/runtime.h"
 
@@ -19,16 +21,21 @@ struct MemoryStats {
   std::int64_t cached_bytes = 0;        ///< held from the driver, in no storage
   std::int64_t driver_allocations = 0;  ///< calls of the driver's (or the system's) allocator
   std::int64_t driver_frees = 0;
+  /// By MemoryOwner; they add up to in_use_bytes, and to peak_in_use_bytes when that was reached.
+  std::array<std::int64_t, kMemoryOwners> in_use_by_owner = {};
+  std::array<std::int64_t, kMemoryOwners> peak_by_owner = {};
 };
 
 /// Of one device; page-locked memory (Storage::allocate_pinned with CUDA) is in no device's. These
-/// four throw Device when there is no such device.
+/// five throw Device when there is no such device.
 MemoryStats memory_stats(Device device);
 void reset_peak_memory(Device device);
 /// Storages above the limit (in_use_bytes) are refused; 0 lifts it. Cached blocks are given back
 /// before they would take the device above it. For virtual CPU devices and for sharing a GPU.
 /// Throws InvalidArgument for bytes < 0.
 void set_memory_limit(Device device, std::int64_t bytes);
+/// 0: none.
+std::int64_t memory_limit(Device device);
 /// Gives cached blocks back to the driver. Throws Unsupported inside graph::capture.
 void release_cached_memory(Device device);
 
@@ -98,6 +105,10 @@ class Storage final : public RefCounted, public Pooled {
   bool pinned() const { return pinned_; }
   /// False for memory that somebody else owns (borrow), and when empty.
   bool owned() const { return block_ != nullptr; }
+
+  /// From now on the memory counts as this owner's (MemoryStats). Nothing to do for borrowed
+  /// memory.
+  void set_owner(MemoryOwner owner);
 
   /// Counts in-place writes; autograd compares it to catch a changed saved tensor.
   std::uint32_t version() const { return version_.load(std::memory_order_relaxed); }

@@ -41,6 +41,12 @@ class RecordedWork {
   virtual void launch(const Stream& stream) = 0;
 };
 
+/// What two devices may differ in; 0: not known.
+struct DeviceProperties {
+  std::int64_t memory_bytes = 0;
+  int compute_units = 0;  ///< streaming multiprocessors
+};
+
 /// One per kind of device, alive for the whole process. All calls are thread-safe.
 class Runtime {
  public:
@@ -48,6 +54,7 @@ class Runtime {
 
   /// Asked once per process, apart from the CPU's.
   virtual int device_count() = 0;
+  virtual DeviceProperties properties(int /*device*/) { return {}; }
   /// nullptr when the device has no room; other failures throw Cuda or Library.
   virtual void* allocate(int device, std::size_t bytes) = 0;
   virtual void free(int device, void* p, std::size_t bytes) noexcept = 0;

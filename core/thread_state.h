@@ -10,6 +10,7 @@
 
 #include "weft/core/device.h"
 #include "weft/core/dtype.h"
+#include "weft/core/memory_owner.h"
 #include "weft/core/runtime.h"
 
 namespace weft {
@@ -72,6 +73,7 @@ struct ThreadState {
   /// Team size of parallel_for and oneDNN; 0: all cores of the process, divided by the number of
   /// virtual CPU devices.
   int num_threads = 0;
+  MemoryOwner memory_owner = MemoryOwner::activations;  ///< of what is allocated (allocator.h)
   Device device;                       ///< where creation functions put tensors by default
   GeneratorSet* generators = nullptr;  ///< null: the thread's own
   const PathNode* path = nullptr;

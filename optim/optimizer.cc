@@ -78,6 +78,7 @@ void Optimizer::step() {
       }
       while (slot.buffers.size() < buffers) {
         const bool used = !buffer_names_[slot.buffers.size()].empty();
+        const Scoped owner(&ThreadState::memory_owner, MemoryOwner::optimizer);
         slot.buffers.push_back(used ? zeros_like(slot.param) : Tensor());
       }
       ++slot.step;
@@ -242,6 +243,7 @@ void Optimizer::load_state_dict(const NamedTensors& state) {
              "this state is of other parameters or another optimiser:", problems);
 
   options_changed();
+  const Scoped owner(&ThreadState::memory_owner, MemoryOwner::optimizer);
   auto value = values.begin();
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     groups_[g].lr = rates[g].item<double>();

@@ -1,5 +1,6 @@
 #include "weft/parallel/gradient_memory.h"
 
+#include "weft/core/thread_state.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 
@@ -11,6 +12,7 @@ GradientMemory::GradientMemory(comm::ProcessGroup& group, std::span<const Tensor
   const Device device = parameters[0].device();
   std::int64_t count = extra;
   for (const Tensor& p : parameters) count += p.numel();
+  const Scoped owner(&ThreadState::memory_owner, MemoryOwner::gradients);
   all = device == Device() ? group.empty({count}, dtype) : empty({count}, {dtype, device});
   std::int64_t offset = 0;
   for (const Tensor& p : parameters) {

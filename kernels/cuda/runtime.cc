@@ -95,6 +95,12 @@ int CudaRuntime::device_count() {
   return 0;
 }
 
+DeviceProperties CudaRuntime::properties(int device) {
+  cudaDeviceProp found;
+  WEFT_CUDA(cudaGetDeviceProperties(&found, device));
+  return {static_cast<std::int64_t>(found.totalGlobalMem), found.multiProcessorCount};
+}
+
 void* CudaRuntime::allocate(int device, std::size_t bytes) {
   use_device(device);
   const AllowWhileRecording allow;

@@ -6,11 +6,19 @@
 namespace weft {
 
 /// Who asked for a storage, by ThreadState::memory_owner when it was allocated. `activations` is
-/// what nobody else claims: results of operations, batches, workspaces.
-enum class MemoryOwner : std::uint8_t { activations, parameters, gradients, optimizer, gathered };
-inline constexpr int kMemoryOwners = 5;
+/// what nobody else claims: results of operations, workspaces. `gathered` is what parallel::gather
+/// makes, `data` what a loader does.
+enum class MemoryOwner : std::uint8_t {
+  activations,
+  parameters,
+  gradients,
+  optimizer,
+  gathered,
+  data
+};
+inline constexpr int kMemoryOwners = 6;
 
-/// "parameters"; what parallel::gather made is "gathered outputs".
+/// "parameters", "gathered outputs" ...
 const char* to_string(MemoryOwner owner);
 
 }  // namespace weft

@@ -311,6 +311,7 @@ void LoaderCore::set_state(const std::string& text) {
 void LoaderCore::stage(const Tensor& host, Tensor& device) {
   const Device target = options_.device;
   if (!device.defined() || device.shape() != host.shape() || device.dtype() != host.dtype()) {
+    const Scoped owner(&ThreadState::memory_owner, MemoryOwner::data);
     device = empty(host.shape(), TensorOptions(host.dtype(), target));
   }
   if (host.is_contiguous()) {

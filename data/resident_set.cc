@@ -63,6 +63,7 @@ void ResidentSet::fill(const Read& read) {
       for (const Tensor& part : parts[0]) {
         Shape shape = part.shape();
         shape[0] = size_;
+        const Scoped owner(&ThreadState::memory_owner, MemoryOwner::data);
         tensors_.push_back(empty(shape, TensorOptions(part.dtype(), device_)));
       }
     }

@@ -104,6 +104,13 @@ void mark_grad_written(const Tensor& leaf);
 /// contributed nothing.
 void zero_grad(const Tensor& leaf);
 
+/// For who keeps `copy` equal to x, here or on another device: says that it is a copy of what x is
+/// now, so that dL/dx gets dL/dcopy of what is computed from it from here on. Where x needs no
+/// gradient, or nothing records, neither does `copy`. `op` names the copy in traces and errors and
+/// is a literal. Throws Shape for other shapes, InvalidArgument for a `copy` that is a leaf which
+/// requires a gradient.
+void record_copy(const char* op, const Tensor& copy, const Tensor& x);
+
 /// The leaves that require a gradient and that `outputs` depend on, each once: how unused
 /// parameters are found before a backward.
 std::vector<Tensor> reachable_leaves(std::span<const Tensor> outputs);

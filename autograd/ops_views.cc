@@ -1,6 +1,7 @@
 // Views, copies, joining and splitting.
 #include <vector>
 
+#include "weft/autograd/autograd.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/ops.h"
 #include "weft/core/pool.h"
@@ -238,6 +239,18 @@ Tensor record_slice(const char* name, Tensor y, const Tensor& x, int dim, std::i
 }
 
 }  // namespace
+
+void autograd::record_copy(const char* op, const Tensor& copy, const Tensor& x) {
+  WEFT_CHECK(copy.shape() == x.shape(), Shape, op, "the copy is ", copy.shape(), ", the tensor ",
+             x.shape());
+  WEFT_CHECK(!copy.requires_grad() || !copy.is_leaf(), InvalidArgument, op, "the copy (",
+             copy.shape(), ") is a leaf that requires a gradient of its own");
+  if (recording(x)) return attach(copy, make_intrusive<CopyNode>(op, x));
+  if (Meta* meta = meta_of(copy)) {
+    meta->requires_grad.store(false, std::memory_order_release);
+    meta->producer.reset();
+  }
+}
 
 Tensor Tensor::reshape(const Shape& shape) const& {
   return record_view<ReshapeNode>(raw::reshape(*this, shape), *this, "reshape");

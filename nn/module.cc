@@ -1,76 +1,19 @@
 #include "weft/nn/module.h"
 
 #include <algorithm>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "weft/autograd/autograd.h"
 #include "weft/core/error.h"
+#include "weft/nn/module_node.h"
 #include "weft/nn/repr.h"
 
 namespace weft::nn {
 
 namespace detail {
 
-struct ModuleNode {
-  struct Entry {
-    std::string name;
-    Tensor tensor;
-    bool is_buffer;
-  };
-
-  struct Child {
-    std::shared_ptr<const std::string> name;
-    std::shared_ptr<ModuleNode> node;
-  };
-
-  std::string name;  // under which it was registered first
-  std::string type_name;
-  std::string description;
-  bool training = true;
-  std::any shared_state;
-  std::vector<Entry> tensors;
-  std::vector<Child> children;
-
-  bool has(const std::string& wanted) const {
-    return std::any_of(tensors.begin(), tensors.end(),
-                       [&](const Entry& e) { return e.name == wanted; }) ||
-           std::any_of(children.begin(), children.end(),
-                       [&](const Child& c) { return *c.name == wanted; });
-  }
-
-  template <class F>
-  void visit(const std::string& prefix, F&& f, bool recurse = true) {
-    for (Entry& entry : tensors) f(prefix + entry.name, entry);
-    if (!recurse) return;
-    for (const Child& c : children) c.node->visit(prefix + *c.name + ".", f);
-  }
-
-  static void post_order(const std::shared_ptr<ModuleNode>& self,
-                         const std::shared_ptr<const std::string>& name,
-                         const std::function<void(ModuleBase&)>& f) {
-    const std::vector<Child>& all = self->children;
-    for (auto c = all.begin(); c != all.end(); ++c) {
-      const bool seen =
-          std::any_of(all.begin(), c, [&](const Child& before) { return before.node == c->node; });
-      if (!seen) post_order(c->node, c->name, f);
-    }
-    ModuleBase handle(self, name);
-    f(handle);
-  }
-
-  std::int64_t own_parameter_count() const {
-    std::int64_t count = 0;
-    for (const Entry& e : tensors)
-      if (!e.is_buffer) count += e.tensor.numel();
-    return count;
-  }
-};
-
-namespace {
-
-// Gives the tensor another value of any shape, dtype or device while every handle on it, its place
-// as a leaf and its hooks stay.
 void set_data(const Tensor& tensor, const Tensor& value) {
   TensorImpl& to = *tensor.impl();
   const TensorImpl& from = *value.impl();
@@ -81,6 +24,8 @@ void set_data(const Tensor& tensor, const Tensor& value) {
   to.dtype = from.dtype;
 }
 
+namespace {
+
 thread_local CloneScope::Impl* current_clone = nullptr;
 
 }  // namespace
@@ -89,6 +34,7 @@ struct CloneScope::Impl {
   std::unordered_map<const ModuleNode*, std::shared_ptr<ModuleNode>> nodes;
   std::unordered_map<const TensorImpl*, Tensor> tensors;
   std::unordered_map<const void*, std::string> not_copied;  // original -> name
+  std::optional<Device> device;                             // where the copies go
   Impl* outer = nullptr;
 
   std::shared_ptr<ModuleNode> copy(const std::shared_ptr<ModuleNode>& node,
@@ -98,7 +44,8 @@ struct CloneScope::Impl {
     for (auto& entry : fresh->tensors) {
       Tensor& mine = tensors[entry.tensor.impl()];
       if (!mine.defined()) {
-        mine = raw::clone(entry.tensor);
+        const Device to = device.value_or(entry.tensor.device());
+        mine = to == entry.tensor.device() ? raw::clone(entry.tensor) : raw::to(entry.tensor, to);
         if (entry.tensor.requires_grad()) mine.set_requires_grad();
         not_copied[entry.tensor.impl()] = prefix + entry.name;
       }
@@ -111,7 +58,10 @@ struct CloneScope::Impl {
   }
 };
 
-CloneScope::CloneScope(const std::shared_ptr<ModuleNode>& root) : impl_(std::make_unique<Impl>()) {
+CloneScope::CloneScope(const std::shared_ptr<ModuleNode>& root, std::optional<Device> device)
+    : impl_(std::make_unique<Impl>()) {
+  const Scoped owner(&ThreadState::memory_owner, MemoryOwner::parameters);
+  impl_->device = device;
   impl_->copy(root, "");
   impl_->outer = std::exchange(current_clone, impl_.get());
 }
@@ -215,6 +165,11 @@ void for_each_parameter(const ModuleNode& node, const F& f) {
   for (const ModuleNode::Child& child : node.children) for_each_parameter(*child.node, f);
 }
 
+void set_moved_grad(const Tensor& parameter, const Tensor& grad) {
+  grad.storage()->set_owner(MemoryOwner::gradients);
+  parameter.set_grad(grad);
+}
+
 void check_name(const ModuleNode& node, const std::string& name) {
   WEFT_CHECK(!name.empty() && name.find('.') == std::string::npos, InvalidArgument, "module",
              "a name must be non-empty and without dots, got '", name, "'");
@@ -227,12 +182,14 @@ void check_name(const ModuleNode& node, const std::string& name) {
 Parameter ModuleBase::parameter(const std::string& name, Tensor value) {
   check_name(node(), name);
   value.set_requires_grad();
+  value.storage()->set_owner(MemoryOwner::parameters);
   node_->tensors.push_back({name, value, false});
   return Parameter(std::move(value));
 }
 
 Parameter ModuleBase::buffer(const std::string& name, Tensor value) {
   check_name(node(), name);
+  value.storage()->set_owner(MemoryOwner::parameters);
   node_->tensors.push_back({name, value, true});
   return Parameter(std::move(value));
 }
@@ -273,21 +230,23 @@ void ModuleBase::train(bool training) {
 }
 
 void ModuleBase::to(Device device) {
+  const Scoped owner(&ThreadState::memory_owner, MemoryOwner::parameters);
   for_each_tensor(node(), [&](ModuleNode::Entry& e) {
     const Tensor grad = e.is_buffer ? Tensor() : e.tensor.grad();
     detail::set_data(e.tensor, raw::to(e.tensor, device));
-    if (grad.defined()) e.tensor.set_grad(raw::to(grad, device));
+    if (grad.defined()) set_moved_grad(e.tensor, raw::to(grad, device));
   });
 }
 
 void ModuleBase::to(DType dtype) {
   WEFT_CHECK(is_floating(dtype), Dtype, "to", "a module's weights would be lost as ", dtype,
              ": expected a floating dtype");
+  const Scoped owner(&ThreadState::memory_owner, MemoryOwner::parameters);
   for_each_tensor(node(), [&](ModuleNode::Entry& e) {
     if (!is_floating(e.tensor.dtype())) return;
     const Tensor grad = e.is_buffer ? Tensor() : e.tensor.grad();
     detail::set_data(e.tensor, raw::to(e.tensor, dtype));
-    if (grad.defined()) e.tensor.set_grad(raw::to(grad, dtype));
+    if (grad.defined()) set_moved_grad(e.tensor, raw::to(grad, dtype));
   });
 }
 

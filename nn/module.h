@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -48,10 +49,13 @@ struct LoadResult {
   std::vector<std::string> unexpected;
 };
 
+class Follower;
 class ModuleBase;
 
 namespace detail {
 struct ModuleNode;
+template <class M>
+M deep_copy(const M& module, std::optional<Device> device);
 template <class Self, class... Args>
 decltype(auto) call_module(const ModuleBase& handle, Self& self, Args&&... args);
 }  // namespace detail
@@ -143,8 +147,9 @@ class ModuleBase {
 
  private:
   friend struct detail::ModuleNode;
+  friend class Follower;
   template <class M>
-  friend M clone(const M& module);
+  friend M detail::deep_copy(const M& module, std::optional<Device> device);
   template <class Self, class... Args>
   friend decltype(auto) detail::call_module(const ModuleBase& handle, Self& self, Args&&... args);
   using Name = std::shared_ptr<const std::string>;
@@ -165,11 +170,11 @@ class ModuleBase {
 
 namespace detail {
 
-/// Deep-copies a tree of nodes; while it lives, copies made by this thread of modules and
-/// parameters of that tree are rewired to the new nodes.
+/// Deep-copies a tree of nodes, onto `device` if one is given; while it lives, copies made by this
+/// thread of modules and parameters of that tree are rewired to the new nodes.
 class CloneScope {
  public:
-  explicit CloneScope(const std::shared_ptr<ModuleNode>& root);
+  explicit CloneScope(const std::shared_ptr<ModuleNode>& root, std::optional<Device> device = {});
   ~CloneScope();
   CloneScope(const CloneScope&) = delete;
   CloneScope& operator=(const CloneScope&) = delete;
@@ -253,22 +258,27 @@ class Module : public ModuleBase {
   }
 };
 
-/// An independent deep copy: own parameters and buffers on the same device, same mode.
+namespace detail {
 template <class M>
-M clone(const M& module) {
+M deep_copy(const M& module, std::optional<Device> device) {
   module.ModuleBase::check_not_moved_from();
-  detail::CloneScope scope(module.node_);
+  CloneScope scope(module.node_, device);
   M copy(module);
   scope.check_complete();
   return copy;
 }
+}  // namespace detail
 
-/// A deep copy on another device.
+/// An independent deep copy: own parameters and buffers on the same device, same mode.
+template <class M>
+M clone(const M& module) {
+  return detail::deep_copy(module, std::nullopt);
+}
+
+/// A deep copy on another device, where alone it takes memory.
 template <class M>
 M replicate(const M& module, Device device) {
-  M copy = clone(module);
-  copy.to(device);
-  return copy;
+  return detail::deep_copy(module, std::optional(device));
 }
 
 }  // namespace weft::nn

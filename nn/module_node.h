@@ -1,0 +1,75 @@
+// What a module's handles share. Private to nn/.
+#pragma once
+
+#include <algorithm>
+#include <any>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "weft/nn/module.h"
+
+namespace weft::nn::detail {
+
+struct ModuleNode {
+  struct Entry {
+    std::string name;
+    Tensor tensor;
+    bool is_buffer;
+  };
+
+  struct Child {
+    std::shared_ptr<const std::string> name;
+    std::shared_ptr<ModuleNode> node;
+  };
+
+  std::string name;  // under which it was registered first
+  std::string type_name;
+  std::string description;
+  bool training = true;
+  std::any shared_state;
+  std::vector<Entry> tensors;
+  std::vector<Child> children;
+
+  bool has(const std::string& wanted) const {
+    return std::any_of(tensors.begin(), tensors.end(),
+                       [&](const Entry& e) { return e.name == wanted; }) ||
+           std::any_of(children.begin(), children.end(),
+                       [&](const Child& c) { return *c.name == wanted; });
+  }
+
+  template <class F>
+  void visit(const std::string& prefix, F&& f, bool recurse = true) {
+    for (Entry& entry : tensors) f(prefix + entry.name, entry);
+    if (!recurse) return;
+    for (const Child& c : children) c.node->visit(prefix + *c.name + ".", f);
+  }
+
+  static void post_order(const std::shared_ptr<ModuleNode>& self,
+                         const std::shared_ptr<const std::string>& name,
+                         const std::function<void(ModuleBase&)>& f) {
+    const std::vector<Child>& all = self->children;
+    for (auto c = all.begin(); c != all.end(); ++c) {
+      const bool seen =
+          std::any_of(all.begin(), c, [&](const Child& before) { return before.node == c->node; });
+      if (!seen) post_order(c->node, c->name, f);
+    }
+    ModuleBase handle(self, name);
+    f(handle);
+  }
+
+  std::int64_t own_parameter_count() const {
+    std::int64_t count = 0;
+    for (const Entry& e : tensors)
+      if (!e.is_buffer) count += e.tensor.numel();
+    return count;
+  }
+};
+
+/// Gives the tensor another value of any shape, dtype or device while every handle on it, its place
+/// as a leaf and its hooks stay.
+void set_data(const Tensor& tensor, const Tensor& value);
+
+}  // namespace weft::nn::detail

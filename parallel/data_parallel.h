@@ -1,0 +1,234 @@
+// DataParallel: one process, several devices, a part of every batch for each.
+//
+//   Net model;
+//   model.to("cuda:0");
+//   parallel::DataParallel dp(model);     // over all GPUs
+//   optim::SGD sgd(model.parameters(), {.lr = 0.01});
+//   ...
+//   sgd.zero_grad();
+//   auto loss = nn::cross_entropy(dp(x), label);
+//   loss.backward();  // the gradients are model's, on cuda:0
+//   sgd.step();
+//
+// A forward is four steps, and a backward the same four back:
+//   scatter         the batch, over the devices        loss gradient   on the output device
+//   replicate       the module, onto the devices       scatter         the gradient of the outputs
+//   parallel_apply  every replica to its part          backward        of every replica
+//   gather          the outputs, on the first device   reduce          the gradients of the weights
+// Each is a function here, to be called alone and looked at (docs/data_parallel.md).
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "weft/core/device.h"
+#include "weft/core/error.h"
+#include "weft/core/trace.h"
+#include "weft/nn/follower.h"
+#include "weft/nn/module.h"
+#include "weft/parallel/scatter_gather.h"
+#include "weft/tensor/tree.h"
+
+namespace weft::parallel {
+
+struct DataParallelOptions {
+  std::vector<Device> devices = {};          ///< empty: all of the kind that the module is on
+  std::optional<Device> output_device = {};  ///< where results go; the first device
+  int dim = 0;                               ///< along which batches are cut and results joined
+  std::vector<double> weights = {};          ///< of the devices' parts; empty: equal ones
+};
+
+namespace detail {
+
+/// body(i) for i < n on the workers of the devices, all at once; `step` names it in traces. What
+/// they record is ordered by i, whoever is faster. The first error is rethrown when all have ended,
+/// with its replica and device.
+void on_devices(const char* step, std::span<const Device> devices, std::size_t n,
+                const std::function<void(std::size_t)>& body);
+
+/// The options with what they leave out, checked: throws Device for a device that is not there,
+/// InvalidArgument for one that is named twice, for devices of two kinds and for bad weights.
+/// Warns of devices that are very different.
+DataParallelOptions complete(DataParallelOptions options, const nn::ModuleBase& module);
+/// Parameters and buffers of a module, for check_placed().
+std::vector<Tensor> tensors_of(const nn::ModuleBase& module);
+/// Throws Device unless all of them are on `device`, naming one that is not.
+void check_placed(const nn::ModuleBase& module, std::span<const Tensor> tensors, Device device);
+
+template <class M, class Inputs>
+using ResultOf =
+    std::remove_cvref_t<decltype(std::apply(std::declval<M&>(), std::declval<Inputs>()))>;
+
+}  // namespace detail
+
+// --- The steps, one by one
+
+/// The module itself, which must be on devices[0], and deep copies of it on the others, whose
+/// gradients are their own: reduce_gradients() puts them together. Throws as DataParallel does.
+template <std::derived_from<nn::ModuleBase> M>
+std::vector<M> replicate(const M& module, std::span<const Device> devices) {
+  WEFT_CHECK(!devices.empty(), InvalidArgument, "replicate", "needs at least one device");
+  detail::check_placed(module, detail::tensors_of(module), devices[0]);
+  const Span span("parallel", "replicate");
+  std::vector<M> replicas = {module};
+  for (const Device device : devices.subspan(1)) {
+    replicas.push_back(nn::replicate(module, device));
+  }
+  return replicas;
+}
+
+/// replicas[i](inputs[i]...), all at once, on the workers of the devices; inputs[i] is a tuple of
+/// arguments and is given up, or one argument. There may be fewer inputs than replicas. The results
+/// in order. When some throw, the first error is rethrown after all have ended, with its device in
+/// its text.
+template <class M, class Inputs>
+auto parallel_apply(std::span<M> replicas, std::vector<Inputs> inputs,
+                    std::span<const Device> devices) {
+  if constexpr (!requires { std::tuple_size<Inputs>::value; }) {
+    std::vector<std::tuple<Inputs>> tuples;
+    for (Inputs& x : inputs) tuples.emplace_back(std::move(x));
+    return parallel_apply(replicas, std::move(tuples), devices);
+  } else {
+    WEFT_CHECK(inputs.size() <= replicas.size() && inputs.size() <= devices.size(), InvalidArgument,
+               "parallel_apply", inputs.size(), " inputs for ", replicas.size(), " replicas on ",
+               devices.size(), " devices");
+    using Result = detail::ResultOf<M, Inputs>;
+    const auto call = [&](std::size_t i) -> decltype(auto) {
+      return std::apply(replicas[i], std::move(inputs[i]));
+    };
+    if constexpr (std::is_void_v<Result>) {
+      detail::on_devices("parallel_apply", devices, inputs.size(), call);
+    } else {
+      std::vector<std::optional<Result>> results(inputs.size());
+      detail::on_devices("parallel_apply", devices, inputs.size(),
+                         [&](std::size_t i) { results[i].emplace(call(i)); });
+      std::vector<Result> all;
+      for (std::optional<Result>& result : results) all.push_back(*std::move(result));
+      return all;
+    }
+  }
+}
+
+/// dL/doutput of each replica, on its device: `gradient` is dL/dgathered, cut up as gather() had
+/// put it together. One tensor per replica.
+std::vector<Tensor> scatter_gradients(const Tensor& gradient, std::span<const Tensor> outputs,
+                                      int dim = 0);
+
+/// The backward of every replica at once, from its output and that output's gradient.
+void parallel_backward(std::span<const Tensor> outputs, std::span<const Tensor> gradients);
+
+/// Adds the gradients of replicas[1], [2] ... to those of replicas[0], on its device, in that
+/// order, and forgets theirs. A parameter that no replica used stays without.
+void reduce_gradients(std::span<nn::ModuleBase* const> replicas);
+template <std::derived_from<nn::ModuleBase> M>
+void reduce_gradients(std::vector<M>& replicas) {
+  std::vector<nn::ModuleBase*> all;
+  for (M& replica : replicas) all.push_back(&replica);
+  reduce_gradients(std::span<nn::ModuleBase* const>(all));
+}
+
+// --- All of them
+
+/// Calls a module, and is none: names, state dict, printing and saving stay the module's. PyTorch's
+/// torch.nn.DataParallel (data_parallel.py) with these differences:
+///  - replicas are made once and keep their memory; before each forward they take over what has
+///    been written to since (nn::Follower);
+///  - a tensor argument without dimensions goes to every replica;
+///  - weights cut batches in other proportions.
+///
+/// As there: the module is on the first device and is replica 0, so what its forward writes to, the
+/// statistics of its batch norms, stays, and what the others write is lost; gradients are summed;
+/// a batch with few rows leaves devices out; one device calls the module itself. Random numbers
+/// come from a generator per device (core/rng.h): the same in every run.
+///
+/// From one thread at a time. In graph::capture it is Unsupported.
+template <std::derived_from<nn::ModuleBase> M>
+class DataParallel {
+ public:
+  /// Keeps `module`, which is a handle. Throws Device when there is no such device, or when the
+  /// module is not on the first one; InvalidArgument for a device named twice, devices of two
+  /// kinds, bad weights, and for a module that cannot be copied (nn::clone).
+  explicit DataParallel(M module, DataParallelOptions options = {})
+      : options_(detail::complete(std::move(options), module)),
+        tensors_(detail::tensors_of(module)) {
+    detail::check_placed(module, tensors_, options_.devices[0]);
+    replicas_.push_back(std::move(module));
+    for (std::size_t i = 1; i < options_.devices.size(); ++i) {
+      replicas_.push_back(nn::replicate(replicas_[0], options_.devices[i]));
+      followers_.emplace_back(replicas_[0], replicas_.back());
+    }
+  }
+
+  /// The module's result for the whole batch, on the output device (gather()). Arguments and result
+  /// are anything whose tensors tensor/tree.h finds, else InvalidArgument. Throws Device when the
+  /// module has been moved away from the first device, and what a replica throws, with its device.
+  template <class... Args>
+  auto operator()(const Args&... args) {
+    check_walkable<Args...>("data_parallel");
+    return forward(
+        std::tuple<detail::Mapped<const Args&>...>(map_tensors(args, detail::Same())...));
+  }
+
+  M& module() { return replicas_[0]; }
+  std::span<const Device> devices() const { return options_.devices; }
+  /// The module (0) or one of its copies, to look at.
+  const M& replica(std::size_t i) const { return replicas_.at(i); }
+
+ private:
+  template <class Inputs>
+  detail::ResultOf<M, Inputs> forward(const Inputs& whole) {
+    using Result = detail::ResultOf<M, Inputs>;
+    if constexpr (!std::is_void_v<Result>) check_walkable<Result>("data_parallel");
+    detail::check_placed(module(), tensors_, options_.devices[0]);
+    std::vector<Inputs> inputs = cut(whole);
+    if (devices().size() == 1) {
+      if constexpr (std::is_void_v<Result>) {
+        return std::apply(module(), std::move(inputs[0]));
+      } else {
+        return map_tensors(std::apply(module(), std::move(inputs[0])), [&](const Tensor& y) {
+          return y.defined() ? y.to(*options_.output_device) : y;
+        });
+      }
+    }
+    replicate(inputs.size());
+    if constexpr (std::is_void_v<Result>) {
+      return apply(std::move(inputs));
+    } else {
+      const std::vector<Result> outputs = apply(std::move(inputs));
+      const Span span("parallel", "gather");
+      return gather(outputs, *options_.output_device, options_.dim);
+    }
+  }
+  template <class Inputs>
+  std::vector<Inputs> cut(const Inputs& whole) {
+    const Span span("parallel", "scatter");
+    return scatter(whole, devices(), {.dim = options_.dim, .weights = options_.weights});
+  }
+  /// The first `n` replicas become what the module is.
+  void replicate(std::size_t n) {
+    const Span span("parallel", "replicate");
+    detail::on_devices("replicate", devices(), n, [&](std::size_t i) {
+      if (i > 0) followers_[i - 1].follow();
+    });
+  }
+  template <class Inputs>
+  auto apply(std::vector<Inputs> inputs) {
+    const Span span("parallel", "parallel_apply");
+    return parallel_apply(std::span(replicas_), std::move(inputs), devices());
+  }
+
+  DataParallelOptions options_;
+  const std::vector<Tensor> tensors_;  // the module's
+  std::vector<M> replicas_;
+  std::vector<nn::Follower> followers_;  // of replicas 1, 2, ...
+};
+
+}  // namespace weft::parallel

@@ -80,7 +80,7 @@ void add_flag(CLI::App& app, const Flag& flag) {
           } else if constexpr (std::is_same_v<T, std::int64_t>) {
             option->check(whole_number(std::int64_t{1}, kMany));
           } else if constexpr (std::is_same_v<T, std::string>) {
-            option->check(CLI::Validator(check_path, ""));
+            option->check(CLI::Validator(flag.check ? flag.check : check_path, ""));
           }
         }
       },
@@ -243,6 +243,7 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
   if (const std::vector<std::string> extras = app.remaining(); !extras.empty()) {
     return complain_about(extras, app, options);
   }
+  if (options.host_devices > 0 && app.count("--device") == 0) device = "cpu";
   options.device = Device(device);
   if (const int gpus = device_count(DeviceType::cuda);
       device == "cuda" && gpus > 0 && options.local_rank) {

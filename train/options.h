@@ -66,6 +66,8 @@ struct Flag {
   std::variant<bool*, std::int64_t*, double*, std::string*> value;  ///< holds the default
   std::string help;
   std::vector<std::string> choices = {};  ///< none: any value
+  /// Of a text: what is wrong with it, or nothing.
+  std::function<std::string(const std::string&)> check = {};
 };
 
 /// Fills `options` and what the flags point to, which hold the program's defaults. An exit status

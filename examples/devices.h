@@ -1,0 +1,66 @@
+// What the programs of several devices of one process have in common.
+#pragma once
+
+#include <charconv>
+#include <string>
+#include <vector>
+
+#include "weft/train/memory_table.h"
+#include "weft/train/metrics.h"
+#include "weft/train/options.h"
+#include "weft/weft.h"
+
+namespace weft::examples {
+
+/// The numbers in "0,1"; none for another text.
+inline std::vector<int> device_numbers(const std::string& text) {
+  std::vector<int> numbers;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  for (;;) {
+    int number = 0;
+    const auto [stop, error] = std::from_chars(at, end, number);
+    if (error != std::errc() || number < 0) return {};
+    numbers.push_back(number);
+    if (stop == end) return numbers;
+    if (*stop != ',') return {};
+    at = stop + 1;
+  }
+}
+
+/// --devices
+inline train::Flag devices_flag(std::string& devices) {
+  return {.name = "--devices",
+          .value = &devices,
+          .help = "which GPUs, or host devices: 0,1; or all",
+          .check = [](const std::string& text) {
+            const bool good = text == "all" || !device_numbers(text).empty();
+            return good ? std::string() : "'" + text + "' is neither all nor numbers like 0,1";
+          }};
+}
+
+/// Of the kind of options.device, which becomes the first of them.
+inline std::vector<Device> devices(train::Options& options, const std::string& text) {
+  std::vector<Device> list;
+  for (const int number : device_numbers(text)) list.emplace_back(options.device.type, number);
+  for (int i = 0; text == "all" && i < device_count(options.device.type); ++i) {
+    list.emplace_back(options.device.type, i);
+  }
+  if (list.size() == 1 && list[0].is_cpu()) {
+    std::printf("one device; --host-devices 2 splits the CPU in two\n");
+  }
+  options.device = list[0];
+  return list;
+}
+
+/// The peak of each device, for metrics.json.
+inline train::TestFigures peaks(const std::vector<Device>& devices) {
+  train::TestFigures figures;
+  for (const Device device : devices) {
+    figures.emplace_back("peak_bytes_" + to_string(device),
+                         static_cast<double>(memory_stats(device).peak_in_use_bytes));
+  }
+  return figures;
+}
+
+}  // namespace weft::examples

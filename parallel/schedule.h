@@ -1,0 +1,148 @@
+// Pipeline schedules as data: what each device does, with which stage and micro-batch, in order.
+// The same data is checked, executed, simulated (simulate.h) and drawn. As text:
+//
+//   weft schedule 1f1b stages 2 micro-batches 2
+//   0: F0.0 F0.1 B0.0 B0.1   # one device per line, in order; this is a comment
+//   1: F1.0 B1.0 F1.1 B1.1
+//
+// An action is a letter and STAGE.MICRO-BATCH, both counted from 0:
+//
+//   F  forward                        R  recompute: the forward again, with a tape this time
+//   B  backward, or in its place
+//   I  the gradients of its inputs    W  and those of its weights
+//   >F send the outputs of F          <F receive the inputs of F
+//   >B send what B or I made          <B receive what B or I starts from
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace weft::parallel {
+
+inline constexpr int kMostStages = 4096;
+inline constexpr int kMostMicroBatches = 65536;
+inline constexpr int kMostActions = 1'000'000;
+
+struct Action {
+  enum class Kind : std::uint8_t {
+    forward,
+    backward,
+    backward_input,
+    backward_weight,
+    recompute,
+    send_activation,
+    receive_activation,
+    send_gradient,
+    receive_gradient,
+  };
+  Kind kind = Kind::forward;
+  int stage = 0;
+  int micro_batch = 0;
+  friend bool operator==(const Action&, const Action&) = default;
+};
+
+/// "F0.3"
+std::string to_string(const Action& action);
+
+/// Of a send its receive, which stands with the neighbouring stage, and the other way round. That
+/// stage may not exist: the first stage has none before it.
+Action counterpart(const Action& action);
+
+/// What each device (or rank) does, in order. A stage belongs to the device in whose list its
+/// actions stand.
+///
+/// An action runs when those before it in its list have ended, and
+///   F of stage s   when F of stage s - 1 has,
+///   B or I of s    when B or I of stage s + 1 has;
+/// a schedule that sends says so of all that goes from one device to another, and then these two
+/// wait for the data. Sends and receives themselves are posted and never waited for.
+struct Schedule {
+  std::string name;  ///< letters, digits and ._-
+  int stages = 0;
+  int micro_batches = 0;
+  std::vector<std::vector<Action>> devices;
+  friend bool operator==(const Schedule&, const Schedule&) = default;
+};
+
+/// Which micro-batches keep only their inputs after F, and run it again (R) before their backward:
+/// torchgpipe's checkpoint modes.
+enum class Recompute { never, except_last, always };
+
+/// "except_last"
+const char* to_string(Recompute mode);
+/// Throws InvalidArgument for another word.
+Recompute parse_recompute(std::string_view word);
+
+/// GPipe (Huang et al. 2019) in torchgpipe's order: all forwards, first to last micro-batch, then
+/// all backwards, last to first. This and the following: one stage per device; they throw
+/// InvalidArgument for sizes below 1 or above the limits.
+Schedule gpipe(int stages, int micro_batches, Recompute recompute = Recompute::never);
+
+/// 1F1B (PipeDream-Flush, Narayanan et al. 2021): of p stages stage s runs min(p - s - 1, m)
+/// forwards to warm up, then a forward and a backward in turns; backwards first to last. Keeps
+/// min(p - s, m) micro-batches.
+Schedule one_f_one_b(int stages, int micro_batches, Recompute recompute = Recompute::never);
+
+/// Megatron-LM's interleaved 1F1B: stage s on device s % devices, `devices` micro-batches in turn
+/// through each of a device's stages; 2 (devices - d - 1) + (stages_per_device - 1) devices
+/// forwards to warm up device d. `micro_batches` has to be a multiple of `devices`, unless there is
+/// one stage per device: that is 1F1B.
+Schedule interleaved_one_f_one_b(int devices, int stages_per_device, int micro_batches,
+                                 Recompute recompute = Recompute::never);
+
+/// ZB-H1 (Qi et al. 2023, "Zero Bubble Pipeline Parallelism", arXiv 2401.10241, 2.1): 1F1B whose
+/// backward is I and W, and stage s runs each W s micro-batches late. With W no longer than F,
+/// and at least as many micro-batches as stages, a device idles (p - 1) (F + I - W), where 1F1B
+/// idles (p - 1) (F + I + W). All stages keep min(p, m) micro-batches, as the first of 1F1B does;
+/// in stage s all but p - s of them are past I and wait for W.
+Schedule zero_bubble_h1(int stages, int micro_batches, Recompute recompute = Recompute::never);
+
+/// "gpipe", "1f1b", "interleaved", "zb-h1"
+const std::vector<std::string>& schedule_names();
+
+/// By name. `devices`: 0 is one per stage; another number is for "interleaved" alone, which needs
+/// one, and has to divide `stages`. Throws InvalidArgument.
+Schedule make_schedule(const std::string& name, int stages, int micro_batches,
+                       Recompute recompute = Recompute::never, int devices = 0);
+
+/// With a send behind, and a receive before, all that goes from one device to another. Gradients
+/// are received before the recompute, to travel meanwhile. Throws InvalidArgument for what check()
+/// refuses and for a schedule that sends already.
+Schedule with_communication(const Schedule& schedule);
+
+/// The text above, without comments. Throws InvalidArgument for a name that cannot be read back.
+std::string to_string(const Schedule& schedule);
+
+/// Reads such a text: parse_schedule(to_string(s)) == s. Throws InvalidArgument with line and
+/// column, also for a stage or micro-batch out of range; the rest is check()'s.
+Schedule parse_schedule(std::string_view text);
+
+/// Reads a file and checks it. Throws Io, or InvalidArgument with line and column.
+Schedule load_schedule(const std::string& path);
+
+struct ScheduleCheck {
+  struct Step {
+    Action action;
+    int device;
+    int after;  ///< which step of another device must have ended before; -1: none
+  };
+  /// All actions in an order in which they can run one by one.
+  std::vector<Step> order;
+  std::vector<int> device_of_stage;
+  /// By stage: the most micro-batches whose activations are kept at once, from F (of those that are
+  /// recomputed: R) to B or W.
+  std::vector<int> peak_activations;
+  /// By stage: the most micro-batches of which, from F to R, only the inputs are kept.
+  std::vector<int> peak_inputs;
+  /// By device: as peak_activations, of all its stages together.
+  std::vector<int> peak_device_activations;
+};
+
+/// Proves that every micro-batch goes forward and backward through every stage once, that nothing
+/// comes before what it needs, that each send has its receive, and that no devices wait for each
+/// other. Throws InvalidArgument with the device and the number of the action in its list, from 1.
+ScheduleCheck check(const Schedule& schedule);
+
+}  // namespace weft::parallel

@@ -1,0 +1,51 @@
+// When the actions of a schedule would run, given what each costs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "weft/parallel/schedule.h"
+
+namespace weft::parallel {
+
+/// Seconds per micro-batch, by stage. B takes backward_input + backward_weight, R a forward.
+struct StageCosts {
+  std::vector<double> forward;
+  std::vector<double> backward_input;
+  std::vector<double> backward_weight;
+  /// From the end of an action to where another device can use what it made. Neither device is
+  /// busy meanwhile, and transfers do not slow each other down.
+  double transfer = 0;
+};
+
+/// Of every stage the same.
+StageCosts equal_costs(int stages, double forward, double backward_input, double backward_weight,
+                       double transfer = 0);
+
+/// A send takes from its call to the arrival, a receive no time.
+struct TimedAction {
+  Action action;
+  int device = 0;
+  double begin = 0;  ///< seconds
+  double end = 0;
+};
+
+struct Timeline {
+  std::vector<TimedAction> actions;  ///< of one device in its order; an action behind what it needs
+  double end = 0;
+  std::vector<double> busy;  ///< seconds, by device
+
+  /// The idle share of all devices until the end: 1 - sum(busy) / (n end).
+  double bubble() const;
+};
+
+/// Each action as soon as its device and what it needs are ready. Throws InvalidArgument for what
+/// check() refuses, and for costs that are negative, not finite, or not one per stage.
+Timeline simulate(const Schedule& schedule, const StageCosts& costs);
+
+/// A row per device, two characters per `unit` seconds: an action's letter and the last digit of
+/// its micro-batch (0-9, a-z, from the start again), then -- while it lasts; " ." is idle. Sends
+/// and receives are not drawn, nor is what goes beyond so many columns; a last line says that.
+std::string draw(const Timeline& timeline, double unit = 1, int columns = 80);
+
+}  // namespace weft::parallel

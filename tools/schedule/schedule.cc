@@ -1,0 +1,148 @@
+// Prints, draws and checks pipeline schedules: `./weft schedule 1f1b --stages 4 --micro-batches 8`,
+// `./weft schedule --check F`.
+#include "weft/parallel/schedule.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "weft/core/error.h"
+#include "weft/core/file.h"
+#include "weft/core/nearest.h"
+#include "weft/parallel/simulate.h"
+
+namespace weft::parallel {
+namespace {
+
+struct Request {
+  std::string name, checkpoint = "never", out, check;
+  int stages = 0, micro_batches = 0, devices = 0;
+  bool communication = false;
+};
+
+std::string numbers(const std::vector<int>& values) {
+  std::string text;
+  for (const int value : values) text += ' ' + std::to_string(value);
+  return text;
+}
+
+std::string facts(const Schedule& schedule) {
+  const ScheduleCheck checked = check(schedule);
+  const Timeline timeline = simulate(schedule, equal_costs(schedule.stages, 1, 1, 1));
+  std::string text = "micro-batches kept at once, by stage:" + numbers(checked.peak_activations);
+  if (std::ranges::any_of(checked.peak_inputs, [](int peak) { return peak > 0; })) {
+    text += "\nthe inputs alone, by stage:" + numbers(checked.peak_inputs);
+  }
+  if (schedule.devices.size() < checked.device_of_stage.size()) {
+    text += "\nkept at once, by device:" + numbers(checked.peak_device_activations);
+  }
+  char bubble[16];
+  std::snprintf(bubble, sizeof bubble, "%.1f", 100 * timeline.bubble());
+  return text + detail::concat("\nwith F, R, I and W of 1 and B of 2: ends after ", timeline.end,
+                               ", bubble ", bubble, " %\n", draw(timeline, 1, 78));
+}
+
+std::string as_comments(const std::string& text) {
+  std::string comments;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) comments += "# " + line + '\n';
+  return comments;
+}
+
+int run(const Request& request) {
+  const bool reads = !request.check.empty();
+  Schedule schedule = reads ? load_schedule(request.check)
+                            : make_schedule(request.name, request.stages, request.micro_batches,
+                                            parse_recompute(request.checkpoint), request.devices);
+  if (request.communication) schedule = with_communication(schedule);
+  if (reads) {
+    std::printf(
+        "%s: complete and free of deadlock: %s, %d stages on %zu devices, %d micro-batches\n",
+        request.check.c_str(), schedule.name.c_str(), schedule.stages, schedule.devices.size(),
+        schedule.micro_batches);
+  }
+  const std::string text = to_string(schedule);
+  if (!request.out.empty()) write_file_atomically(request.out, text);
+  if (reads || !request.out.empty()) {
+    std::printf("%s", facts(schedule).c_str());
+  } else {  // all that is printed can be read back
+    std::printf("%s%s", text.c_str(), as_comments(facts(schedule)).c_str());
+  }
+  return 0;
+}
+
+int misuse(const std::string& text) {
+  std::fprintf(stderr, "schedule: %s\nTry --help.\n", text.c_str());
+  return 2;
+}
+
+// Of an argument that CLI11 could not place.
+int misuse_of(const std::string& argument, const CLI::App& app) {
+  if (!argument.starts_with('-')) return misuse("unexpected argument '" + argument + "'");
+  std::vector<std::string> known;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  }
+  const std::string near = nearest(argument.substr(0, argument.find('=')), known);
+  return misuse("unknown option " + argument +
+                (near.empty() ? std::string() : "; did you mean " + near + "?"));
+}
+
+}  // namespace
+}  // namespace weft::parallel
+
+int main(int argc, char** argv) {
+  using namespace weft::parallel;
+  CLI::App app("Prints and draws a pipeline schedule, or checks one.", "schedule");
+  app.allow_extras();
+  Request request;
+  CLI::Option* name = app.add_option("NAME", request.name, "gpipe, 1f1b, interleaved or zb-h1");
+  app.add_option("--stages", request.stages, "of the model")
+      ->check(CLI::Range(1, kMostStages))
+      ->needs(name);
+  app.add_option("--micro-batches", request.micro_batches, "of a batch")
+      ->check(CLI::Range(1, kMostMicroBatches))
+      ->needs(name);
+  app.add_option("--devices", request.devices,
+                 "of interleaved, stage s on device s % devices; else one per stage")
+      ->check(CLI::Range(1, kMostStages))
+      ->needs(name);
+  app.add_option("--checkpoint", request.checkpoint,
+                 "never, except_last or always: which micro-batches keep only their inputs and run "
+                 "forward again")
+      ->capture_default_str()
+      ->needs(name);
+  app.add_flag("--communication", request.communication, "with sends and receives")
+      ->disable_flag_override();
+  app.add_option("-o,--out", request.out, "write the schedule here");
+  app.add_option("--check", request.check, "a file: is it complete and free of deadlock?")
+      ->excludes(name);
+  app.footer(
+      "F0.3 is the forward of stage 0 and micro-batch 3; B backward, or I, the gradients of the\n"
+      "inputs, and W, those of the weights; R recompute; >F <F >B <B sends and receives.\n"
+      "Exit status: 0, 1 for a file that --check refuses, 2 for wrong usage or a file that cannot "
+      "be\nread or written.");
+  try {
+    app.parse(argc, argv);
+    if (!app.remaining().empty()) return misuse_of(app.remaining().front(), app);
+    if (request.check.empty() &&
+        (request.name.empty() || !request.stages || !request.micro_batches)) {
+      return misuse("expected a NAME, --stages and --micro-batches, or --check FILE");
+    }
+    return run(request);
+  } catch (const CLI::CallForHelp& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    return misuse(error.what());
+  } catch (const weft::Error& error) {
+    std::fprintf(stderr, "schedule: error: %s\n", error.what());
+    return !request.check.empty() && error.code() == weft::ErrorCode::InvalidArgument ? 1 : 2;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "schedule: error: %s\n", error.what());
+    return 2;
+  }
+}

@@ -1,5 +1,6 @@
 // Matrix products.
 #include "weft/autograd/autocast.h"
+#include "weft/autograd/deferred.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/ops.h"
 
@@ -8,6 +9,7 @@ namespace weft {
 using autograd::autocast;
 using autograd::autocasts;
 using autograd::CastPolicy;
+using autograd::DeferredGradients;
 using autograd::Gradients;
 using autograd::Node;
 using autograd::Operand;
@@ -41,11 +43,12 @@ class MatmulNode final : public Node {
       grads.set(0, a_info_.fit(raw::matmul(grad, transposed(b_.get(*this)))));
     }
     if (!grads.wants(1)) return;
-    const Tensor& a = a_.get(*this);
-    // One matrix b for a whole batch: the batch is summed inside a single product.
-    const bool shared = b_info_.shape().size() == 2 && a.dim() == grad.dim();
-    grads.set(1, b_info_.fit(shared ? raw::matmul(transposed(rows(a)), rows(grad))
-                                    : raw::matmul(transposed(a), grad)));
+    DeferredGradients::set(grads, *this, 1, [grad, a = a_.get(*this), info = b_info_] {
+      // One matrix b for a whole batch: the batch is summed inside a single product.
+      const bool shared = info.shape().size() == 2 && a.dim() == grad.dim();
+      return info.fit(shared ? raw::matmul(transposed(rows(a)), rows(grad))
+                             : raw::matmul(transposed(a), grad));
+    });
   }
 
  private:
@@ -73,8 +76,14 @@ class LinearNode final : public Node {
     if (grads.wants(0)) {
       grads.set(0, raw::reshape(raw::matmul(grad, w_.get(*this)), x_shape_));
     }
-    if (grads.wants(1)) grads.set(1, raw::matmul(transposed(grad), rows(x_.get(*this))));
-    if (grads.inputs() > 2 && grads.wants(2)) grads.set(2, raw::sum(grad, {0}));
+    if (grads.wants(1)) {
+      DeferredGradients::set(grads, *this, 1, [grad, x = x_.get(*this)] {
+        return raw::matmul(transposed(grad), rows(x));
+      });
+    }
+    if (grads.inputs() > 2 && grads.wants(2)) {
+      DeferredGradients::set(grads, *this, 2, [grad] { return raw::sum(grad, {0}); });
+    }
   }
 
  private:

@@ -1,5 +1,6 @@
 // Convolution, pooling, losses.
 #include "weft/autograd/autocast.h"
+#include "weft/autograd/deferred.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/ops.h"
 #include "weft/core/error.h"
@@ -9,6 +10,7 @@ namespace weft {
 using autograd::autocast;
 using autograd::autocasts;
 using autograd::CastPolicy;
+using autograd::DeferredGradients;
 using autograd::Gradients;
 using autograd::Node;
 using autograd::record;
@@ -36,10 +38,15 @@ class ConvNode final : public Node {
     const Tensor& grad = grads.y();
     const bool wants_bias = grads.inputs() > 2 && grads.wants(2);
     if (grads.wants(1)) {
-      auto [grad_w, grad_bias] =
-          raw::conv2d_backward_weights(x_.get(*this), grad, w_shape_, wants_bias, params_);
-      grads.set(1, std::move(grad_w));
-      if (wants_bias) grads.set(2, std::move(grad_bias));
+      const auto gradients = [grad, x = x_.get(*this), shape = w_shape_, wants_bias,
+                              params = params_] {
+        return raw::conv2d_backward_weights(x, grad, shape, wants_bias, params);
+      };
+      if (wants_bias) {
+        DeferredGradients::set_both(grads, *this, 1, gradients);
+      } else {
+        DeferredGradients::set(grads, *this, 1, [gradients] { return gradients().first; });
+      }
     } else if (wants_bias) {
       grads.set(2, raw::sum(grad, {0, 2, 3}));
     }

@@ -1,0 +1,21 @@
+#include "weft/autograd/deferred.h"
+
+#include "weft/autograd/autograd.h"
+#include "weft/core/thread_state.h"
+
+namespace weft::autograd {
+
+thread_local constinit DeferredGradients* DeferredGradients::current_ = nullptr;
+
+void DeferredGradients::run() {
+  const NoGrad no_grad;
+  const Scoped owner(&ThreadState::memory_owner, MemoryOwner::gradients);
+  const auto work = std::exchange(work_, {});
+  for (const std::function<void()>& gradient : work) gradient();
+}
+
+void DeferredGradients::add(const Tensor& leaf, Tensor grad) {
+  ensure_leaf_state(leaf).accumulate(leaf, std::move(grad));
+}
+
+}  // namespace weft::autograd

@@ -1,0 +1,46 @@
+// Where to cut a chain of layers into the stages of a pipeline, and what these cost.
+//
+//   const auto seconds = parallel::layer_seconds(layers, sample);
+//   parallel::Pipeline pipe(parallel::cut(layers, parallel::balanced(seconds, 2)), {.chunks = 8});
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "weft/nn/any_module.h"
+#include "weft/nn/sequential.h"
+#include "weft/parallel/pipeline.h"
+#include "weft/parallel/simulate.h"
+#include "weft/tensor/tensor.h"
+
+namespace weft::parallel {
+
+/// How many of the costs each of `parts` stages takes, in order and at least one, so that the
+/// dearest stage costs as little as it can; of several such cuts the first. Throws InvalidArgument
+/// for fewer costs than parts, or a cost that is below 0 or no number.
+std::vector<std::size_t> balanced(std::span<const double> costs, std::size_t parts);
+
+/// Seconds of each layer's forward and backward for one micro-batch like `sample`, on the sample's
+/// device: the median of as many passes as fit into `seconds`, at least three. The layers
+/// themselves are not touched: a copy of each runs. torchgpipe's balance_by_time.
+std::vector<double> layer_seconds(const nn::Sequential& layers, const Tensor& sample,
+                                  double seconds = 1.0);
+
+/// Bytes that each layer needs while it trains: its activations for `micro_batches` like `sample`
+/// at once, and param_scale times its parameters: those, their gradients and the optimiser's
+/// state: 2 for SGD, 3 with momentum, 4 for Adam. torchgpipe's balance_by_size.
+std::vector<double> layer_bytes(const nn::Sequential& layers, const Tensor& sample,
+                                int micro_batches, double param_scale);
+
+/// What the actions of each stage of a pipeline cost for a micro-batch `inputs`, measured while all
+/// devices are busy, as they are in a pipeline: medians over about so many seconds, at least five
+/// passes. Copies of the stages run, so nothing of them changes. For simulate().
+StageCosts stage_costs(const Pipeline& pipeline, std::span<const Tensor> inputs,
+                       double seconds = 1.0);
+
+/// The chain in stages of so many layers each. Throws InvalidArgument unless they add up.
+std::vector<nn::AnyModule> cut(const nn::Sequential& layers, std::span<const std::size_t> sizes);
+
+}  // namespace weft::parallel

@@ -1,0 +1,342 @@
+#include "weft/parallel/pipeline.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "weft/autograd/autograd.h"
+#include "weft/core/allocator.h"
+#include "weft/nn/dropout.h"
+#include "weft/parallel/scatter_gather.h"
+#include "weft/tests/core/expect_error.h"
+#include "weft/tests/parallel/devices.h"
+#include "weft/tests/parallel/nets.h"
+
+namespace weft::parallel {
+namespace {
+
+using testing::batch;
+using testing::same_bits;
+using testing::seeded;
+
+using TensorSpan = std::span<const Tensor>;
+Tensor cross_entropy(TensorSpan y, TensorSpan target) { return nn::cross_entropy(y[0], target[0]); }
+
+class PipelineTest : public testing::DevicesTest {
+ protected:
+  static nn::Sequential net(int seed = 1) {
+    return seeded(seed, [] {
+      return nn::Sequential{nn::Linear(6, 8), nn::ReLU(), nn::Linear(8, 8), nn::Tanh(),
+                            nn::Linear(8, 3)};
+    });
+  }
+  static std::vector<nn::AnyModule> halves(const nn::Sequential& whole) {
+    return {whole.slice(0, 3), whole.slice(3, 5)};
+  }
+  static testing::LabelledBatch rows(std::int64_t n, DType dtype = DType::f32) {
+    return batch(0, {n, 6}, dtype);
+  }
+  static Tensor home(const Tensor& x) { return x.to(Device()); }
+};
+
+TEST_P(PipelineTest, StagesStayTheModels) {
+  nn::Sequential model = net();
+  const std::vector<std::string> names = [&] {
+    std::vector<std::string> list;
+    for (const auto& [name, value] : model.state_dict()) list.push_back(name);
+    return list;
+  }();
+  Pipeline pipe(halves(model), {.devices = devices(2), .chunks = 2});
+  std::size_t i = 0;
+  for (const auto& [name, value] : model.state_dict()) {
+    EXPECT_EQ(name, names[i++]);
+    EXPECT_EQ(value.device(), devices(2)[name < "3" ? 0 : 1]) << name;
+  }
+}
+
+TEST_P(PipelineTest, ForwardAndBackwardAreTheModels) {
+  const auto data = rows(7);
+  nn::Sequential alone = net();
+  const Tensor expected = alone(data.x);
+  nn::cross_entropy(expected, data.label).backward();
+  for (const std::string name : {"gpipe", "1f1b", "zb-h1"}) {
+    for (const int chunks : {1, 2, 3, 8}) {  // 7 rows: micro-batches of 7, 4+3, 3+3+1, 1 each
+      for (const Recompute mode : {Recompute::never, Recompute::except_last, Recompute::always}) {
+        nn::Sequential model = net();
+        Pipeline pipe(
+            halves(model),
+            {.devices = devices(2), .chunks = chunks, .checkpoint = mode, .schedule = name});
+        const Tensor y = pipe(data.x);
+        EXPECT_EQ(y.device(), devices(2)[1]);
+        EXPECT_LT(testing::relative_difference(home(y), expected), 1e-6);
+        nn::cross_entropy(y, data.label.to(y.device())).backward();
+        std::vector<Tensor> by_tape;
+        for (std::size_t i = 0; i < model.parameters().size(); ++i) {
+          by_tape.push_back(raw::clone(model.parameters()[i].grad()));
+          EXPECT_LT(testing::relative_difference(home(by_tape[i]), alone.parameters()[i].grad()),
+                    1e-5)
+              << name << ' ' << chunks;
+        }
+        model.zero_grad();
+        const Tensor loss = pipe.step({data.x}, {data.label}, cross_entropy);
+        EXPECT_NEAR(loss.item<double>(), nn::cross_entropy(expected, data.label).item<double>(),
+                    1e-6);
+        for (std::size_t i = 0; i < by_tape.size(); ++i) {
+          EXPECT_LT(testing::relative_difference(model.parameters()[i].grad().to(Device()),
+                                                 home(by_tape[i])),
+                    1e-5);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(PipelineTest, InputsGetGradients) {
+  nn::Sequential model = net(), alone = net();
+  Pipeline pipe(halves(model), {.devices = devices(2), .chunks = 3});
+  const Tensor x = rows(5).x.set_requires_grad(), same = rows(5).x.set_requires_grad();
+  pipe(x).sum().backward();
+  alone(same).sum().backward();
+  EXPECT_LT(testing::relative_difference(x.grad(), same.grad()), 1e-6);
+}
+
+TEST_P(PipelineTest, WithoutGradientsNothingIsKept) {
+  nn::Sequential model = net();
+  Pipeline pipe(halves(model), {.devices = devices(2), .chunks = 2});
+  const NoGrad no_grad;
+  const Tensor y = pipe(rows(4).x);
+  EXPECT_FALSE(y.requires_grad());
+  EXPECT_EQ(y.shape(), (Shape{4, 3}));
+}
+
+struct TwoToTwo : nn::Module<TwoToTwo> {
+  nn::Linear fc = child("fc", nn::Linear(6, 6));
+  std::pair<Tensor, Tensor> forward(const Tensor& a, const Tensor& b) { return {fc(a) + b, b}; }
+};
+struct TwoToOne : nn::Module<TwoToOne> {
+  Tensor forward(const Tensor& a, const Tensor& b) { return (a * b).sum(Dims{1}); }
+};
+
+TEST_P(PipelineTest, SeveralTensorsBetweenStages) {
+  TwoToTwo first_stage = seeded(1, [] { return TwoToTwo(); });
+  TwoToTwo same = nn::clone(first_stage);
+  Pipeline pipe({first_stage, TwoToOne()}, {.devices = devices(2), .chunks = 2});
+  const Tensor a = rows(4).x, b = batch(1, {4, 6}, DType::f32).x;
+  const std::vector<Tensor> inputs = {a, b};
+  const Tensor y = pipe(inputs)[0];
+  const auto [u, v] = same(a, b);
+  const Tensor expected = TwoToOne()(u, v);
+  EXPECT_LT(testing::relative_difference(home(y), expected), 1e-6);
+  y.sum().backward();
+  expected.sum().backward();
+  EXPECT_LT(testing::relative_difference(home(first_stage.fc.weight.grad()), same.fc.weight.grad()),
+            1e-6);
+}
+
+// (a) f32, bit for bit: the gradients of the micro-batches, added up as the schedule runs them.
+TEST_P(PipelineTest, AddsUpAsTheScheduleSays) {
+  const Scoped deterministic(&ThreadState::deterministic, true);
+  const Scoped threads(&ThreadState::num_threads, 1);
+  const auto data = rows(7);
+  constexpr int kChunks = 4;
+  const auto sizes = part_sizes(7, kChunks);
+  for (const std::string name : {"gpipe", "1f1b", "zb-h1"}) {
+    nn::Sequential alone = net();
+    std::int64_t begin = 0;
+    std::vector<std::pair<std::int64_t, std::int64_t>> parts;
+    for (const std::int64_t size : sizes) {
+      parts.emplace_back(begin, size);
+      begin += size;
+    }
+    if (name == "gpipe") std::ranges::reverse(parts);
+    for (const auto& [from, size] : parts) {
+      const Tensor loss = nn::cross_entropy(alone(raw::narrow(data.x, 0, from, size)),
+                                            raw::narrow(data.label, 0, from, size));
+      (loss * (static_cast<double>(size) / 7.0)).backward();
+    }
+    for (const Recompute mode : {Recompute::never, Recompute::except_last, Recompute::always}) {
+      nn::Sequential model = net();
+      Pipeline pipe(
+          halves(model),
+          {.devices = devices(2), .chunks = kChunks, .checkpoint = mode, .schedule = name});
+      pipe.step({data.x}, {data.label}, cross_entropy);
+      for (std::size_t i = 0; i < model.parameters().size(); ++i) {
+        EXPECT_TRUE(same_bits(home(model.parameters()[i].grad()), alone.parameters()[i].grad()))
+            << name << ", " << to_string(mode) << ", parameter " << i;
+      }
+    }
+  }
+}
+
+TEST_P(PipelineTest, RecomputesWithTheSameRandomNumbers) {
+  const auto gradient = [&](Recompute mode) {
+    manual_seed(3);
+    nn::Sequential model = seeded(
+        1, [] { return nn::Sequential{nn::Linear(6, 8), nn::Dropout(0.5), nn::Linear(8, 3)}; });
+    manual_seed(4);
+    Pipeline pipe({model.slice(0, 2), model.slice(2, 3)},
+                  {.devices = devices(2), .chunks = 3, .checkpoint = mode});
+    pipe(rows(6).x).sum().backward();
+    return home(model.parameters()[0].grad());
+  };
+  const Tensor expected = gradient(Recompute::never);
+  EXPECT_LT(testing::relative_difference(gradient(Recompute::always), expected), 1e-6);
+  EXPECT_LT(testing::relative_difference(gradient(Recompute::except_last), expected), 1e-6);
+}
+
+TEST_P(PipelineTest, RecomputationKeepsLess) {
+  const auto peak = [&](Recompute mode) {
+    nn::Sequential model = seeded(1, [] {
+      return nn::Sequential{nn::Linear(64, 512), nn::Tanh(),          nn::Linear(512, 512),
+                            nn::Tanh(),          nn::Linear(512, 64), nn::Linear(64, 3)};
+    });
+    Pipeline pipe({model.slice(0, 5), model.slice(5, 6)},
+                  {.devices = devices(2), .chunks = 8, .checkpoint = mode});
+    const Tensor x = ones({512, 64});
+    reset_peak_memory(devices(2)[0]);
+    pipe(x).sum().backward();
+    return memory_stats(devices(2)[0]).peak_by_owner[0];
+  };
+  EXPECT_LT(peak(Recompute::always) * 2, peak(Recompute::never));
+}
+
+TEST_P(PipelineTest, OneDeviceMayStandForSeveral) {
+  nn::Sequential model = net(), alone = net();
+  Pipeline pipe(halves(model), {.devices = {first(), first()}, .chunks = 3, .schedule = "1f1b"});
+  const auto data = rows(6);
+  pipe.step({data.x}, {data.label}, cross_entropy);
+  nn::cross_entropy(alone(data.x), data.label).backward();
+  for (std::size_t i = 0; i < model.parameters().size(); ++i) {
+    EXPECT_LT(testing::relative_difference(home(model.parameters()[i].grad()),
+                                           alone.parameters()[i].grad()),
+              1e-5);
+  }
+}
+
+TEST_P(PipelineTest, TellsWhatRanWhen) {
+  nn::Sequential model = net();
+  Pipeline pipe(halves(model), {.devices = devices(2), .chunks = 3, .schedule = "1f1b"});
+  const auto data = rows(6);
+  pipe.step({data.x}, {data.label}, cross_entropy);
+  const Timeline& timeline = pipe.timeline();
+  const Schedule& schedule = pipe.schedule(3);
+  std::vector<std::vector<Action>> ran(2);
+  double busy = 0;
+  for (const TimedAction& action : timeline.actions) {
+    ran[static_cast<std::size_t>(action.device)].push_back(action.action);
+    EXPECT_LE(0, action.begin);
+    EXPECT_LE(action.begin, action.end);
+    EXPECT_LE(action.end, timeline.end);
+    busy += action.end - action.begin;
+  }
+  EXPECT_EQ(ran, schedule.devices);
+  EXPECT_NEAR(timeline.busy[0] + timeline.busy[1], busy, 1e-12);
+}
+
+// --- Several at once -----------------------------------------------------------------------------
+
+struct Meets : nn::Module<Meets> {
+  static inline std::atomic<int> running = 0, most = 0;
+  Tensor forward(const Tensor& x) {
+    most = std::max<int>(most, ++running);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (most < 2 && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (x.device().index == 0) break;  // the first stage goes on, to feed the second
+    }
+    --running;
+    return x;
+  }
+};
+
+TEST_P(PipelineTest, StagesRunAtOnce) {
+  Meets::most = 0;
+  Pipeline pipe({Meets(), Meets()}, {.devices = devices(2), .chunks = 64});
+  pipe(ones({64, 1}));
+  EXPECT_EQ(Meets::most, 2);
+}
+
+struct Fails : nn::Module<Fails> {
+  nn::Linear fc = child("fc", nn::Linear(8, 3));
+  static inline int fail_at = -1;
+  static inline int seen = 0;
+  Tensor forward(const Tensor& x) {
+    if (seen++ == fail_at) throw std::runtime_error("no luck");
+    return fc(x);
+  }
+};
+
+TEST_P(PipelineTest, AnErrorNamesStageAndMicroBatchAndStopsAll) {
+  nn::Linear front(6, 8);
+  Pipeline pipe(
+      {front, Fails()},
+      {.devices = devices(2), .chunks = 4, .checkpoint = Recompute::never, .schedule = "1f1b"});
+  const auto data = rows(8);
+  for (const int at : {0, 2}) {
+    Fails::seen = 0;
+    Fails::fail_at = at;
+    const std::string place = "forward of micro-batch " + std::to_string(at) + " in stage 1 on " +
+                              to_string(devices(2)[1]);
+    EXPECT_WEFT_ERROR(pipe.step({data.x}, {data.label}, cross_entropy), Library, place);
+  }
+  Fails::fail_at = -1;
+  front.zero_grad();
+  pipe.step({data.x}, {data.label}, cross_entropy);  // and goes on
+  EXPECT_TRUE(front.weight.grad().defined());
+}
+
+TEST_P(PipelineTest, RunsOutOfMemoryAndGoesOnWithLess) {
+  nn::Sequential model = seeded(
+      1, [] { return nn::Sequential{nn::Linear(6, 4096), nn::ReLU(), nn::Linear(4096, 3)}; });
+  Pipeline pipe({model.slice(0, 2), model.slice(2, 3)},
+                {.devices = devices(2), .chunks = 2, .checkpoint = Recompute::never});
+  const Device second = devices(2)[1];
+  release_cached_memory(second);
+  set_memory_limit(second, memory_stats(second).in_use_bytes + (4 << 20));
+  const auto large = rows(1024), small = rows(8);
+  EXPECT_WEFT_ERROR(pipe.step({large.x}, {large.label}, cross_entropy), OutOfMemory,
+                    to_string(second) + " is out of memory");
+  model.zero_grad();
+  EXPECT_TRUE(pipe.step({small.x}, {small.label}, cross_entropy).defined());
+  set_memory_limit(second, 0);
+}
+
+// --- What is refused -----------------------------------------------------------------------------
+
+TEST_P(PipelineTest, SaysWhatIsWrong) {
+  nn::Sequential model = net();
+  const auto two = devices(2);
+  EXPECT_WEFT_ERROR(Pipeline({}), InvalidArgument, "at least one stage");
+  EXPECT_WEFT_ERROR(Pipeline(halves(model), {.devices = {two[0]}}), Device,
+                    "got 1 devices, the schedule is for 2");
+  EXPECT_WEFT_ERROR(Pipeline(halves(model), {.devices = {two[0], Device(GetParam(), 63)}}), Device,
+                    "no such device");
+  EXPECT_WEFT_ERROR(Pipeline(halves(model), {.devices = two, .chunks = 0}), InvalidArgument,
+                    "chunks: got 0");
+  EXPECT_WEFT_ERROR(Pipeline(halves(model), {.devices = two, .schedule = "none"}), InvalidArgument,
+                    "none");
+  EXPECT_WEFT_ERROR(Pipeline(halves(model), {.devices = two, .actions = gpipe(3, 2)}),
+                    InvalidArgument, "is for 3 stages, got 2");
+  Pipeline pipe(halves(model), {.devices = two, .actions = gpipe(2, 4)});
+  EXPECT_WEFT_ERROR(pipe(rows(2).x), InvalidArgument, "is for 4 micro-batches");
+  const auto data = rows(4);
+  EXPECT_WEFT_ERROR(pipe.step({data.x}, {rows(3).label}, cross_entropy), Shape,
+                    "target [3]: expected 4 rows");
+  const Tensor y = pipe(data.x);
+  y.sum().backward({}, true);
+  EXPECT_WEFT_ERROR(y.sum().backward(), InvalidArgument, "run the forward again");
+  const NoGrad no_grad;
+  EXPECT_WEFT_ERROR(pipe.step({data.x}, {data.label}, cross_entropy), InvalidArgument,
+                    "gradients, which are off");
+}
+
+WEFT_ON_DEVICES(PipelineTest);
+
+}  // namespace
+}  // namespace weft::parallel

@@ -38,4 +38,13 @@ struct Autoencoder : nn::Module<Autoencoder> {
   }
 };
 
+/// The layers of the model, which they share, in a row: x [N,1,28,28] -> reconstruction.
+inline nn::Sequential layers(const Autoencoder& model) {
+  const auto& [encoder, decoder] = std::tie(model.encoder, model.decoder);
+  return {encoder.conv1, nn::ReLU(),    encoder.conv2, nn::ReLU(),
+          nn::Flatten(), encoder.fc,    decoder.fc,    nn::Unflatten(1, {64, 24, 24}),
+          nn::ReLU(),    decoder.conv2, nn::ReLU(),    decoder.conv1,
+          nn::Sigmoid()};
+}
+
 }  // namespace weft::examples

@@ -119,6 +119,18 @@ struct ResNet : nn::Module<ResNet> {
   }
 };
 
+/// The layers and blocks of the model, which they share, in a row.
+inline nn::Sequential layers(const ResNet& model) {
+  nn::Sequential row{model.conv1, model.bn1, nn::ReLU(), model.maxpool};
+  for (const nn::Sequential* layer : {&model.layer1, &model.layer2, &model.layer3, &model.layer4}) {
+    for (const nn::AnyModule& block : *layer) row.append(block);
+  }
+  row.append(model.avgpool);
+  row.append(nn::Flatten());
+  row.append(model.fc);
+  return row;
+}
+
 inline ResNet resnet18(const ResNetOptions& options = {}) {
   return {std::type_identity<BasicBlock>(), {2, 2, 2, 2}, options};
 }

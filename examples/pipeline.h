@@ -1,0 +1,60 @@
+// What the pipeline programs have in common beside devices.h.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "weft/examples/devices.h"
+#include "weft/train/options.h"
+#include "weft/weft.h"
+
+namespace weft::examples {
+
+struct PipelineFlags {
+  std::string devices = "all";
+  std::int64_t chunks = 8;
+  std::string checkpoint = "except_last";
+  std::string schedule = "gpipe";
+  std::string schedule_file = "none";
+};
+
+inline std::vector<train::Flag> flags(PipelineFlags& values) {
+  return {devices_flag(values.devices),
+          {"--chunks", &values.chunks, "micro-batches of a batch"},
+          {"--checkpoint",
+           &values.checkpoint,
+           "which of them are computed again for their backward",
+           {"never", "except_last", "always"}},
+          {"--schedule", &values.schedule, "in which order", parallel::schedule_names()},
+          {"--schedule-file", &values.schedule_file,
+           "in the order of this file, which ./weft schedule writes"}};
+}
+
+/// The layers, in stages of about the same time for a micro-batch like `sample`: one per device, or
+/// two for the interleaved schedule. Says where it cuts.
+inline parallel::Pipeline pipeline(const nn::Sequential& layers, const Tensor& sample,
+                                   const std::vector<Device>& devices, const PipelineFlags& flags) {
+  parallel::PipelineOptions options{.devices = devices,
+                                    .chunks = static_cast<int>(flags.chunks),
+                                    .checkpoint = parallel::parse_recompute(flags.checkpoint),
+                                    .schedule = flags.schedule};
+  std::size_t stages = devices.size() * (flags.schedule == "interleaved" ? 2 : 1);
+  if (flags.schedule_file != "none") {
+    options.actions = parallel::load_schedule(flags.schedule_file);
+    stages = static_cast<std::size_t>(options.actions->stages);
+  }
+  const std::vector<double> seconds = parallel::layer_seconds(layers, sample);
+  const std::vector<std::size_t> sizes = parallel::balanced(seconds, stages);
+  std::size_t layer = 0;
+  for (std::size_t s = 0; s < sizes.size(); ++s) {
+    double sum = 0;
+    for (const std::size_t end = layer + sizes[s]; layer < end; ++layer) sum += seconds[layer];
+    std::printf("stage %zu: %zu layers, %.2f ms a micro-batch\n", s, sizes[s], sum * 1000);
+  }
+  return parallel::Pipeline(parallel::cut(layers, sizes), std::move(options));
+}
+
+}  // namespace weft::examples

@@ -273,19 +273,19 @@ class Checker {
     }
     std::string circle;
     std::size_t length = 0;
-    const int first = device;
+    const Place first{device, next[device]};
     do {
       const Place waits{device, next[device]};
       const Place need = *need_of_another_device(waits);
       if (length++ < kMostNamed) {
-        circle += text(waits) + " waits for " + text(need) + ", which comes after ";
+        circle += text(waits) + " waits for " + text(need) + "; before that ";
       }
       device = need.device;
-    } while (device != first);
-    circle += length > kMostNamed ? detail::concat("one of ", length - kMostNamed,
-                                                   " more devices, and so on back to ")
-                                  : std::string();
-    WEFT_THROW(InvalidArgument, "schedule", "deadlock: ", circle, text(Place{first, next[first]}),
+    } while (device != first.device);
+    if (length > kMostNamed) {
+      circle += detail::concat(length - kMostNamed, " more devices wait; before that ");
+    }
+    WEFT_THROW(InvalidArgument, "schedule", "deadlock: ", circle, "stands ", text(first),
                "; on one of these devices put what is waited for before what waits");
   }
 

@@ -107,6 +107,15 @@ first = b"weft choices 1 m\n"
 body = b"matmul 12,2,1,32,0a plain 0.125"
 put("choices", "file", first + fnv1a(first + body) + b" " + body + b"\n")
 
+schedule = b"weft schedule mine stages 2 micro-batches 2\n"
+put("schedule", "1f1b", schedule + b"0: F0.0 F0.1 B0.0 B0.1\n1: F1.0 B1.0 F1.1 B1.1 # last\n")
+put("schedule", "deadlock", schedule + b"0: F0.0 B0.0 F0.1 B0.1\n1: F1.0 F1.1 B1.0 B1.1\n")
+put("schedule", "sends", b"weft schedule s stages 2 micro-batches 1\n0: F0.0 >F0.0 <B0.0 R0.0 B0.0\n"
+    b"\n1:\t<F1.0 F1.0 I1.0 >B1.0 W1.0\r\n")
+put("schedule", "one_device", b"weft schedule s stages 2 micro-batches 1\n0: F0.0 F1.0 B1.0 B0.0\n")
+put("schedule", "twice", schedule + b"0: F0.0 F0.0 F0.1 F0.2 B0.1\n1:\n")
+put("schedule", "large", b"weft schedule s stages 4096 micro-batches 65536\n0: F4095.65535 <B99999999999.1")
+
 # Pillow's files; tests/io/goldens/write_pictures.py.
 for target, ending in ("jpeg", "jpg"), ("png", "png"):
     for path in glob.glob(os.path.join(HERE, "..", "io", "goldens", "*." + ending)):

@@ -1,0 +1,167 @@
+#include "weft/parallel/simulate.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "weft/tests/core/expect_error.h"
+#include "weft/tests/parallel/run_by_hand.h"
+
+namespace weft::parallel {
+namespace {
+
+using Kind = Action::Kind;
+
+// All of one size, without communication.
+std::vector<Schedule> schedules(int p, int m) {
+  std::vector<Schedule> all;
+  for (const Recompute recompute : {Recompute::never, Recompute::except_last, Recompute::always}) {
+    all.push_back(gpipe(p, m, recompute));
+    all.push_back(one_f_one_b(p, m, recompute));
+    all.push_back(zero_bubble_h1(p, m, recompute));
+    for (const int per_device : {1, 2, 3}) {
+      if (per_device > 1 && m % p != 0) continue;
+      all.push_back(interleaved_one_f_one_b(p, per_device, m, recompute));
+    }
+  }
+  return all;
+}
+
+// Small whole numbers, so that every sum is exact.
+StageCosts uneven(int stages, double transfer) {
+  StageCosts costs{.transfer = transfer};
+  for (int s = 0; s < stages; ++s) {
+    costs.forward.push_back(1 + s * 5 % 4);
+    costs.backward_input.push_back(1 + s * 7 % 5);
+    costs.backward_weight.push_back(s * 3 % 4);
+  }
+  return costs;
+}
+
+TEST(SimulateTest, EqualStagesLeaveTheBubbleOfTheory) {
+  for (int p = 1; p <= 6; ++p) {
+    for (int m = 1; m <= 12; ++m) {
+      for (const Schedule& schedule : {gpipe(p, m), one_f_one_b(p, m)}) {
+        const Timeline timeline = simulate(schedule, equal_costs(p, 1, 1, 1));
+        EXPECT_EQ(timeline.end, 3 * (m + p - 1)) << to_string(schedule);
+        EXPECT_EQ(timeline.busy, std::vector<double>(p, 3 * m));
+        EXPECT_DOUBLE_EQ(timeline.bubble(), (p - 1.0) / (m + p - 1));
+      }
+    }
+  }
+}
+
+// Table 2 of the paper: (p - 1) (F + I - W), in place of 1F1B's (p - 1) (F + I + W).
+TEST(SimulateTest, ZeroBubbleH1IdlesAsItsPaperSays) {
+  struct Costs {
+    double forward, input, weight;
+  };
+  for (const auto& [f, i, w] : {Costs{1, 1, 1}, Costs{2, 3, 1}, Costs{3, 2, 2}, Costs{4, 5, 3}}) {
+    for (int p = 1; p <= 6; ++p) {
+      for (int m = p; m <= 12; ++m) {
+        const StageCosts costs = equal_costs(p, f, i, w);
+        EXPECT_EQ(simulate(zero_bubble_h1(p, m), costs).end,
+                  m * (f + i + w) + (p - 1) * (f + i - w))
+            << p << " stages, " << m << " micro-batches";
+        EXPECT_EQ(simulate(one_f_one_b(p, m), costs).end, (m + p - 1) * (f + i + w));
+      }
+    }
+  }
+}
+
+// (p - 1) (F + B) / v, with a v-th of the work in each stage.
+TEST(SimulateTest, InterleavingDividesTheBubble) {
+  for (const int v : {1, 2, 3}) {
+    for (const int p : {1, 2, 4}) {
+      const Timeline timeline =
+          simulate(interleaved_one_f_one_b(p, v, 2 * p), equal_costs(p * v, 1, 1, 1));
+      EXPECT_EQ(timeline.end, 3 * (2 * p * v + p - 1)) << p << " devices, " << v << " stages each";
+    }
+  }
+}
+
+TEST(SimulateTest, EveryActionEndsWhenItDoesByHand) {
+  for (int p = 1; p <= 4; ++p) {
+    for (int m = 1; m <= 8; ++m) {
+      for (const Schedule& plain : schedules(p, m)) {
+        for (const Schedule& schedule : {plain, with_communication(plain)}) {
+          for (const double transfer : {0, 2}) {
+            const StageCosts costs = uneven(plain.stages, transfer);
+            const auto want = testing::run_by_hand(schedule, costs);
+            ASSERT_TRUE(want) << to_string(schedule);
+            const Timeline timeline = simulate(schedule, costs);
+            ASSERT_EQ(timeline.actions.size(), want->size());
+            for (const auto& [action, device, begin, end] : timeline.actions) {
+              const bool sends =
+                  action.kind == Kind::send_activation || action.kind == Kind::send_gradient;
+              ASSERT_EQ(end, want->at(testing::key(action)) + (sends ? transfer : 0))
+                  << to_string(action) << " in\n"
+                  << to_string(schedule);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(SimulateTest, SendsChangeNoTimes) {
+  for (const Schedule& schedule : schedules(4, 8)) {
+    const StageCosts costs = uneven(schedule.stages, 3);
+    const Timeline plain = simulate(schedule, costs);
+    const Timeline sending = simulate(with_communication(schedule), costs);
+    EXPECT_EQ(plain.end, sending.end) << to_string(schedule);
+    EXPECT_EQ(plain.busy, sending.busy);
+    EXPECT_GT(plain.end, simulate(schedule, uneven(schedule.stages, 0)).end);
+  }
+}
+
+TEST(SimulateTest, ATransferMakesAnotherDeviceWait) {
+  const Timeline timeline = simulate(gpipe(2, 1), equal_costs(2, 1, 1, 1, 10));
+  ASSERT_EQ(timeline.actions.size(), 4U);
+  EXPECT_EQ(timeline.end, 1 + 10 + 1 + 2 + 10 + 2);
+  EXPECT_EQ(timeline.busy, (std::vector<double>{3, 3}));
+  EXPECT_DOUBLE_EQ(timeline.bubble(), 1 - 6 / 52.0);
+  EXPECT_EQ(Timeline().bubble(), 0);
+  EXPECT_EQ(simulate(gpipe(2, 1), equal_costs(2, 0, 0, 0)).bubble(), 0);
+}
+
+TEST(SimulateTest, DrawsARowPerDevice) {
+  EXPECT_EQ(draw(simulate(one_f_one_b(2, 3, Recompute::except_last), equal_costs(2, 1, 1, 1))),
+            "0 F0F1R0 . .B0--F2R1B1-- .B2--\n"
+            "1  .F0R0B0--F1R1B1--F2B2-- . .\n");
+  EXPECT_EQ(draw(simulate(with_communication(zero_bubble_h1(2, 2)), equal_costs(2, 2, 2, 2)), 2),
+            "0 F0F1 .I0W0I1W1\n"
+            "1  .F0I0F1I1W0W1\n");
+}
+
+TEST(SimulateTest, DrawsNoMoreThanFits) {
+  EXPECT_EQ(draw(simulate(gpipe(2, 3), equal_costs(2, 1, 1, 1)), 1, 13),
+            "0 F0F1F2 . .\n"
+            "1  .F0F1F2B2\n"
+            "(cut behind 5 of 12 units of 1 s)\n");
+  const std::string many = draw(simulate(gpipe(11, 40), equal_costs(11, 1, 1, 1)), 1, 1000);
+  EXPECT_EQ(std::ranges::count(many, '\n'), 11);
+  EXPECT_NE(many.find("10  . . . . . . . . . .F0"), std::string::npos) << many;
+  EXPECT_NE(many.find("F9FaFb"), std::string::npos) << many;
+  EXPECT_NE(many.find("FzF0F1F2F3 "), std::string::npos) << many;
+}
+
+TEST(SimulateTest, CostsAreOnePerStageAndNotNegative) {
+  const Schedule schedule = gpipe(2, 2);
+  EXPECT_WEFT_ERROR(simulate(schedule, equal_costs(3, 1, 1, 1)), InvalidArgument,
+                    "3 costs of forward for 2 stages; give one each");
+  EXPECT_WEFT_ERROR(simulate(schedule, equal_costs(2, 1, 1, -2)), InvalidArgument,
+                    "got -2 s as a cost of backward_weight, expected 0 or more");
+  EXPECT_WEFT_ERROR(
+      simulate(schedule, equal_costs(2, 1, 1, 1, std::numeric_limits<double>::infinity())),
+      InvalidArgument, "got inf s as a cost of transfer");
+  EXPECT_WEFT_ERROR(draw(simulate(schedule, equal_costs(2, 1, 1, 1)), 0), InvalidArgument,
+                    "got 0 s as a unit");
+}
+
+}  // namespace
+}  // namespace weft::parallel

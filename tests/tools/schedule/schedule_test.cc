@@ -1,0 +1,115 @@
+// tools/schedule as its user meets it: output and exit status.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "weft/parallel/schedule.h"
+#include "weft/tests/io/files.h"
+
+namespace weft {
+namespace {
+
+class ScheduleCommand : public ::testing::Test {
+ protected:
+  int run(const std::string& arguments) const {
+    const std::string command =
+        "tools/schedule/schedule " + arguments + " >" + folder.path("log") + " 2>&1";
+    return WEXITSTATUS(std::system(command.c_str()));
+  }
+  std::string log() const { return testing::read_file(folder.path("log")); }
+  std::string write(const std::string& name, const std::string& text) const {
+    testing::write_file(folder.path(name), text);
+    return folder.path(name);
+  }
+
+  testing::TempFolder folder;
+};
+
+TEST_F(ScheduleCommand, PrintsWhatCanBeReadBack) {
+  EXPECT_EQ(run("1f1b --stages 2 --micro-batches 3"), 0);
+  EXPECT_EQ(log(),
+            "weft schedule 1f1b stages 2 micro-batches 3\n"
+            "0: F0.0 F0.1 B0.0 F0.2 B0.1 B0.2\n"
+            "1: F1.0 B1.0 F1.1 B1.1 F1.2 B1.2\n"
+            "# micro-batches kept at once, by stage: 2 1\n"
+            "# with F, R, I and W of 1 and B of 2: ends after 12, bubble 25.0 %\n"
+            "# 0 F0F1 . .B0--F2B1-- .B2--\n"
+            "# 1  .F0B0--F1B1--F2B2-- . .\n");
+  EXPECT_EQ(parallel::parse_schedule(log()), parallel::one_f_one_b(2, 3));
+}
+
+TEST_F(ScheduleCommand, WritesAFile) {
+  const std::string file = folder.path("schedule");
+  EXPECT_EQ(run("interleaved --stages 4 --devices 2 --micro-batches 4 --checkpoint always "
+                "--communication -o " +
+                file),
+            0)
+      << log();
+  EXPECT_EQ(log().find("micro-batches kept at once, by stage: 1 1 1 1\n"
+                       "the inputs alone, by stage: 4 3 2 1\n"
+                       "kept at once, by device: 1 1\n"),
+            0U)
+      << log();
+  EXPECT_EQ(parallel::load_schedule(file),
+            parallel::with_communication(
+                parallel::interleaved_one_f_one_b(2, 2, 4, parallel::Recompute::always)));
+}
+
+// Of every schedule of the usual size a student would look at.
+TEST_F(ScheduleCommand, ADrawingFitsATerminal) {
+  for (const std::string options : {"gpipe", "1f1b", "zb-h1", "gpipe --checkpoint always"}) {
+    EXPECT_EQ(run(options + " --stages 4 --micro-batches 8"), 0);
+    const std::size_t row = log().find("\n# 0 F0F1") + 1;
+    ASSERT_NE(row, 0U) << log();
+    EXPECT_LE(log().find('\n', row) - row, 80U) << log();
+    EXPECT_EQ(log().find("(cut ") != std::string::npos, options.ends_with("always")) << log();
+  }
+}
+
+TEST_F(ScheduleCommand, ChecksAFile) {
+  const std::string good = write("good",
+                                 "weft schedule mine stages 2 micro-batches 1\n"
+                                 "0: F0.0 B0.0\n1: F1.0 B1.0\n");
+  EXPECT_EQ(run("--check " + good), 0);
+  EXPECT_EQ(log(), good +
+                       ": complete and free of deadlock: mine, 2 stages on 2 devices, "
+                       "1 micro-batches\n"
+                       "micro-batches kept at once, by stage: 1 1\n"
+                       "with F, R, I and W of 1 and B of 2: ends after 6, bubble 50.0 %\n"
+                       "0 F0 . . .B0--\n"
+                       "1  .F0B0-- . .\n");
+  const std::string bad = write("bad",
+                                "weft schedule mine stages 2 micro-batches 1\n"
+                                "0: F0.0\n1: F1.0 B1.0\n");
+  EXPECT_EQ(run("--check " + bad), 1);
+  EXPECT_EQ(log().find("schedule: error: [schedule] B0.0 is missing"), 0U) << log();
+  EXPECT_NE(log().find(" in " + bad), std::string::npos) << log();
+  EXPECT_EQ(run("--check " + folder.path("nothing")), 2);
+  EXPECT_NE(log().find("cannot read "), std::string::npos) << log();
+}
+
+TEST_F(ScheduleCommand, WrongUsageIsTwoAndSaysWhatIsRight) {
+  const auto says = [&](const std::string& arguments, const std::string& text) {
+    EXPECT_EQ(run(arguments), 2) << arguments;
+    EXPECT_NE(log().find(text), std::string::npos) << log();
+  };
+  says("", "expected a NAME, --stages and --micro-batches, or --check FILE");
+  says("gpipe --stages 2", "expected a NAME, --stages and --micro-batches");
+  says("gpip --stages 2 --micro-batches 2", "did you mean gpipe?");
+  says("gpipe --stage 2 --micro-batches 2", "unknown option --stage; did you mean --stages?");
+  says("gpipe --stages two --micro-batches 2", "--stages");
+  says("gpipe --stages 0 --micro-batches 2", "not in range");
+  says("gpipe --stages 2 --micro-batches", "--micro-batches");
+  says("gpipe more --stages 2 --micro-batches 2", "unexpected argument 'more'");
+  says("gpipe --stages 2 --micro-batches 2 --checkpoint sometimes", "never, except_last or always");
+  says("interleaved --stages 3 --devices 2 --micro-batches 2", "divides the stages");
+  says("--check F --stages 2", "--stages");
+  says("--check F gpipe --stages 2 --micro-batches 2", "--check");
+  says("gpipe --stages 2 --micro-batches 2 -o " + folder.path("no/folder"), "no/folder");
+  EXPECT_EQ(run("--help"), 0);
+  EXPECT_NE(log().find("--micro-batches"), std::string::npos) << log();
+}
+
+}  // namespace
+}  // namespace weft

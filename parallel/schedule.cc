@@ -383,7 +383,8 @@ class Parser {
       rest_.remove_prefix(std::min(rest_.size(), line.size() + 1));
       line = line.substr(0, line.find('#'));
       constexpr std::string_view kBlank = " \t\r";
-      for (std::size_t end = 0;;) {
+      // Of a line of too many, one too many are kept, and refused later.
+      for (std::size_t end = 0; words_.size() <= kMostActions + 1;) {
         const std::size_t begin = line.find_first_not_of(kBlank, end);
         if (begin == std::string_view::npos) break;
         end = std::min(line.size(), line.find_first_of(kBlank, begin));

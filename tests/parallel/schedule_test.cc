@@ -305,6 +305,12 @@ TEST(ScheduleTest, WhatIsReadIsLimited) {
     testing::CheapScope cheap;
     EXPECT_WEFT_ERROR(parse_schedule(text), InvalidArgument, "at most 1000000 actions are read");
   }
+  text = first + "0:";
+  while (text.size() < 32'000'000) text += " x";
+  {
+    testing::CheapScope cheap;
+    EXPECT_WEFT_ERROR(parse_schedule(text), InvalidArgument, "line 2, column 4: got 'x', expected");
+  }
   text = first;
   for (int i = 0; i <= kMostStages; ++i) text += std::to_string(i) + ":\n";
   EXPECT_WEFT_ERROR(parse_schedule(text), InvalidArgument,

@@ -255,7 +255,7 @@ TEST(ScheduleTest, NamesAreOfferedWhenOneIsWrong) {
 
 TEST(ScheduleTest, ReadsCommentsAndBlanks) {
   const Schedule schedule = parse_schedule(
-      "# mine\n\n  weft\tschedule 1f1b stages 2 micro-batches 1 # two\r\n"
+      "# mine\n\n  weft\tschedule 1f1b stages 2 micro-batches 1\r\n"
       "0: F0.0\tB0.0#end\n   # between\n  1:   F1.0 B1.0");
   EXPECT_EQ(schedule, one_f_one_b(2, 1));
 }

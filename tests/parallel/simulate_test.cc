@@ -143,6 +143,9 @@ TEST(SimulateTest, DrawsNoMoreThanFits) {
             "0 F0F1F2 . .\n"
             "1  .F0F1F2B2\n"
             "(cut behind 5 of 12 units of 1 s)\n");
+  EXPECT_EQ(draw(simulate(gpipe(2, 1), equal_costs(2, 1, 1, 1)), 1, 14),
+            "0 F0 . . .B0--\n"
+            "1  .F0B0-- . .\n");
   const std::string many = draw(simulate(gpipe(11, 40), equal_costs(11, 1, 1, 1)), 1, 1000);
   EXPECT_EQ(std::ranges::count(many, '\n'), 11);
   EXPECT_NE(many.find("10  . . . . . . . . . .F0"), std::string::npos) << many;

@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
-#include <sstream>
 #include <system_error>
 #include <unordered_map>
 #include <utility>
@@ -64,8 +63,7 @@ std::vector<Action> needs(const Action& a) {
 
 class Checker {
  public:
-  Checker(const Schedule& schedule, const TextPlaces& texts)
-      : schedule_(schedule), texts_(texts), device_of_stage_(std::max(0, schedule.stages), -1) {}
+  Checker(const Schedule& schedule, const TextPlaces& texts) : schedule_(schedule), texts_(texts) {}
 
   ScheduleCheck check() {
     check_sizes();
@@ -127,6 +125,7 @@ class Checker {
   }
 
   void place_actions() {
+    device_of_stage_.assign(schedule_.stages, -1);
     for (int d = 0; d < static_cast<int>(schedule_.devices.size()); ++d) {
       for (int i = 0; i < static_cast<int>(schedule_.devices[d].size()); ++i) {
         const Action& a = schedule_.devices[d][i];

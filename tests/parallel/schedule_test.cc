@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <string>
 #include <tuple>
@@ -230,6 +231,12 @@ TEST(ScheduleTest, SizesAreLimited) {
   EXPECT_WEFT_ERROR(interleaved_one_f_one_b(2, 0, 4), InvalidArgument, "got 0 stages per device");
   EXPECT_WEFT_ERROR(interleaved_one_f_one_b(2, 2, 5), InvalidArgument,
                     "got 5 micro-batches on 2 devices, expected a multiple");
+  Schedule schedule = gpipe(1, 1);
+  for (const int wrong : {0, -1, 4097, std::numeric_limits<int>::max()}) {
+    schedule.stages = wrong;
+    EXPECT_WEFT_ERROR(check(schedule), InvalidArgument,
+                      "got " + std::to_string(wrong) + " stages, expected 1 to 4096");
+  }
   const Schedule largest = gpipe(4096, 61);
   EXPECT_EQ(parse_schedule(to_string(largest)), largest);
   EXPECT_EQ(check(largest).order.size(), 4096U * 61 * 2);

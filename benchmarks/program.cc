@@ -8,7 +8,9 @@ namespace weft::bench {
 int run_program(CLI::App& app, int argc, char** argv, const std::function<int()>& run,
                 const std::function<void()>& serve_rank) {
   bool serve = false;
-  app.add_flag("--serve", serve, "be a rank: what this program starts")->group("");
+  if (serve_rank) {
+    app.add_flag("--serve", serve, "be a rank: what this program starts")->group("");
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {

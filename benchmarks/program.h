@@ -1,4 +1,4 @@
-// The main() of a benchmark that is its own ranks, too.
+// The main() of a benchmark, which may be its own ranks, too.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -6,10 +6,10 @@
 
 namespace weft::bench {
 
-/// Parses the arguments by `app`, to which it adds --serve, and calls serve_rank() with --serve,
-/// run() without. The exit status: what run() gives; 2 after wrong usage and 1 after an exception,
-/// which it prints.
+/// Parses the arguments by `app` and calls run(); or, where there is a serve_rank(), that with
+/// --serve, an option it adds. The exit status: what run() gives; 2 after wrong usage and 1 after
+/// an exception, which it prints.
 int run_program(CLI::App& app, int argc, char** argv, const std::function<int()>& run,
-                const std::function<void()>& serve_rank);
+                const std::function<void()>& serve_rank = {});
 
 }  // namespace weft::bench

@@ -54,6 +54,7 @@ inline parallel::Pipeline pipeline(const nn::Sequential& layers, const Tensor& s
     for (const std::size_t end = layer + sizes[s]; layer < end; ++layer) sum += seconds[layer];
     std::printf("stage %zu: %zu layers, %.2f ms a micro-batch\n", s, sizes[s], sum * 1000);
   }
+  for (const Device device : devices) reset_peak_memory(device);  // the layers ran on the first
   return parallel::Pipeline(parallel::cut(layers, sizes), std::move(options));
 }
 

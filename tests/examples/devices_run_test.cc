@@ -1,0 +1,92 @@
+// The programs of several devices: their losses are those of the program of one.
+#include <string>
+
+#include "weft/tests/examples/launched.h"
+
+namespace weft {
+namespace {
+
+class DevicesRun : public testing::LaunchedTest {
+ protected:
+  DevicesRun() : LaunchedTest("env") {}
+
+  /// Losses agree to rounding in f64.
+  void expect_same_losses(const std::string& a, const std::string& b) const {
+    const auto x = metrics(a)["losses"], y = metrics(b)["losses"];
+    ASSERT_GT(x.size(), 1U);
+    ASSERT_EQ(x.size(), y.size()) << b;
+    for (std::size_t i = 0; i < x.size(); ++i)
+      EXPECT_NEAR(x[i].get<double>(), y[i].get<double>(), 1e-9) << b << ", step " << i;
+  }
+  static constexpr const char* kOptions = "--dtype f64 --no-shuffle --epochs 1 --seed 7 ";
+};
+
+TEST_F(DevicesRun, DataParallelIsOneDevice) {
+  const std::string options = kOptions + std::string("--lr 0.1 --batch-size 8 ");
+  ASSERT_EQ(run("one", false, "mlp", options), 0) << log();
+  for (const std::string n : {"1", "2", "3"}) {
+    ASSERT_EQ(run("dp" + n, false, "mlp_dp", options + "--host-devices " + n), 0) << log();
+    expect_same_losses("one", "dp" + n);
+    EXPECT_LT(largest_difference("one", "dp" + n), 1e-9);
+    EXPECT_EQ(metrics("one")["test"], metrics("dp" + n)["test"]);
+  }
+  EXPECT_NE(log().find("gathered outputs"), std::string::npos) << log();
+  EXPECT_GT(metrics("dp3")["peak_bytes_cpu:2"], 0);
+}
+
+TEST_F(DevicesRun, PipelinesAreOneDevice) {
+  const std::string options = kOptions + std::string("--batch-size 8 --limit-steps 3 ");
+  ASSERT_EQ(run("one", false, "autoencoder", options), 0) << log();
+  for (const std::string how :
+       {"gpipe --checkpoint always", "1f1b --checkpoint except_last", "zb-h1 --checkpoint never",
+        "interleaved --checkpoint never --chunks 4"}) {
+    ASSERT_EQ(run("pipe", false, "autoencoder_pipe",
+                  options + "--host-devices 2 --chunks 8 --schedule " + how),
+              0)
+        << log();
+    expect_same_losses("one", "pipe");
+    EXPECT_LT(largest_difference("one", "pipe"), 1e-9) << how;
+  }
+}
+
+TEST_F(DevicesRun, APipelineGoesOnWhereItStopped) {
+  const std::string options = "--host-devices 2 --chunks 2 --batch-size 8 --epochs 2 ";
+  ASSERT_EQ(run("whole", false, "autoencoder_pipe", options), 0) << log();
+  ASSERT_EQ(run("part", false, "autoencoder_pipe", options + " --limit-steps 3"), 0) << log();
+  ASSERT_EQ(run("part", false, "autoencoder_pipe", options + " --resume latest"), 0) << log();
+  EXPECT_EQ(metrics("part")["losses"], metrics("whole")["losses"]);
+  EXPECT_EQ(largest_difference("part", "whole"), 0);
+}
+
+TEST_F(DevicesRun, WrongDevicesGetOneLine) {
+  EXPECT_EQ(run("x", false, "mlp_dp", "--devices 0,x"), 2);
+  EXPECT_NE(log().find("'0,x' is neither all nor numbers like 0,1"), std::string::npos) << log();
+  EXPECT_EQ(run("x", false, "mlp_dp", "--host-devices 2 --devices 0,5"), 1);
+  EXPECT_NE(log().find("[cpu:5] no such device"), std::string::npos) << log();
+  EXPECT_EQ(run("x", false, "mlp_dp", "--host-devices 2 --devices 1,1"), 1);
+  EXPECT_NE(log().find("cpu:1 is named twice"), std::string::npos) << log();
+  EXPECT_EQ(run("x", false, "autoencoder_pipe", "--schedule 1fb"), 2);
+  EXPECT_EQ(run("x", false, "p4_table", ""), 1);
+  EXPECT_NE(log().find("--host-devices 2"), std::string::npos) << log();
+}
+
+// Two steps of each row: what is written, not how fast.
+TEST_F(DevicesRun, TheTableHasAllRows) {
+  ASSERT_EQ(run("table", false, "p4_table", "--host-devices 2 --limit-steps 2 --rows 32"), 0) << log();
+  const auto rows = metrics("table")["rows"];
+  ASSERT_EQ(rows.size(), 6U);
+  for (const auto& row : rows) {
+    EXPECT_GT(row["step_ms"], 0);
+    EXPECT_GT(row["images_per_second"], 0);
+    EXPECT_GT(row["ratio_to_single"], 0);
+    EXPECT_EQ(row["peak_bytes"].size(), 2U);
+    EXPECT_EQ(row["extrapolated"], true);
+    if (row["name"] != "pipeline") continue;
+    EXPECT_EQ(row["stage_ms"].size(), 2U);
+    EXPECT_GT(row["bubble_predicted"], 0);
+    EXPECT_GT(row["bubble_measured"], 0);
+  }
+}
+
+}  // namespace
+}  // namespace weft

@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -13,9 +15,11 @@
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/checkpoint.h"
 #include "weft/core/allocator.h"
+#include "weft/core/trace.h"
 #include "weft/nn/batch_norm.h"
 #include "weft/nn/dropout.h"
 #include "weft/tests/core/expect_error.h"
+#include "weft/tests/io/files.h"
 #include "weft/tests/parallel/devices.h"
 #include "weft/tests/parallel/nets.h"
 
@@ -277,6 +281,39 @@ TEST_P(DataParallelTest, ReplicasRunAtOnce) {
   DataParallel dp(Sleeper(), {.devices = devices(2)});
   dp(ones({2, 2}, {DType::f32, first()}));
   EXPECT_EQ(Sleeper::most, 2);
+}
+
+TEST_P(DataParallelTest, ATraceShowsTheStepsAndReplicasAtOnce) {
+  Sleeper::most = 0;
+  Tracer tracer;
+  {
+    const Scoped traced(&ThreadState::tracer, &tracer);
+    DataParallel dp(Sleeper(), {.devices = devices(2)});
+    dp(ones({2, 2}, {DType::f32, first()}));
+  }
+  const testing::TempFolder folder;
+  tracer.write(folder.path("trace.json"));
+  const auto trace = nlohmann::json::parse(testing::read_file(folder.path("trace.json")));
+  std::map<std::string, double> begins;  // of the steps, which the caller runs
+  std::vector<std::pair<double, double>> replicas;
+  for (const auto& event : trace["traceEvents"]) {
+    if (event["ph"] != "X" || event["cat"] != "parallel") continue;
+    const double begin = event["ts"];
+    if (event["args"].contains("replica")) {
+      if (event["name"] == "parallel_apply") {
+        replicas.emplace_back(begin, begin + event["dur"].get<double>());
+      }
+    } else {
+      begins[event["name"]] = begin;
+    }
+  }
+  ASSERT_EQ(begins.size(), 4u);
+  EXPECT_LT(begins["scatter"], begins["replicate"]);
+  EXPECT_LT(begins["replicate"], begins["parallel_apply"]);
+  EXPECT_LT(begins["parallel_apply"], begins["gather"]);
+  ASSERT_EQ(replicas.size(), 2u);
+  EXPECT_LT(std::max(replicas[0].first, replicas[1].first),
+            std::min(replicas[0].second, replicas[1].second));
 }
 
 struct Thrower : nn::Module<Thrower> {

@@ -129,7 +129,7 @@ void Run::seed(const char* op, std::span<const Tensor> outputs, std::span<const 
       WEFT_CHECK(grad.dtype() == y.dtype(), Dtype, op, "gradient ", i, ": got ", grad.dtype(),
                  ", the output is ", y.dtype());
       WEFT_CHECK(grad.device() == y.device(), Device, op, "gradient ", i, " is on ", grad.device(),
-                 ", the output on ", y.device());
+                 ", the output on ", y.device(), "; move it there with to(device)");
     } else {
       WEFT_CHECK(y.numel() == 1, InvalidArgument, op, "output ", i, " has shape ", y.shape(),
                  "; without a gradient only one-element outputs can start a backward");

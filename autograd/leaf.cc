@@ -34,7 +34,7 @@ void check_like(const char* op, const char* what, const Tensor& leaf, const Tens
   WEFT_CHECK(x.dtype() == leaf.dtype(), Dtype, op, what, ": got ", x.dtype(), ", the tensor is ",
              leaf.dtype());
   WEFT_CHECK(x.device() == leaf.device(), Device, op, what, " is on ", x.device(),
-             ", the tensor on ", leaf.device());
+             ", the tensor on ", leaf.device(), "; move it there with to(device)");
 }
 
 }  // namespace

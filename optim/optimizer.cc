@@ -10,6 +10,7 @@
 #include "weft/core/phase.h"
 #include "weft/core/thread_state.h"
 #include "weft/core/trace.h"
+#include "weft/core/worker.h"
 #include "weft/kernels/backend.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
@@ -17,6 +18,23 @@
 namespace weft::optim {
 
 namespace {
+
+// f(part) for each, by the worker of part.device; a single one, and what is captured, here.
+template <class Part, class F>
+void on_each_device(std::vector<Part>& parts, const F& f) {
+  if (parts.size() <= 1 || thread_state().capture) {
+    for (Part& part : parts) f(part);
+    return;
+  }
+  JobGroup jobs;
+  for (Part& part : parts) {
+    jobs.submit(part.device, [&f, &part] {
+      const Span span("optim", "part");
+      f(part);
+    });
+  }
+  jobs.wait();
+}
 
 // The gradient in the parameter's own element order, which the kernels rely on.
 Tensor aligned_grad(const Tensor& param, const Tensor& grad) {
@@ -57,19 +75,38 @@ void Optimizer::step() {
     for (const Group& g : groups_) count += std::ssize(g.slots);
     span.set_arg("parameters", count);
   }
+  prepare();
+  on_each_device(parts_, [this](Part& part) { update_part(part); });
+  if (graph::Capture* capture = thread_state().capture) {
+    capture->constant("optimizer", "the momentum or the loaded state",
+                      [this] { return revision_; });
+  }
+}
+
+void Optimizer::prepare() {
+  const Scoped owner(&ThreadState::memory_owner, MemoryOwner::optimizer);
+  for (Part& part : parts_) part.slots = 0;
   const std::size_t buffers = buffer_names_.size();
-  for (std::size_t g = 0; g < groups_.size(); ++g) {
-    for (Batch& b : batches_) {
-      b.slots.clear();
-      b.members.clear();
-    }
-    for (Slot& slot : groups_[g].slots) {
+  int index = -1;
+  for (Group& group : groups_) {
+    for (Slot& slot : group.slots) {
+      ++index;
       const Tensor& grad = slot.param.grad();
       if (!grad.defined()) continue;
-      WEFT_CHECK(grad.device() == slot.param.device(), Device, "optimizer", "parameter on ",
-                 slot.param.device(), ", its gradient on ", grad.device());
-      const Tensor aligned = aligned_grad(slot.param, grad);
-      if (!aligned.same(grad)) regrouped_.push_back(aligned);
+      const Device device = slot.param.device();
+      WEFT_CHECK(grad.device() == device, Device, "optimizer", "parameter ", index, " ",
+                 slot.param.shape(), " is on ", device, ", its gradient on ", grad.device(),
+                 "; move it there with to(device)");
+      for (const Tensor& state : slot.buffers) {
+        WEFT_CHECK(!state.defined() || state.device() == device, Device, "optimizer", "parameter ",
+                   index, " ", slot.param.shape(), " is on ", device, ", its state on ",
+                   state.device(),
+                   "; move the model before the first step, or the state after it with "
+                   "load_state_dict(state_dict())");
+      }
+      auto part = std::ranges::find(parts_, device, &Part::device);
+      if (part == parts_.end()) part = parts_.insert(parts_.end(), {.device = device});
+      ++part->slots;
       if (slot.buffers.size() < buffers) {
         graph::check_not_capturing(
             "optimizer",
@@ -78,24 +115,36 @@ void Optimizer::step() {
       }
       while (slot.buffers.size() < buffers) {
         const bool used = !buffer_names_[slot.buffers.size()].empty();
-        const Scoped owner(&ThreadState::memory_owner, MemoryOwner::optimizer);
         slot.buffers.push_back(used ? zeros_like(slot.param) : Tensor());
       }
+    }
+  }
+  std::erase_if(parts_, [](const Part& part) { return part.slots == 0; });
+}
+
+void Optimizer::update_part(Part& part) {
+  const Device device = part.device;
+  const std::size_t buffers = buffer_names_.size();
+  part.regrouped.clear();
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    for (Batch& b : part.batches) {
+      b.slots.clear();
+      b.members.clear();
+    }
+    for (Slot& slot : groups_[g].slots) {
+      const Tensor& grad = slot.param.grad();
+      if (!grad.defined() || !(slot.param.device() == device)) continue;
+      const Tensor aligned = aligned_grad(slot.param, grad);
+      if (!aligned.same(grad)) part.regrouped.push_back(aligned);
       ++slot.step;
-      const Device device = slot.param.device();
       const DType dtype = slot.param.dtype();
-      auto batch = std::find_if(batches_.begin(), batches_.end(), [&](const Batch& b) {
-        return b.device == device && b.dtype == dtype && (b.step == slot.step || b.slots.empty());
+      auto batch = std::ranges::find_if(part.batches, [&](const Batch& b) {
+        return b.dtype == dtype && (b.step == slot.step || b.slots.empty());
       });
-      if (batch == batches_.end()) {
-        batches_.push_back({device,
-                            dtype,
-                            0,
-                            empty({}, {DType::f64, device}),
-                            empty({}, {DType::i64, device}),
-                            {},
-                            {}});
-        batch = batches_.end() - 1;
+      if (batch == part.batches.end()) {
+        part.batches.push_back(
+            {dtype, 0, empty({}, {DType::f64, device}), empty({}, {DType::i64, device}), {}, {}});
+        batch = part.batches.end() - 1;
       }
       batch->step = slot.step;
       const auto state = [&](std::size_t i) {
@@ -106,7 +155,7 @@ void Optimizer::step() {
       batch->members.push_back(&slot);
       slot.param.storage()->bump_version();
     }
-    for (const Batch& b : batches_) {
+    for (const Batch& b : part.batches) {
       if (b.slots.empty()) continue;
       const double* lr = nullptr;
       const std::int64_t* step = nullptr;
@@ -120,14 +169,10 @@ void Optimizer::step() {
         lr = b.lr_on_device.data<double>();
         step = b.step_on_device.data<std::int64_t>();
       }
-      update(current_stream(b.device), b.dtype, g, lr, step, b.slots);
+      update(current_stream(device), b.dtype, g, lr, step, b.slots);
     }
   }
-  if (graph::Capture* capture = thread_state().capture) {
-    capture->constant("optimizer", "the momentum or the loaded state",
-                      [this] { return revision_; });
-  }
-  regrouped_.clear();
+  part.regrouped.clear();
 }
 
 std::int64_t Optimizer::advance(std::span<Slot* const> members) {
@@ -260,42 +305,59 @@ void Optimizer::load_state_dict(const NamedTensors& state) {
   }
 }
 
+namespace {
+
+// The gradients of one device.
+struct DeviceGrads {
+  Device device;
+  // One slot list per dtype: the kernels take one dtype a call.
+  std::vector<std::pair<DType, std::vector<OptimSlot>>> lists = {};
+  Tensor sum = {};     // of their squares
+  Tensor factor = {};  // to be scaled by
+};
+
+}  // namespace
+
 Tensor clip_grad_norm(std::span<const Tensor> params, double max_norm) {
   WEFT_CHECK(max_norm >= 0, InvalidArgument, "clip_grad_norm",
              "max_norm must not be negative, got ", max_norm);
-  // One slot list per dtype: the kernels take one dtype a call.
-  std::vector<std::pair<DType, std::vector<OptimSlot>>> lists;
-  Device device;
-  bool first = true;
+  std::vector<DeviceGrads> parts;
   for (const Tensor& p : params) {
     const Tensor& grad = p.grad();
     if (!grad.defined() || grad.numel() == 0) continue;
-    WEFT_CHECK(first || grad.device() == device, Device, "clip_grad_norm", "gradients on ", device,
-               " and ", grad.device());
     WEFT_CHECK(grad.is_dense(), InvalidArgument, "clip_grad_norm", "gradient ", grad.shape(),
                " has gaps in memory");
-    device = grad.device();
-    first = false;
-    auto list = std::find_if(lists.begin(), lists.end(),
-                             [&](const auto& l) { return l.first == grad.dtype(); });
-    if (list == lists.end()) list = lists.insert(lists.end(), {grad.dtype(), {}});
+    auto part = std::ranges::find(parts, grad.device(), &DeviceGrads::device);
+    if (part == parts.end()) part = parts.insert(parts.end(), {.device = grad.device()});
+    auto list =
+        std::ranges::find_if(part->lists, [&](const auto& l) { return l.first == grad.dtype(); });
+    if (list == part->lists.end()) list = part->lists.insert(list, {grad.dtype(), {}});
     list->second.push_back({.grad = grad.raw_data(), .n = grad.numel()});
     grad.storage()->bump_version();
   }
-  const Tensor total = zeros({}, {DType::f64, device});
-  const Stream stream = current_stream(device);
-  for (const auto& [dtype, slots] : lists) {
-    const Tensor part = empty({}, {DType::f64, device});
-    kernel(device, &KernelTable::optim, &OptimKernels::sum_of_squares, "clip_grad_norm", dtype)(
-        stream, dtype, slots, part.data<double>());
-    raw::add_scaled_(total, 1, part);
+  if (parts.empty()) return zeros({}, {DType::f64, Device()});
+  on_each_device(parts, [](DeviceGrads& part) {
+    part.sum = zeros({}, {DType::f64, part.device});
+    for (const auto& [dtype, slots] : part.lists) {
+      const Tensor squares = empty({}, {DType::f64, part.device});
+      kernel(part.device, &KernelTable::optim, &OptimKernels::sum_of_squares, "clip_grad_norm",
+             dtype)(current_stream(part.device), dtype, slots, squares.data<double>());
+      raw::add_scaled_(part.sum, 1, squares);
+    }
+  });
+  const Tensor total = parts[0].sum;
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    raw::add_scaled_(total, 1, raw::to(parts[i].sum, total.device()));
   }
   const Tensor norm = raw::sqrt(total);
   const Tensor factor = raw::clamp(raw::div(max_norm, raw::add(norm, 1e-6)), 0, 1);
-  for (const auto& [dtype, slots] : lists) {
-    kernel(device, &KernelTable::optim, &OptimKernels::scale_grads, "clip_grad_norm", dtype)(
-        stream, dtype, factor.data<double>(), slots);
-  }
+  for (DeviceGrads& part : parts) part.factor = raw::to(factor, part.device);
+  on_each_device(parts, [](DeviceGrads& part) {
+    for (const auto& [dtype, slots] : part.lists) {
+      kernel(part.device, &KernelTable::optim, &OptimKernels::scale_grads, "clip_grad_norm", dtype)(
+          current_stream(part.device), dtype, part.factor.data<double>(), slots);
+    }
+  });
   return norm;
 }
 

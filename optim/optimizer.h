@@ -24,7 +24,9 @@ struct ParamGroup {
 };
 
 /// One update per step() for every parameter that has a gradient; the others, and their state, stay
-/// untouched. One fused pass over all parameters of equal device, dtype and step count.
+/// untouched. One fused pass over all parameters of equal device, dtype and step count. State lies
+/// where its parameter does. Of several devices each one's worker (core/worker.h) updates what is
+/// its own, all at once; step() waits for them and throws the first error.
 class Optimizer {
  public:
   Optimizer(const Optimizer&) = delete;
@@ -92,36 +94,46 @@ class Optimizer {
   /// hold the old one are refused from then on.
   void options_changed() { ++revision_; }
 
-  /// One call of the kernel for slots of group `group` that share device, dtype and step.
+  /// One call of the kernel for slots of group `group` that share device, dtype and step. Several
+  /// threads may call it, each for a device of its own.
   virtual void update(const Stream& stream, DType dtype, std::size_t group, const double* lr,
                       const std::int64_t* step, std::span<const OptimSlot> slots) = 0;
 
  private:
   // Slots of one group that go into one kernel call, with the scalars it reads on the device.
   struct Batch {
-    Device device;
     DType dtype;
     std::int64_t step;
     Tensor lr_on_device, step_on_device;
     std::vector<OptimSlot> slots;
     std::vector<Slot*> members;  // whose they are
   };
+  // What one device has to do; reused, so that a steady step allocates nothing.
+  struct Part {
+    Device device;
+    std::int64_t slots = 0;  // with a gradient, in this step
+    std::vector<Batch> batches;
+    std::vector<Tensor> regrouped;  // gradients copied because their layout differs
+  };
 
   const Group& group_at(std::size_t group) const;
 
+  // Finds the slots to update, and makes the state of those that have none yet.
+  void prepare();
+  void update_part(Part& part);
   // What step() does on the host, for a replay: returns the members' new step count.
   static std::int64_t advance(std::span<Slot* const> members);
 
   std::vector<std::string> buffer_names_;
   std::vector<Group> groups_;
-  std::vector<Batch> batches_;  // reused, so that a steady step allocates nothing
+  std::vector<Part> parts_;
   std::int64_t revision_ = 0;
-  std::vector<Tensor> regrouped_;  // gradients copied because their layout differs, until step ends
 };
 
 /// Scales all gradients so that their joint L2 norm is at most max_norm; returns the norm before
-/// (f64 scalar on the parameters' device). Parameters without gradient are passed over. As PyTorch:
-/// factor = min(1, max_norm / (norm + 1e-6)). All parameters on one device, else a Device error.
+/// (f64 scalar on the first gradient's device). Parameters without gradient are passed over. As
+/// PyTorch: factor = min(1, max_norm / (norm + 1e-6)). Of several devices each one's worker sums up
+/// and scales what is its own.
 Tensor clip_grad_norm(std::span<const Tensor> params, double max_norm);
 
 }  // namespace weft::optim

@@ -39,16 +39,36 @@ inline train::Flag devices_flag(std::string& devices) {
           }};
 }
 
-/// Of the kind of options.device, which becomes the first of them.
-inline std::vector<Device> devices(train::Options& options, const std::string& text) {
+/// Of the kind of options.device.
+inline std::vector<Device> listed_devices(const train::Options& options, const std::string& text) {
   std::vector<Device> list;
   for (const int number : device_numbers(text)) list.emplace_back(options.device.type, number);
   for (int i = 0; text == "all" && i < device_count(options.device.type); ++i) {
     list.emplace_back(options.device.type, i);
   }
+  return list;
+}
+
+/// Of the kind of options.device, which becomes the first of them.
+inline std::vector<Device> devices(train::Options& options, const std::string& text) {
+  std::vector<Device> list = listed_devices(options, text);
   if (list.size() == 1 && list[0].is_cpu()) {
     std::printf("one device; --host-devices 2 splits the CPU in two\n");
   }
+  options.device = list[0];
+  return list;
+}
+
+/// The first two, for the parts of a model; options.device becomes the first of them. Throws
+/// InvalidArgument where there is but one.
+inline std::vector<Device> two_devices(train::Options& options, const std::string& text) {
+  std::vector<Device> list = listed_devices(options, text);
+  WEFT_CHECK(list.size() >= 2 && !(list[0] == list[1]), InvalidArgument, options.example,
+             "the parts of the model need two devices, got ", list[0],
+             list.size() < 2 ? " alone" : " twice",
+             "; --host-devices 2 splits the CPU in two (with --device cpu), --devices 0,1 names "
+             "two of the machine's GPUs");
+  list.resize(2);
   options.device = list[0];
   return list;
 }

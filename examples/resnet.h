@@ -113,10 +113,13 @@ struct ResNet : nn::Module<ResNet> {
     }
   }
 
-  Tensor forward(const Tensor& images) {
-    const Tensor x = maxpool(bn1(conv1(images), nn::then_relu()));
-    return fc(avgpool(layer4(layer3(layer2(layer1(x))))).flatten(1));
+  Tensor forward(const Tensor& images) { return tail(head(images)); }
+
+  /// The two halves of forward: conv1 to layer2, and layer3 to fc.
+  Tensor head(const Tensor& images) {
+    return layer2(layer1(maxpool(bn1(conv1(images), nn::then_relu()))));
   }
+  Tensor tail(const Tensor& x) { return fc(avgpool(layer4(layer3(x))).flatten(1)); }
 };
 
 /// The layers and blocks of the model, which they share, in a row.

@@ -35,9 +35,11 @@ std::vector<double> top_accuracy(Model& model, Loader& loader, std::initializer_
   for (auto& [x, label] : loader) {
     if (batch++ % ranks.size != ranks.rank) continue;
     const Tensor logits = model(x);
-    const Tensor own = raw::gather(logits, 1, raw::reshape(label, {-1, 1}));
-    const Tensor classes = raw::to(arange(0, static_cast<double>(logits.shape(1))), x.device());
-    const Tensor before = raw::lt(classes, raw::reshape(label, {-1, 1}));
+    const Device device = logits.device();  // of a model in parts the last one's
+    const Tensor target = raw::to(raw::reshape(label, {-1, 1}), device);
+    const Tensor own = raw::gather(logits, 1, target);
+    const Tensor classes = raw::to(arange(0, static_cast<double>(logits.shape(1))), device);
+    const Tensor before = raw::lt(classes, target);
     // How many logits of each row are not above the label's, the label's own included.
     const Tensor rest = raw::where(before, raw::lt(logits, own), raw::le(logits, own));
     for (const auto below : raw::sum(rest, {1}).to_vector<std::int64_t>()) {

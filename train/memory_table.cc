@@ -12,7 +12,7 @@
 namespace weft::train {
 namespace {
 
-// Why an engine's first device holds more of it.
+// Why the first device of DataParallel holds more of it.
 constexpr std::array<const char*, kMemoryOwners> kWhy = {
     "the loss is computed there",
     "it holds the model itself",
@@ -26,7 +26,7 @@ double mib(std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); 
 
 }  // namespace
 
-std::string memory_table(std::span<const Device> devices) {
+std::string memory_table(std::span<const Device> devices, bool model_in_parts) {
   std::vector<MemoryStats> stats;
   for (const Device device : devices) stats.push_back(memory_stats(device));
   std::ostringstream out;
@@ -60,9 +60,10 @@ std::string memory_table(std::span<const Device> devices) {
       << " MiB more than " << devices[static_cast<std::size_t>(least - stats.begin())] << ": ";
   for (std::size_t i = 0; i < order.size(); ++i) {
     out << (i ? "; " : "") << mib(more(order[i])) << " of "
-        << to_string(static_cast<MemoryOwner>(order[i])) << ", for " << kWhy[order[i]];
+        << to_string(static_cast<MemoryOwner>(order[i]));
+    if (!model_in_parts) out << ", for " << kWhy[order[i]];
   }
-  out << ".\n";
+  out << (model_in_parts ? "; the parts of the model differ.\n" : ".\n");
   return out.str();
 }
 

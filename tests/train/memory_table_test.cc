@@ -39,6 +39,10 @@ TEST(MemoryTable, SaysWhoHoldsWhatAndWhyTheFirstHoldsMore) {
             "together                    7.00        4.00\n"
             "cpu:1 holds 3.00 MiB more than cpu:2: 3.00 of gathered outputs, for the outputs of "
             "all devices are gathered there.\n");
+  EXPECT_TRUE(
+      memory_table(std::vector{one, two}, /*model_in_parts=*/true)
+          .ends_with("cpu:1 holds 3.00 MiB more than cpu:2: 3.00 of gathered outputs; the parts of "
+                     "the model differ.\n"));
   EXPECT_EQ(memory_table(std::vector{two}).find("holds"), std::string::npos);
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "weft/core/capture.h"
+#include "weft/core/copy_stream.h"
 #include "weft/core/error.h"
 #include "weft/core/thread_state.h"
 
@@ -651,6 +652,17 @@ void Storage::record_stream(const Stream& stream) {
   graph::check_not_capturing("record_stream",
                              "work on another stream would not be part of the step");
   if (block_ && stream.device.is_cuda()) block_->home->owner->record_stream(block_, stream);
+}
+
+void Storage::record_copy() {
+  record_stream(copy_stream(device_));
+  copied_away_.store(true, std::memory_order_relaxed);
+}
+
+void Storage::wait_until_copied() {
+  // A stream that records waits for nothing outside of the step: its launches do (Step::replay).
+  if (thread_state().capture || !copied_away_.exchange(false)) return;
+  wait_for_copies(current_stream(device_));
 }
 
 }  // namespace weft

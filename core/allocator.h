@@ -112,15 +112,25 @@ class Storage final : public RefCounted, public Pooled {
 
   /// Counts in-place writes; autograd compares it to catch a changed saved tensor.
   std::uint32_t version() const { return version_.load(std::memory_order_relaxed); }
-  void bump_version() { version_.fetch_add(1, std::memory_order_relaxed); }
+  /// To be called before a write in place is queued: the thread's current stream then waits for
+  /// copies to other devices that still read the memory.
+  void bump_version() {
+    version_.fetch_add(1, std::memory_order_relaxed);
+    if (copied_away_.load(std::memory_order_relaxed)) [[unlikely]]
+      wait_until_copied();
+  }
 
   /// The block is also used on `stream`: it is not handed out again before the work enqueued there
   /// by the time the storage dies is done. Nothing to do for CPU streams and borrowed memory.
   /// Throws Unsupported inside graph::capture.
   void record_stream(const Stream& stream);
+  /// A copy to another CUDA device reads the memory, on copy_stream(device()): record_stream(), and
+  /// the next bump_version() waits for it. To be called before the copy is queued.
+  void record_copy();
 
  private:
   friend class MemoryPool;
+  void wait_until_copied();
   Storage(Device device, void* data, std::size_t bytes)
       : data_(data), bytes_(bytes), device_(device) {}
 
@@ -129,6 +139,7 @@ class Storage final : public RefCounted, public Pooled {
   Device device_;
   bool pinned_ = false;
   std::atomic<std::uint32_t> version_{0};
+  std::atomic<bool> copied_away_{false};  // by copies that no write has waited for
   detail::Block* block_ = nullptr;  // the allocator's bookkeeping; null when empty or borrowed
   void (*release_)(void*) = nullptr;
   void* release_context_ = nullptr;

@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "weft/core/copy_stream.h"
 #include "weft/core/error.h"
 
 namespace weft::graph {
@@ -267,6 +268,7 @@ void Step::replay() {
   }
   if (step.work) {
     const Stream stream = current_stream(step.device);
+    wait_for_copies(stream);  // they may read what the step writes
     step.capture->write_numbers(stream);
     step.work->launch(stream);
     if (!first) step.capture->set_host_state();

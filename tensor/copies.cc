@@ -1,4 +1,5 @@
 // Copies: of layout, dtype and device, and the joining of tensors.
+#include "weft/core/copy_stream.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/internal.h"
 #include "weft/tensor/ops.h"
@@ -25,16 +26,24 @@ void copy_block(const Tensor& y, const Tensor& x) {
     cuda.copy(y.raw_data(), to, x.raw_data(), from, bytes, stream);
     if (x.storage()->pinned()) x.storage()->record_stream(stream);
   } else {
-    // On the source's stream, after what the target's stream still does with y's memory, and before
-    // whatever that stream does next.
+    // On a stream of its own, so that what the source does next need not wait; after x is made,
+    // after what the target's stream still does with y's memory, and before what it does next.
     const Stream target = current_stream(to);
+    const Stream copies = copy_stream(from);
+    Storage& read = *x.storage();
+    if (read.owned()) read.record_copy();
+    const auto made = cuda.new_event(from.index);
+    made->record(stream);
+    made->block(copies);
     const auto free = cuda.new_event(to.index);
     free->record(target);
-    free->block(stream);
-    cuda.copy(y.raw_data(), to, x.raw_data(), from, bytes, stream);
+    free->block(copies);
+    cuda.copy(y.raw_data(), to, x.raw_data(), from, bytes, copies);
     const auto done = cuda.new_event(from.index);
-    done->record(stream);
+    done->record(copies);
     done->block(target);
+    // Whoever lent the memory knows of the source's stream only.
+    if (!read.owned()) done->block(stream);
   }
 }
 

@@ -98,8 +98,8 @@ const Tensor& index_add_(const Tensor& y, int dim, const Tensor& index, const Te
   const Tensor from = overlap(x, y) ? clone(x) : x;
   const auto run = indexing(op, y, &IndexingKernels::index_add);
   if (x.numel() == 0) return y;
-  run(current_stream(y.device()), from.view_of(), dim, list.view_of(), y.view_of());
   y.storage()->bump_version();
+  run(current_stream(y.device()), from.view_of(), dim, list.view_of(), y.view_of());
   return y;
 }
 
@@ -142,8 +142,8 @@ const Tensor& scatter_add_(const Tensor& y, int dim, const Tensor& index, const 
   const Tensor at = disjoint(index, y);
   const auto run = indexing(op, y, &IndexingKernels::scatter_add);
   if (x.numel() == 0) return y;
-  run(current_stream(y.device()), from.view_of(), dim, at.view_of(), y.view_of());
   y.storage()->bump_version();
+  run(current_stream(y.device()), from.view_of(), dim, at.view_of(), y.view_of());
   return y;
 }
 

@@ -44,8 +44,8 @@ const Tensor& unary_(UnaryOp op, const Tensor& y, UnaryParams params) {
   const std::int64_t n = y.numel();
   if (n == 0) return y;
   const View view = y.is_dense() ? flat_view(y, n) : y.view_of();
-  run(current_stream(device), op, params, view, view);
   y.storage()->bump_version();
+  run(current_stream(device), op, params, view, view);
   return y;
 }
 
@@ -66,6 +66,7 @@ const Tensor& binary_(BinaryOp op, const Tensor& y, const Tensor& b) {
       kernel(device, &KernelTable::elementwise, &ElementwiseKernels::binary, name, dtype);
   const std::int64_t n = y.numel();
   if (n == 0) return y;
+  y.storage()->bump_version();
   if (same_layout(y, other) && y.is_dense()) {
     const View view = flat_view(y, n);
     run(current_stream(device), op, view, flat_view(other, n), view);
@@ -73,7 +74,6 @@ const Tensor& binary_(BinaryOp op, const Tensor& y, const Tensor& b) {
     const View view = y.view_of();
     run(current_stream(device), op, view, broadcast_view(other, y.shape()), view);
   }
-  y.storage()->bump_version();
   return y;
 }
 
@@ -89,12 +89,12 @@ const Tensor& add_scaled_(const Tensor& y, double alpha, const Tensor& x) {
       kernel(device, &KernelTable::elementwise, &ElementwiseKernels::add_scaled, "add_", y.dtype());
   const std::int64_t n = y.numel();
   if (n == 0) return y;
+  y.storage()->bump_version();
   if (same_layout(y, other) && y.is_dense()) {
     run(current_stream(device), alpha, flat_view(other, n), flat_view(y, n));
   } else {
     run(current_stream(device), alpha, broadcast_view(other, y.shape()), y.view_of());
   }
-  y.storage()->bump_version();
   return y;
 }
 
@@ -128,8 +128,8 @@ const Tensor& fill_(const Tensor& y, double value) {
       kernel(device, &KernelTable::elementwise, &ElementwiseKernels::fill, "fill_", y.dtype());
   const std::int64_t n = y.numel();
   if (n == 0) return y;
-  run(current_stream(device), value, y.is_dense() ? flat_view(y, n) : y.view_of());
   y.storage()->bump_version();
+  run(current_stream(device), value, y.is_dense() ? flat_view(y, n) : y.view_of());
   return y;
 }
 
@@ -140,8 +140,8 @@ const Tensor& zero_(const Tensor& y) {
   if (n == 0) return y;
   const Span span("op", "zero_");
   const Device device = y.device();
-  runtime(device).fill_zero(y.raw_data(), y.numel() * size_of(y.dtype()), current_stream(device));
   y.storage()->bump_version();
+  runtime(device).fill_zero(y.raw_data(), y.numel() * size_of(y.dtype()), current_stream(device));
   return y;
 }
 
@@ -158,8 +158,8 @@ const Tensor& copy_(const Tensor& y, const Tensor& x) {
     if (!block) return copy_(y, to(x, y.device()));
     if (y.numel() == 0) return y;
     const Span span("op", "copy_");
-    copy_block(y, x);
     y.storage()->bump_version();
+    copy_block(y, x);
     return y;
   }
   const Tensor from = disjoint(x, y);
@@ -169,12 +169,12 @@ const Tensor& copy_(const Tensor& y, const Tensor& x) {
       kernel(device, &KernelTable::elementwise, &ElementwiseKernels::copy, "copy_", y.dtype());
   const std::int64_t n = y.numel();
   if (n == 0) return y;
+  y.storage()->bump_version();
   if (same_layout(y, from) && y.is_dense()) {
     run(current_stream(device), flat_view(from, n), flat_view(y, n));
   } else {
     run(current_stream(device), broadcast_view(from, y.shape()), y.view_of());
   }
-  y.storage()->bump_version();
   return y;
 }
 

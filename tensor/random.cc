@@ -30,12 +30,9 @@ template <class Draw>
 void draw_into(const Tensor& y, DType dtype, Draw draw) {
   const bool direct = y.is_contiguous() && y.dtype() == dtype;
   const Tensor target = direct ? y : allocate(y.shape(), dtype, y.device());
+  if (direct) y.storage()->bump_version();
   draw(target);
-  if (direct) {
-    y.storage()->bump_version();
-  } else {
-    copy_(y, target);
-  }
+  if (!direct) copy_(y, target);
 }
 
 void uniform_fill(const char* op, const Tensor& y, double from, double to, Generator* given) {

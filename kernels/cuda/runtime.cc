@@ -1,7 +1,9 @@
 #include "weft/kernels/cuda/runtime.h"
 
 #include <cmath>
+#include <mutex>
 #include <string>
+#include <vector>
 
 #include "weft/core/capture.h"
 #include "weft/core/thread_state.h"
@@ -14,13 +16,58 @@ void check_may_wait() {
   graph::check_not_capturing("synchronize", "a stream that records has nothing to wait for");
 }
 
+// Events without times, kept for the next who asks: a move between devices takes several. One that
+// streams still wait for may be recorded again: they wait for the point it had when they were told.
+class SpareEvents {
+ public:
+  cudaEvent_t take(int device) {
+    const std::lock_guard lock(mutex_);
+    std::vector<cudaEvent_t>& spare = spare_[device];
+    if (spare.empty()) {
+      spare.reserve(static_cast<std::size_t>(made_[device]) + 1);  // for all to come back
+      cudaEvent_t event = nullptr;
+      WEFT_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+      ++made_[device];
+      return event;
+    }
+    const cudaEvent_t event = spare.back();
+    spare.pop_back();
+    return event;
+  }
+  void give_back(int device, cudaEvent_t event) noexcept {
+    const std::lock_guard lock(mutex_);
+    spare_[device].push_back(event);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<cudaEvent_t> spare_[kMaxDevices];
+  int made_[kMaxDevices] = {};
+};
+
+// Alive while statics are destroyed, which may hold events.
+SpareEvents& spare_events() {
+  static SpareEvents* const events = new SpareEvents;
+  return *events;
+}
+
 class CudaEvent final : public Event {
  public:
-  CudaEvent(int device, unsigned flags) : device_(device) {
+  CudaEvent(int device, bool timing) : device_(device), timing_(timing) {
     use_device(device);
-    WEFT_CUDA(cudaEventCreateWithFlags(&event_, flags));
+    if (timing) {
+      WEFT_CUDA(cudaEventCreateWithFlags(&event_, cudaEventDefault));
+    } else {
+      event_ = spare_events().take(device);
+    }
   }
-  ~CudaEvent() override { WEFT_CUDA_LOG(cudaEventDestroy(event_)); }
+  ~CudaEvent() override {
+    if (timing_) {
+      WEFT_CUDA_LOG(cudaEventDestroy(event_));
+    } else {
+      spare_events().give_back(device_, event_);
+    }
+  }
 
   void record(const Stream& stream) override {
     // CUDA refuses an event of another device; say so in weft's terms.
@@ -63,6 +110,7 @@ class CudaEvent final : public Event {
 
  private:
   int device_;
+  bool timing_;
   cudaEvent_t event_ = nullptr;
 };
 
@@ -234,11 +282,11 @@ void CudaRuntime::synchronize_device(int device) {
 }
 
 std::unique_ptr<Event> CudaRuntime::new_event(int device) {
-  return std::make_unique<CudaEvent>(device, cudaEventDisableTiming);
+  return std::make_unique<CudaEvent>(device, false);
 }
 
 std::unique_ptr<Event> CudaRuntime::new_timing_event(int device) {
-  return std::make_unique<CudaEvent>(device, cudaEventDefault);
+  return std::make_unique<CudaEvent>(device, true);
 }
 
 CudaRuntime& cuda_runtime() {

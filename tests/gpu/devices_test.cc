@@ -318,6 +318,46 @@ TEST_F(BetweenGpus, ACopyComesAfterWhatStillReadsItsTarget) {
   expect(target, 3);
 }
 
+TEST_F(BetweenGpus, WhatWritesTheSourceNextComesAfterTheCopy) {
+  const Tensor x = late(kFirst, 1), there = x.to(kSecond);
+  raw::fill_(x, 7);
+  runtime(kFirst).synchronize(current_stream(kFirst));
+  expect(there, 3);
+  expect(x, 7);
+}
+
+TEST_F(BetweenGpus, ACapturedStepThatWritesTheSourceComesAfterTheCopy) {
+  const Tensor x = full({1000}, 1.0, {DType::f32, kFirst});
+  graph::Step step = graph::capture(kFirst, [&] { raw::mul_(x, 2); });
+  step();
+  step();
+  const Tensor there = x.to(kSecond);
+  step();
+  runtime(kFirst).synchronize(current_stream(kFirst));
+  expect(there, 4);
+  expect(x, 8);
+}
+
+TEST_F(BetweenGpus, TheSourcesMemoryIsNotHandedOutBeforeTheCopy) {
+  Tensor x = late(kFirst, 1);
+  const Tensor there = x.to(kSecond);
+  x = Tensor();
+  std::vector<Tensor> others;
+  for (int i = 0; i < 8; ++i) others.push_back(full({1000}, 7.0, {DType::f32, kFirst}));
+  runtime(kFirst).synchronize(current_stream(kFirst));
+  expect(there, 3);
+}
+
+TEST_F(BetweenGpus, LentMemoryIsReadBeforeItsOwnerWrites) {
+  const Tensor owner = late(kFirst, 1);
+  const Tensor there =
+      as_strided(Storage::borrow(kFirst, owner.raw_data(), 4000), DType::f32, {1000}, {1})
+          .to(kSecond);
+  raw::fill_(owner, 7);
+  runtime(kFirst).synchronize(current_stream(kFirst));
+  expect(there, 3);
+}
+
 TEST_F(BetweenGpus, SideStreamsWaitToo) {
   const Stream side = runtime(kFirst).new_stream(0), other = runtime(kSecond).new_stream(1);
   Tensor there;

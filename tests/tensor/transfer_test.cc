@@ -6,6 +6,7 @@
 
 #include "weft/core/allocator.h"
 #include "weft/core/capture.h"
+#include "weft/core/copy_stream.h"
 #include "weft/core/runtime.h"
 #include "weft/core/thread_state.h"
 #include "weft/tensor/ops.h"
@@ -48,6 +49,11 @@ class RecordingRuntime final : public Runtime {
   void synchronize_device(int) override {}
   std::unique_ptr<Event> new_event(int) override { return std::make_unique<RecordingEvent>(*this); }
 
+  static std::string name(const Stream& stream) {
+    return to_string(stream.device) + "/" +
+           std::to_string(reinterpret_cast<std::uintptr_t>(stream.handle));
+  }
+
  private:
   class RecordingEvent final : public Event {
    public:
@@ -67,11 +73,6 @@ class RecordingRuntime final : public Runtime {
     std::string recorded_;
   };
 
-  static std::string name(const Stream& stream) {
-    return to_string(stream.device) + "/" +
-           std::to_string(reinterpret_cast<std::uintptr_t>(stream.handle));
-  }
-
   std::uintptr_t last_stream_ = 0;
 };
 
@@ -84,6 +85,7 @@ class TransferTest : public ::testing::Test {
     cuda_->log.clear();
   }
   Log taken() { return std::exchange(cuda_->log, {}); }
+  std::string copies_of_first() const { return RecordingRuntime::name(copy_stream(first_)); }
 
   RecordingRuntime* cuda_ = nullptr;
   const Device host_;
@@ -136,11 +138,48 @@ TEST_F(TransferTest, BetweenDevicesBothStreamsAreOrdered) {
   const Tensor there = raw::to(x, first_);
   taken();
   const Tensor moved = raw::to(there, second_);
-  EXPECT_EQ(taken(), (Log{"record cuda:1/0", "cuda:0/0 waits for cuda:1/0",
-                          "copy 24 bytes cuda:0 to cuda:1 on cuda:0/0", "record cuda:0/0",
-                          "cuda:1/0 waits for cuda:0/0"}));
+  const std::string copies = copies_of_first();
+  EXPECT_EQ(taken(),
+            (Log{"record cuda:0/0", copies + " waits for cuda:0/0", "record cuda:1/0",
+                 copies + " waits for cuda:1/0", "copy 24 bytes cuda:0 to cuda:1 on " + copies,
+                 "record " + copies, "cuda:1/0 waits for " + copies}))
+      << "the source's stream goes on";
   EXPECT_EQ(moved.device(), second_);
   EXPECT_EQ(values_of(moved), values_of(x));
+}
+
+TEST_F(TransferTest, TheFirstWriteAfterACopyToAnotherDeviceWaitsForIt) {
+  const Tensor there = raw::to(some({2, 3}), first_);
+  const Tensor moved = raw::to(there, second_);
+  taken();
+  const Log wait = {"record " + copies_of_first(), "cuda:0/0 waits for " + copies_of_first()};
+  raw::zero_(there);
+  EXPECT_EQ(taken(), wait);
+  raw::zero_(there);
+  raw::zero_(moved);
+  EXPECT_EQ(taken(), Log{});
+  raw::to(there, second_);
+  taken();
+  raw::copy_(there, moved);
+  const Log log = taken();
+  EXPECT_EQ(Log(log.begin(), log.begin() + 2), wait) << "before it says that the memory is free";
+}
+
+TEST_F(TransferTest, MemoryIsKeptUntilAnotherDeviceHasIt) {
+  Tensor there = raw::to(some({2, 3}), first_);
+  const Tensor moved = raw::to(there, second_);
+  taken();
+  there = Tensor();
+  EXPECT_EQ(taken(), Log{"record " + copies_of_first()});
+}
+
+TEST_F(TransferTest, LentMemoryIsReadBeforeTheSourceGoesOn) {
+  const Tensor owner = raw::to(some({2, 3}), first_);
+  const Tensor lent =
+      as_strided(Storage::borrow(first_, owner.raw_data(), 24), DType::f32, {6}, {1});
+  taken();
+  raw::to(lent, second_);
+  EXPECT_EQ(taken().back(), "cuda:0/0 waits for " + copies_of_first());
 }
 
 TEST_F(TransferTest, PinnedMemoryIsKeptUntilItHasBeenRead) {

@@ -34,7 +34,7 @@ void autoencoder(train::Options options, const examples::PipelineFlags& flags) {
     for (auto& [x, label] : recorder.batches(loader)) recorder.step(step(x));
     recorder.save(model, loader, adam);
   }
-  std::fputs(train::memory_table(devices).c_str(), stdout);
+  std::fputs(train::memory_table(devices, true).c_str(), stdout);
   if (recorder.interrupted()) return;
 
   NoGrad no_grad;

@@ -55,7 +55,7 @@ void resnet(train::Options options, const examples::ResNetFlags& flags,
     }
     recorder.save(model, loader, sgd, *schedule);
   }
-  std::fputs(train::memory_table(devices).c_str(), stdout);
+  std::fputs(train::memory_table(devices, true).c_str(), stdout);
   if (recorder.interrupted()) return;
   if (loader.position() > 0) test_model();
   recorder.note(examples::peaks(devices));

@@ -21,6 +21,7 @@
 #include "weft/core/thread_state.h"
 #include "weft/core/trace.h"
 #include "weft/core/worker.h"
+#include "weft/nn/summary.h"
 #include "weft/parallel/scatter_gather.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
@@ -125,8 +126,12 @@ struct Pipeline::State {
   std::vector<Device> devices;                       // of the stages
   std::map<int, std::unique_ptr<const Plan>> plans;  // by number of micro-batches
   Timeline timeline;
+  std::vector<Shape> tried;  // of inputs, one row each
 
   const Plan& plan(int micro_batches);
+  /// Sends one row through the stages, to no effect, when the inputs are of another form than the
+  /// last time: what does not fit is found before anything runs.
+  void try_one_row(std::span<const Tensor> inputs);
 };
 
 /// A batch on its way through the stages and back.
@@ -515,6 +520,31 @@ const Pipeline::Plan& Pipeline::State::plan(int micro_batches) {
   return *made;
 }
 
+void Pipeline::State::try_one_row(std::span<const Tensor> inputs) {
+  std::vector<Shape> shapes;
+  for (const Tensor& x : inputs) {
+    Shape shape = x.defined() ? x.shape() : Shape();
+    if (!shape.empty() && std::exchange(shape[0], 1) == 0) return;  // there is none
+    shapes.push_back(shape);
+  }
+  if (shapes == tried) return;
+  TensorList x = part_of(inputs, 0, 1, devices[0]);
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    const auto place = [&] {
+      return weft::detail::concat("stage ", s, " on ", devices[s], ", tried with one row",
+                                  s > 0 ? " of what the stage before it gave" : "");
+    };
+    within(place, [&] {
+      const nn::detail::SummaryScope without_effect(stages[s]);
+      for (Tensor& each : x) {
+        if (each.defined()) each = raw::to(each, devices[s]);
+      }
+      x = stages[s](x);
+    });
+  }
+  tried = std::move(shapes);
+}
+
 bool Pipeline::is_training() const { return state_->stages[0].is_training(); }
 void Pipeline::train(bool training) {
   for (nn::AnyModule& stage : state_->stages) stage.train(training);
@@ -531,11 +561,13 @@ Tensor Pipeline::step(std::span<const Tensor> inputs, std::span<const Tensor> ta
   WEFT_CHECK(loss, InvalidArgument, "pipeline", "the loss is empty");
   WEFT_CHECK(thread_state().grad_enabled, InvalidArgument, "pipeline",
              "step() computes gradients, which are off here; call the pipeline itself");
+  state_->try_one_row(inputs);
   const Span span("pipeline", "step");
   return Batch(state_, inputs).step(targets, loss);
 }
 
 TensorList Pipeline::operator()(std::span<const Tensor> inputs) {
+  state_->try_one_row(inputs);
   const auto batch = std::make_shared<Batch>(state_, inputs);
   if (!thread_state().grad_enabled) return batch->forward();
   // Parameters inside may need gradients where no input does.

@@ -54,6 +54,9 @@ struct PipelineOptions {
 /// runs the backwards of their stage. A micro-batch is recomputed with the random numbers of its
 /// forward. Batch norms see one micro-batch at a time; their statistics follow each.
 ///
+/// Before the first batch, and one of another form, a single row goes through the stages in
+/// evaluation mode: a stage that does not fit the one before it is named before anything runs.
+///
 /// A device's worker (core/worker.h) runs its actions, waiting for what others make. When one
 /// fails, the others stop after the action they are in, and its error is rethrown with stage and
 /// micro-batch: gradients may be there in part then, and the next batch may be run. From one thread

@@ -244,6 +244,7 @@ TEST_P(PipelineTest, TellsWhatRanWhen) {
 struct Meets : nn::Module<Meets> {
   static inline std::atomic<int> running = 0, most = 0;
   Tensor forward(const Tensor& x) {
+    if (!is_training()) return x;
     most = std::max<int>(most, ++running);
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while (most < 2 && std::chrono::steady_clock::now() < end) {
@@ -267,7 +268,7 @@ struct Fails : nn::Module<Fails> {
   static inline int fail_at = -1;
   static inline int seen = 0;
   Tensor forward(const Tensor& x) {
-    if (seen++ == fail_at) throw std::runtime_error("no luck");
+    if (is_training() && seen++ == fail_at) throw std::runtime_error("no luck");
     return fc(x);
   }
 };
@@ -305,6 +306,15 @@ TEST_P(PipelineTest, RunsOutOfMemoryAndGoesOnWithLess) {
   model.zero_grad();
   EXPECT_TRUE(pipe.step({small.x}, {small.label}, cross_entropy).defined());
   set_memory_limit(second, 0);
+}
+
+TEST_P(PipelineTest, AStageThatDoesNotFitIsNamedBeforeAnythingRuns) {
+  nn::Linear front(6, 8);
+  Pipeline pipe({front, nn::Linear(7, 3)}, {.devices = devices(2), .chunks = 2});
+  EXPECT_WEFT_ERROR(pipe(rows(4).x), Shape,
+                    "in stage 1 on " + to_string(devices(2)[1]) +
+                        ", tried with one row of what the stage before it gave");
+  EXPECT_TRUE(pipe.timeline().actions.empty());
 }
 
 // --- What is refused -----------------------------------------------------------------------------

@@ -1,0 +1,59 @@
+#include "weft/parallel/deferred_batch_norm.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "weft/nn/batch_norm.h"
+#include "weft/parallel/pipeline.h"
+#include "weft/tests/core/expect_error.h"
+#include "weft/tests/parallel/devices.h"
+#include "weft/tests/parallel/nets.h"
+
+namespace weft::parallel {
+namespace {
+
+class DeferredBatchNorm : public testing::DevicesTest {};
+
+// Statistics of the whole batch, with the biased variance, whatever is recomputed.
+TEST_P(DeferredBatchNorm, StatisticsFollowTheWholeBatch) {
+  for (const std::optional<double> momentum : {std::optional(0.3), std::optional<double>()}) {
+    for (const Recompute mode : {Recompute::never, Recompute::always}) {
+      nn::BatchNorm2d norm(2, {.momentum = momentum});
+      norm.to(DType::f64);
+      convert_deferred_batch_norm(norm, 3);
+      Pipeline pipe({norm, nn::Flatten()},
+                    {.devices = devices(2), .chunks = 3, .checkpoint = mode});
+      double mean = 0, var = 1, batches = 0;
+      for (int step = 0; step < 4; ++step) {
+        const Tensor x = testing::batch(step, {7, 2, 3, 3}, DType::f64).x;
+        pipe(x).sum().backward();
+        const Tensor channel = raw::select(x, 1, 1);
+        const double batch_mean = raw::mean(channel).item<double>();
+        const double batch_var =
+            raw::mean(raw::mul(channel, channel)).item<double>() - batch_mean * batch_mean;
+        const double share = momentum.value_or(1 / ++batches);
+        mean += share * (batch_mean - mean);
+        var += share * (batch_var - var);
+      }
+      EXPECT_NEAR(norm.running_mean.to_vector<double>()[1], mean, 1e-12);
+      EXPECT_NEAR(norm.running_var.to_vector<double>()[1], var, 1e-12);
+      EXPECT_EQ(norm.num_batches_tracked.item<std::int64_t>(), 4);
+    }
+  }
+}
+
+TEST_P(DeferredBatchNorm, EachMicroBatchIsNormalisedByItself) {
+  nn::BatchNorm2d norm(2), plain(2);
+  convert_deferred_batch_norm(norm, 2);
+  EXPECT_EQ(norm.type_name(), "DeferredBatchNorm2d");
+  const Tensor x = testing::batch(0, {4, 2, 3, 3}, DType::f32).x;
+  EXPECT_TRUE(testing::same_bits(norm(x), plain(x)));
+  EXPECT_EQ(norm.running_mean.to_vector<double>(), (std::vector<double>{0, 0}));
+  EXPECT_WEFT_ERROR(convert_deferred_batch_norm(norm, 0), InvalidArgument, "chunks: got 0");
+}
+
+WEFT_ON_DEVICES(DeferredBatchNorm);
+
+}  // namespace
+}  // namespace weft::parallel

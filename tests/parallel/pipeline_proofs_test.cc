@@ -1,0 +1,200 @@
+// The two proofs that a pipeline computes what one device does: every schedule, checkpoint mode and
+// number of micro-batches, on 2 to 4 devices.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "weft/parallel/balance.h"
+#include "weft/parallel/pipeline.h"
+#include "weft/parallel/scatter_gather.h"
+#include "weft/tests/parallel/devices.h"
+#include "weft/tests/parallel/nets.h"
+
+namespace weft::parallel {
+namespace {
+
+using testing::batch;
+using testing::LabelledBatch;
+using testing::same_bits;
+using testing::seeded;
+using Gradients = std::vector<Tensor>;  // of all parameters
+
+constexpr std::int64_t kRows = 7;  // which no number of micro-batches but 1 and 7 divides
+
+// x [N,1,6,6] -> logits [N,3], in ten layers with weights in each part of any cut.
+nn::Sequential net(DType dtype) {
+  nn::Sequential layers = seeded(5, [] {
+    return nn::Sequential{nn::Conv2d(1, 3, 3), nn::Tanh(),          nn::ConvTranspose2d(3, 2, 3),
+                          nn::ReLU(),          nn::Conv2d(2, 2, 2), nn::Flatten(),
+                          nn::Linear(50, 8),   nn::Tanh(),          nn::Linear(8, 8),
+                          nn::Linear(8, 3)};
+  });
+  layers.to(dtype);
+  return layers;
+}
+
+Tensor loss_of(std::span<const Tensor> y, std::span<const Tensor> target) {
+  return nn::cross_entropy(y[0], target[0]);
+}
+
+// What the whole row of layers makes of rows [begin, begin + count).
+Gradients gradients_of(DType dtype, const LabelledBatch& whole, std::int64_t begin,
+                       std::int64_t count) {
+  nn::Sequential model = net(dtype);
+  const Tensor loss = nn::cross_entropy(model(raw::narrow(whole.x, 0, begin, count)),
+                                        raw::narrow(whole.label, 0, begin, count));
+  (count == kRows ? loss : loss * (static_cast<double>(count) / kRows)).backward();
+  Gradients gradients;
+  for (const Tensor& p : model.parameters()) gradients.push_back(p.grad());
+  return gradients;
+}
+
+class PipelineProofs : public testing::DevicesTest {
+ protected:
+  struct Case {
+    std::string schedule;
+    Recompute mode;
+    int devices, stages, chunks;
+    std::string text() const {
+      return schedule + ", " + to_string(mode) + ", " + std::to_string(stages) + " stages on " +
+             std::to_string(devices) + " devices, " + std::to_string(chunks) + " chunks";
+    }
+  };
+  static void for_each_case(const std::function<void(const Case&)>& f) {
+    for (const std::string& schedule : schedule_names()) {
+      for (const Recompute mode : {Recompute::never, Recompute::except_last, Recompute::always}) {
+        for (int devices = 2; devices <= count(); ++devices) {
+          for (int chunks = 1; chunks <= 8; ++chunks) {
+            const bool interleaved = schedule == "interleaved";
+            const auto parts = static_cast<int>(part_sizes(kRows, chunks).size());
+            if (interleaved && (parts % devices != 0 || chunks % devices != 0)) continue;
+            f({schedule, mode, devices, devices * (interleaved ? 2 : 1), chunks});
+          }
+        }
+      }
+    }
+  }
+  /// The layers in stages of about the same length.
+  static Pipeline pipeline(const nn::Sequential& layers, const Case& c) {
+    const std::vector<double> costs(layers.size(), 1.0);
+    return Pipeline(cut(layers, balanced(costs, static_cast<std::size_t>(c.stages))),
+                    {.devices = devices(c.devices),
+                     .chunks = c.chunks,
+                     .checkpoint = c.mode,
+                     .schedule = c.schedule});
+  }
+};
+
+// (a) f32, bit for bit: the gradients of each micro-batch by itself, added up in the order in which
+// this schedule runs the backwards of the parameter's stage.
+TEST_P(PipelineProofs, GradientsAddUpAsTheScheduleSaysBitForBit) {
+  const Scoped deterministic(&ThreadState::deterministic, true);
+  const Scoped threads(&ThreadState::num_threads, 1);
+  const LabelledBatch whole = batch(0, {kRows, 1, 6, 6}, DType::f32);
+  std::map<int, std::vector<Gradients>> of_parts;  // by number of chunks
+  for (int chunks = 1; chunks <= 8; ++chunks) {
+    std::int64_t begin = 0;
+    for (const std::int64_t count : part_sizes(kRows, chunks)) {
+      of_parts[chunks].push_back(gradients_of(DType::f32, whole, begin, count));
+      begin += count;
+    }
+  }
+  for_each_case([&](const Case& c) {
+    SCOPED_TRACE(c.text());
+    nn::Sequential model = net(DType::f32);
+    Pipeline pipe = pipeline(model, c);
+    pipe.step({whole.x}, {whole.label}, loss_of);
+    const std::vector<Gradients>& parts = of_parts[c.chunks];
+    std::size_t index = 0;  // of the parameter
+    for (std::size_t s = 0; s < pipe.stages().size(); ++s) {
+      std::vector<int> order;
+      for (const auto& actions : pipe.schedule(static_cast<int>(parts.size())).devices) {
+        for (const Action& action : actions) {
+          const bool adds =
+              action.kind == Action::Kind::backward || action.kind == Action::Kind::backward_weight;
+          if (adds && action.stage == static_cast<int>(s)) order.push_back(action.micro_batch);
+        }
+      }
+      ASSERT_EQ(order.size(), parts.size());
+      for (const Tensor& p : pipe.stages()[s].parameters()) {
+        Tensor sum = raw::clone(parts[static_cast<std::size_t>(order[0])][index]);
+        for (std::size_t i = 1; i < order.size(); ++i) {
+          raw::add_scaled_(sum, 1, parts[static_cast<std::size_t>(order[i])][index]);
+        }
+        EXPECT_TRUE(same_bits(p.grad().to(Device()), sum)) << "parameter " << index;
+        ++index;
+      }
+    }
+  });
+}
+
+// (b) f64, against the whole batch.
+TEST_P(PipelineProofs, GradientsAreThoseOfTheWholeBatch) {
+  const LabelledBatch whole = batch(0, {kRows, 1, 6, 6}, DType::f64);
+  const Gradients expected = gradients_of(DType::f64, whole, 0, kRows);
+  for_each_case([&](const Case& c) {
+    SCOPED_TRACE(c.text());
+    nn::Sequential model = net(DType::f64);
+    Pipeline pipe = pipeline(model, c);
+    pipe.step({whole.x}, {whole.label}, loss_of);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_LE(
+          testing::relative_difference(model.parameters()[i].grad().to(Device()), expected[i]),
+          1e-9);
+    }
+  });
+}
+
+// Passes its input on, after a while that is another each time: what comes in which order may
+// depend on the schedule alone.
+struct Delay : nn::Module<Delay> {
+  explicit Delay(std::uint64_t seed) : generator(std::make_shared<Generator>(seed)) {}
+  Tensor forward(const Tensor& x) {
+    std::this_thread::sleep_for(std::chrono::microseconds(generator->random32() % 2000));
+    return x * 1.0;
+  }
+  std::shared_ptr<Generator> generator;
+};
+
+TEST_P(PipelineProofs, DelaysChangeNothing) {
+  const Scoped deterministic(&ThreadState::deterministic, true);
+  const Scoped threads(&ThreadState::num_threads, 1);
+  const LabelledBatch whole = batch(0, {8, 6}, DType::f32);
+  for (const std::string& schedule : schedule_names()) {
+    Gradients first;
+    for (std::uint64_t round = 0; round < 6; ++round) {
+      const auto part = [&](std::int64_t in, std::int64_t out, std::uint64_t i) {
+        return nn::Sequential{Delay(10 * round + i), nn::Linear(in, out), nn::Tanh()};
+      };
+      manual_seed(3);
+      const nn::Sequential a = part(6, 8, 0), b = part(8, 8, 1), c = part(8, 8, 2),
+                           d = part(8, 3, 3);
+      std::vector<nn::AnyModule> stages = {a, b, c, d};
+      if (schedule != "interleaved") stages = {nn::Sequential{a, b}, nn::Sequential{c, d}};
+      Pipeline pipe(stages, {.devices = devices(2),
+                             .chunks = 4,
+                             .checkpoint = Recompute::except_last,
+                             .schedule = schedule});
+      pipe.step({whole.x}, {whole.label}, loss_of);
+      Gradients gradients;
+      for (const nn::AnyModule& stage : stages) {
+        for (const Tensor& p : stage.parameters()) gradients.push_back(p.grad().to(Device()));
+      }
+      if (round == 0) first = gradients;
+      for (std::size_t i = 0; i < first.size(); ++i) {
+        EXPECT_TRUE(same_bits(gradients[i], first[i])) << schedule << ", parameter " << i;
+      }
+    }
+  }
+}
+
+WEFT_ON_DEVICES(PipelineProofs);
+
+}  // namespace
+}  // namespace weft::parallel

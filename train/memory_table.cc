@@ -46,22 +46,25 @@ std::string memory_table(std::span<const Device> devices, bool model_in_parts) {
   }
   row("together", [](const MemoryStats& of) { return of.peak_in_use_bytes; });
 
-  const auto least = std::ranges::min_element(stats, {}, &MemoryStats::peak_in_use_bytes);
-  if (stats.empty() || stats[0].peak_in_use_bytes <= least->peak_in_use_bytes) return out.str();
-  const auto more = [&](std::size_t i) {
-    return stats[0].peak_by_owner[i] - least->peak_by_owner[i];
-  };
+  const auto [least, most] =
+      std::ranges::minmax_element(stats, {}, &MemoryStats::peak_in_use_bytes);
+  if (stats.empty() || most->peak_in_use_bytes == least->peak_in_use_bytes) return out.str();
+  const auto more = [&](std::size_t i) { return most->peak_by_owner[i] - least->peak_by_owner[i]; };
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < kMemoryOwners; ++i) {
     if (more(i) > 0) order.push_back(i);
   }
   std::ranges::sort(order, std::greater(), more);
-  out << devices[0] << " holds " << mib(stats[0].peak_in_use_bytes - least->peak_in_use_bytes)
-      << " MiB more than " << devices[static_cast<std::size_t>(least - stats.begin())] << ": ";
+  const auto name = [&](const auto& of) {
+    return devices[static_cast<std::size_t>(of - stats.begin())];
+  };
+  out << name(most) << " holds " << mib(most->peak_in_use_bytes - least->peak_in_use_bytes)
+      << " MiB more than " << name(least) << ": ";
+  const bool leads = !model_in_parts && most == stats.begin();
   for (std::size_t i = 0; i < order.size(); ++i) {
     out << (i ? "; " : "") << mib(more(order[i])) << " of "
         << to_string(static_cast<MemoryOwner>(order[i]));
-    if (!model_in_parts) out << ", for " << kWhy[order[i]];
+    if (leads) out << ", for " << kWhy[order[i]];
   }
   out << (model_in_parts ? "; the parts of the model differ.\n" : ".\n");
   return out.str();

@@ -9,8 +9,8 @@
 namespace weft::train {
 
 /// A table of what each device held at its peak so far (core/allocator.h), in MiB, by owner, and,
-/// where the first holds more than another, a sentence that says of what, and why: because it leads
-/// the others or, where each has a part of the model, because the parts differ.
+/// where one holds more than another, a sentence that says of what, and why: because it is the
+/// first and leads the others or, where each has a part of the model, because the parts differ.
 ///   peak memory, MiB     cpu:0    cpu:1
 ///   activations           12.3     12.2
 ///   ...

@@ -154,6 +154,8 @@ struct Twice : autograd::Function<Twice> {
   nn::Sequential model{parallel::SyncBatchNorm2d(3, group->subgroup({0, 1}))};
   parallel::convert_sync_batchnorm(model, group->duplicate());
   parallel::DistributedDataParallel ddp(model, group);
+  parallel::DataParallel dp(model);
+  parallel::Pipeline pipe({model, model});
   data::DistributedSampler sampler(1, {.num_replicas = group->size(), .rank = group->rank()});
   const parallel::Horovod hvd(group);
   parallel::DistributedOptimizer sgd(hvd, optim::SGD(model.parameters(), {.lr = 0.1}),

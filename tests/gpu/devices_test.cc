@@ -14,11 +14,13 @@
 #include <utility>
 #include <vector>
 
+#include "weft/core/copy_stream.h"
 #include "weft/tests/data/numbers.h"
 #include "weft/tests/tensor/tensor_util.h"
 #include "weft/weft.h"
 
 extern "C" unsigned weft_emulated_contexts();
+extern "C" unsigned weft_emulated_events();
 
 namespace weft {
 namespace {
@@ -313,17 +315,69 @@ TEST_F(BetweenGpus, ACopyComesAfterWhatStillReadsItsTarget) {
   const Tensor target = full({1000}, 7.0, {DType::f32, kSecond});
   const Tensor read = raw::mul(target, 1);
   raw::copy_(target, late(kFirst, 1));
-  runtime(kFirst).synchronize(current_stream(kFirst));
+  runtime(kFirst).synchronize(copy_stream(kFirst));
   expect(read, 7);
   expect(target, 3);
 }
 
 TEST_F(BetweenGpus, WhatWritesTheSourceNextComesAfterTheCopy) {
-  const Tensor x = late(kFirst, 1), there = x.to(kSecond);
-  raw::fill_(x, 7);
+  const Tensor ones = full({1000}, 1.0, {DType::f32, kFirst});
+  const Tensor elsewhere = full({1000}, 1.0, {DType::f32, kSecond});
+  const Tensor index = arange(0, 1000).to(kFirst);
+  for (const Device device : {kFirst, kSecond}) runtime(device).synchronize(current_stream(device));
+  const std::pair<const char*, std::function<void(const Tensor&)>> writers[] = {
+      {"fill_", [](const Tensor& x) { raw::fill_(x, 7); }},
+      {"zero_", [](const Tensor& x) { raw::zero_(x); }},
+      {"mul_", [](const Tensor& x) { raw::mul_(x, 2); }},
+      {"binary_", [&](const Tensor& x) { raw::binary_(BinaryOp::mul, x, raw::add(ones, 1)); }},
+      {"add_", [&](const Tensor& x) { raw::add_scaled_(x, 2, ones); }},
+      {"copy_", [&](const Tensor& x) { raw::copy_(x, ones); }},
+      {"copy_ from afar", [&](const Tensor& x) { raw::copy_(x, elsewhere); }},
+      {"index_add_", [&](const Tensor& x) { raw::index_add_(x, 0, index, ones); }},
+      {"scatter_add_", [&](const Tensor& x) { raw::scatter_add_(x, 0, index, ones); }},
+      {"uniform_", [](const Tensor& x) { raw::uniform_(x, 0, 1); }},
+      {"step",
+       [&](const Tensor& x) {
+         x.set_requires_grad();
+         x.set_grad(ones);
+         optim::SGD({x}, {.lr = 1}).step();
+       }},
+      {"clip_grad_norm", [](const Tensor& x) {
+         const Tensor p = zeros({1000}, {DType::f32, kFirst}).set_requires_grad();
+         p.set_grad(x);
+         optim::clip_grad_norm(std::vector{p}, 1);
+       }}};
+  for (const auto& [name, write] : writers) {
+    SCOPED_TRACE(name);
+    const Tensor x = late(kFirst, 1), there = x.to(kSecond);
+    write(x);
+    runtime(kFirst).synchronize(current_stream(kFirst));
+    runtime(kSecond).synchronize(copy_stream(kSecond));
+    expect(there, 3);
+    EXPECT_NE(testing::values_of(x.to(Device())), std::vector<double>(1000, 3));
+  }
+}
+
+TEST_F(BetweenGpus, ABatchNormsStatisticsAreCopiedBeforeItCountsTheNextBatch) {
+  nn::BatchNorm2d norm(1000);
+  norm.to(kFirst);
+  const Tensor mean = norm.named_buffers()[0].second, there = mean.to(kSecond);
+  norm(full({2, 1000, 1, 1}, 5.0, {DType::f32, kFirst}));
   runtime(kFirst).synchronize(current_stream(kFirst));
-  expect(there, 3);
-  expect(x, 7);
+  expect(there, 0);
+  expect(mean, 0.5);
+}
+
+TEST_F(BetweenGpus, CopiesMakeNoEventsOnceThereAreEnough) {
+  const Tensor x = full({1000}, 1.0, {DType::f32, kFirst}), y = x.to(kSecond);
+  raw::copy_(x, y);
+  const unsigned events = weft_emulated_events();
+  for (int i = 0; i < 10; ++i) {
+    raw::copy_(y, x);
+    raw::copy_(x, y);
+  }
+  EXPECT_EQ(weft_emulated_events(), events);
+  expect(x, 1);
 }
 
 TEST_F(BetweenGpus, ACapturedStepThatWritesTheSourceComesAfterTheCopy) {

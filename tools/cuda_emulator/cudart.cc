@@ -387,8 +387,18 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t handle) {
 // --- Events
 // --------------------------------------------------------------------------------------------
 
+namespace {
+unsigned events_made = 0;
+}
+// For tests.
+extern "C" unsigned weft_emulated_events() {
+  const Guard guard;
+  return events_made;
+}
+
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   const Guard guard;
+  ++events_made;
   *event = reinterpret_cast<cudaEvent_t>(
       new Event{device_with_context(), !(flags & cudaEventDisableTiming), nullptr, nullptr});
   return cudaSuccess;

@@ -25,8 +25,8 @@ constexpr const char* kOp = "bucket_timeline";
 // --- Reading -------------------------------------------------------------------------------------
 
 Interval interval_of(const json& event) {
-  const double begin = event["ts"];
-  return {begin / 1000, (begin + event["dur"].get<double>()) / 1000};
+  const double begin = event.at("ts");
+  return {begin / 1000, (begin + event.at("dur").get<double>()) / 1000};
 }
 
 bool within(const Interval& inner, const Interval& outer) {
@@ -35,29 +35,29 @@ bool within(const Interval& inner, const Interval& outer) {
 
 // 2 of "bucket 2" at the end of a module path.
 std::optional<std::size_t> bucket_number(const json& event) {
-  const std::string module = event["args"].value("module", "");
+  const std::string module = event.at("args").value("module", "");
   const std::size_t at = module.rfind("bucket ");
-  if (event["cat"] != "comm" || at == std::string::npos) return {};
+  if (event.at("cat") != "comm" || at == std::string::npos) return {};
   return std::stoul(module.substr(at + 7));
 }
 
 // Adds what the event says of its rank. Spans stand in the order in which they end: of those within
 // each other the outermost comes last.
 void take(const json& event, RankTimes& rank) {
-  const std::string category = event["cat"], name = event["name"];
+  const std::string category = event.at("cat"), name = event.at("name");
   const Interval times = interval_of(event);
-  const json& args = event["args"];
+  const json& args = event.at("args");
   if (category == "forward") rank.forward = times;
   if (category == "phase" && name == "backward") rank.backward = times;
   if (category == "backward") rank.rules.push_back(times);
   if (category == "optim") rank.optimizer = times;
   if (name == "wait for buckets") rank.waiting = times;
-  const auto bucket = name == "send bucket" ? std::optional(args["bucket"].get<std::size_t>())
+  const auto bucket = name == "send bucket" ? std::optional(args.at("bucket").get<std::size_t>())
                                             : bucket_number(event);
   if (!bucket) return;
   if (rank.buckets.size() <= *bucket) rank.buckets.resize(*bucket + 1);
   BucketTimes& of_bucket = rank.buckets[*bucket];
-  of_bucket.bytes = args["bytes"];
+  of_bucket.bytes = args.at("bytes");
   if (name == "send bucket") {
     of_bucket.sent = times.begin;
   } else {
@@ -114,9 +114,9 @@ StepTimes read_step(const std::string& path, std::int64_t wanted) {
   std::map<std::int64_t, std::map<std::int64_t, RankTimes>> steps;  // by step and rank
   std::size_t ranks = 0;
   for (const json& event : read_json(path)) {
-    if (event.value("ph", "") != "X" || !event["args"].contains("step")) continue;
-    auto& step = steps[event["args"]["step"]];
-    take(event, step[event["pid"]]);
+    if (event.value("ph", "") != "X" || !event.at("args").contains("step")) continue;
+    auto& step = steps[event.at("args").at("step")];
+    take(event, step[event.at("pid")]);
     ranks = std::max(ranks, step.size());
   }
   std::vector<StepTimes> whole;

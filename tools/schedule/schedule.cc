@@ -12,8 +12,8 @@
 
 #include "weft/core/error.h"
 #include "weft/core/file.h"
-#include "weft/core/nearest.h"
 #include "weft/parallel/simulate.h"
+#include "weft/tools/usage.h"
 
 namespace weft::parallel {
 namespace {
@@ -80,18 +80,6 @@ int misuse(const std::string& text) {
   return 2;
 }
 
-// Of an argument that CLI11 could not place.
-int misuse_of(const std::string& argument, const CLI::App& app) {
-  if (!argument.starts_with('-')) return misuse("unexpected argument '" + argument + "'");
-  std::vector<std::string> known;
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
-  }
-  const std::string near = nearest(argument.substr(0, argument.find('=')), known);
-  return misuse("unknown option " + argument +
-                (near.empty() ? std::string() : "; did you mean " + near + "?"));
-}
-
 }  // namespace
 }  // namespace weft::parallel
 
@@ -128,7 +116,7 @@ int main(int argc, char** argv) {
       "be\nread or written.");
   try {
     app.parse(argc, argv);
-    if (!app.remaining().empty()) return misuse_of(app.remaining().front(), app);
+    if (!app.remaining().empty()) return misuse(weft::tools::about_unknown_argument(app));
     if (request.check.empty() &&
         (request.name.empty() || !request.stages || !request.micro_batches)) {
       return misuse("expected a NAME, --stages and --micro-batches, or --check FILE");

@@ -1,0 +1,26 @@
+// What the tools have in common: words on a command line that are wrong.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "weft/core/nearest.h"
+
+namespace weft::tools {
+
+/// Of the first argument that CLI11 could not place (App::allow_extras): "unknown option --stage;
+/// did you mean --stages?"
+inline std::string about_unknown_argument(const CLI::App& app) {
+  const std::string argument = app.remaining().front();
+  if (!argument.starts_with('-')) return "unexpected argument '" + argument + "'";
+  std::vector<std::string> known;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  }
+  const std::string near = nearest(argument.substr(0, argument.find('=')), known);
+  return "unknown option " + argument +
+         (near.empty() ? std::string() : "; did you mean " + near + "?");
+}
+
+}  // namespace weft::tools

@@ -332,7 +332,11 @@ TEST_F(BetweenGpus, WhatWritesTheSourceNextComesAfterTheCopy) {
       {"binary_", [&](const Tensor& x) { raw::binary_(BinaryOp::mul, x, raw::add(ones, 1)); }},
       {"add_", [&](const Tensor& x) { raw::add_scaled_(x, 2, ones); }},
       {"copy_", [&](const Tensor& x) { raw::copy_(x, ones); }},
-      {"copy_ from afar", [&](const Tensor& x) { raw::copy_(x, elsewhere); }},
+      {"copy_ from afar",
+       [&](const Tensor& x) {
+         const StreamScope side(runtime(kSecond).new_stream(1));  // has not waited for the copy
+         raw::copy_(x, elsewhere);
+       }},
       {"index_add_", [&](const Tensor& x) { raw::index_add_(x, 0, index, ones); }},
       {"scatter_add_", [&](const Tensor& x) { raw::scatter_add_(x, 0, index, ones); }},
       {"uniform_", [](const Tensor& x) { raw::uniform_(x, 0, 1); }},
@@ -351,8 +355,8 @@ TEST_F(BetweenGpus, WhatWritesTheSourceNextComesAfterTheCopy) {
     SCOPED_TRACE(name);
     const Tensor x = late(kFirst, 1), there = x.to(kSecond);
     write(x);
-    runtime(kFirst).synchronize(current_stream(kFirst));
     runtime(kSecond).synchronize(copy_stream(kSecond));
+    runtime(kFirst).synchronize(current_stream(kFirst));
     expect(there, 3);
     EXPECT_NE(testing::values_of(x.to(Device())), std::vector<double>(1000, 3));
   }

@@ -43,15 +43,16 @@ Tensor loss_of(std::span<const Tensor> y, std::span<const Tensor> target) {
   return nn::cross_entropy(y[0], target[0]);
 }
 
-// What the whole row of layers makes of rows [begin, begin + count).
+// What the whole row of layers makes of rows [begin, begin + count) on one device.
 Gradients gradients_of(DType dtype, const LabelledBatch& whole, std::int64_t begin,
-                       std::int64_t count) {
+                       std::int64_t count, Device device) {
   nn::Sequential model = net(dtype);
-  const Tensor loss = nn::cross_entropy(model(raw::narrow(whole.x, 0, begin, count)),
-                                        raw::narrow(whole.label, 0, begin, count));
+  model.to(device);
+  const Tensor loss = nn::cross_entropy(model(raw::narrow(whole.x, 0, begin, count).to(device)),
+                                        raw::narrow(whole.label, 0, begin, count).to(device));
   (count == kRows ? loss : loss * (static_cast<double>(count) / kRows)).backward();
   Gradients gradients;
-  for (const Tensor& p : model.parameters()) gradients.push_back(p.grad());
+  for (const Tensor& p : model.parameters()) gradients.push_back(p.grad().to(Device()));
   return gradients;
 }
 
@@ -101,7 +102,7 @@ TEST_P(PipelineProofs, GradientsAddUpAsTheScheduleSaysBitForBit) {
   for (int chunks = 1; chunks <= 8; ++chunks) {
     std::int64_t begin = 0;
     for (const std::int64_t count : part_sizes(kRows, chunks)) {
-      of_parts[chunks].push_back(gradients_of(DType::f32, whole, begin, count));
+      of_parts[chunks].push_back(gradients_of(DType::f32, whole, begin, count, first()));
       begin += count;
     }
   }
@@ -137,7 +138,7 @@ TEST_P(PipelineProofs, GradientsAddUpAsTheScheduleSaysBitForBit) {
 // (b) f64, against the whole batch.
 TEST_P(PipelineProofs, GradientsAreThoseOfTheWholeBatch) {
   const LabelledBatch whole = batch(0, {kRows, 1, 6, 6}, DType::f64);
-  const Gradients expected = gradients_of(DType::f64, whole, 0, kRows);
+  const Gradients expected = gradients_of(DType::f64, whole, 0, kRows, first());
   for_each_case([&](const Case& c) {
     SCOPED_TRACE(c.text());
     nn::Sequential model = net(DType::f64);

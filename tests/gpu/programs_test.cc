@@ -122,6 +122,19 @@ TEST_P(RanksOnGpus, TrainAsOnTheCpu) {
 }
 INSTANTIATE_TEST_SUITE_P(EmulatedPrograms, RanksOnGpus, ::testing::ValuesIn(kConditions));
 
+class PartsOnGpus : public EmulatedPrograms, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(PartsOnGpus, TrainAsAWholeOnTheCpu) {
+  write_data("autoencoder");
+  const std::string options = "--epochs 1 --limit-steps 3 --dtype f64 ";
+  const auto cpu = losses(GetParam(), "autoencoder", options + "--device cpu");
+  const auto cuda = losses(GetParam(), "autoencoder_mp", options + "--device cuda --devices 1,0");
+  ASSERT_EQ(cpu.size(), 3U);
+  ASSERT_EQ(cuda.size(), 3U);
+  for (int i = 0; i < 3; ++i) EXPECT_NEAR(cuda[i], cpu[i], 1e-9 * std::abs(cpu[i])) << i;
+}
+INSTANTIATE_TEST_SUITE_P(EmulatedPrograms, PartsOnGpus, ::testing::ValuesIn(kConditions));
+
 TEST(OldDriver, IsNamed) {
   testing::TempFolder folder;
   const std::string log = folder.path("log");

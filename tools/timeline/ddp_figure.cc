@@ -13,7 +13,7 @@ Figure ddp_figure(const picture::StepTimes& step) {
   double waiting = 0;
   Figure figure{concat("Step ", step.step, " of DistributedDataParallel on ", step.ranks.size(),
                        " ranks, ", step.ranks[0].buckets.size(), " buckets")};
-  Panel panel{"Computing, and reducing the buckets meanwhile: " + milliseconds(length / 1e3)};
+  Panel panel{"Measured: " + milliseconds(length / 1e3)};
   for (std::size_t r = 0; r < step.ranks.size(); ++r) {
     const picture::RankTimes& rank = step.ranks[r];
     const auto bar = [](const picture::Interval& times, Color color, const std::string& text,

@@ -45,7 +45,7 @@ p { margin: 0; overflow-wrap: anywhere }
 .picture { overflow-x: auto }
 .picture svg { display: block; width: 100%; min-width: 1000px; height: auto }
 rect.bar:hover { stroke: var(--ink); stroke-width: 2 }
-#hover { position: fixed; display: none; padding: 6px 9px; max-width: 320px; white-space: pre-line; font-size: 13px;
+#hover { position: fixed; display: none; padding: 6px 9px; max-width: 380px; white-space: pre-line; font-size: 13px;
          pointer-events: none; background: var(--ground); border: 1px solid var(--faint); border-radius: 4px }
 @media print { body { padding: 0; max-width: none; -webkit-print-color-adjust: exact; print-color-adjust: exact }
                .picture { overflow: visible } .picture svg { min-width: 0 } #hover { display: none !important } }
@@ -145,6 +145,7 @@ class Drawing {
   double at(double seconds) const { return left_ + seconds / end_ * (kWidth - left_ - kRight); }
 
   void text(double x, double y, const char* kind, const std::string& what) {
+    if (what.empty()) return;
     out_ += concat("<text x=\"", number(x), "\" y=\"", number(y), "\" class=\"", kind, "\">",
                    escaped(what), "</text>\n");
   }
@@ -197,7 +198,8 @@ class Drawing {
     out_ += concat("<rect class=\"bar\" x=\"", number(x), "\" y=\"", y_, "\" width=\"",
                    number(width), "\" height=\"", kBarHeight, '"', paint(bar.color, bar.dashed),
                    "><title>", escaped(bar.hover), "</title></rect>\n");
-    if (kCharacter * static_cast<double>(characters(bar.text)) + 3 > width) return;
+    if (bar.text.empty() || kCharacter * static_cast<double>(characters(bar.text)) + 1 > width)
+      return;
     out_ += concat("<text class=\"bar\" x=\"", number(x + width / 2), "\" y=\"", y_ + 16,
                    "\" style=\"fill: ", bar.color.lightness < 55 ? "#fff" : "#1c1c22", "\">",
                    escaped(bar.text), "</text>\n");

@@ -63,11 +63,11 @@ PipelineStep step_of(std::int64_t number, Lists lists) {
     return std::ranges::min(row.second, {}, [](const TimedAction& t) { return t.action.stage; })
         .action.stage;
   };
-  std::ranges::stable_sort(rows, {}, first_stage);
+  std::ranges::sort(rows, {}, first_stage);
   PipelineStep step{.step = number, .schedule = {.name = "traced"}};
   double begin = std::numeric_limits<double>::infinity();
   for (auto& [place, actions] : rows) {
-    std::ranges::stable_sort(actions, {}, &TimedAction::begin);
+    std::ranges::sort(actions, {}, [](const TimedAction& t) { return std::pair(t.begin, t.end); });
     begin = std::min(begin, actions.front().begin);
   }
   for (const auto& [place, actions] : rows) {
@@ -90,7 +90,7 @@ PipelineStep step_of(std::int64_t number, Lists lists) {
   return step;
 }
 
-// As the user asked for it, if it is one of weft's own: "1f1b, recompute except_last".
+// As the user asked for it, if it is one of weft's own: "1f1b, checkpoint except_last".
 std::string name_of(const Schedule& schedule) {
   const int devices = static_cast<int>(schedule.devices.size());
   for (const std::string& name : parallel::schedule_names()) {

@@ -67,10 +67,16 @@ TEST_F(Figures, APipelineIsPredictedFromTheOtherSteps) {
 
 TEST_F(Figures, AStepAloneIsPredictedFromItself) {
   trace.add_pipeline(7, simulate(parallel::gpipe(2, 2), kUnequal), 0);
-  const std::string said = facts(figure());
+  std::string said = facts(figure());
   EXPECT_NE(said.find("Measured 150.0 ms, 1.000 times the predicted 150.0 ms"), std::string::npos)
       << said;
   EXPECT_NE(said.find("this step's own medians"), std::string::npos) << said;
+  trace.add_pipeline(8, simulate(parallel::one_f_one_b(2, 2), kEqual), 200);  // another schedule
+  EXPECT_EQ(facts(figure(7)), said);
+  trace.add_pipeline(9, simulate(parallel::gpipe(2, 2), kEqual), 400);
+  said = facts(figure(7));
+  EXPECT_NE(said.find("Measured 150.0 ms, 1.667 times the predicted 90.0 ms"), std::string::npos)
+      << said;
 }
 
 TEST_F(Figures, TheUsualStepIsOfMedianLengthAfterTheFirstTwo) {

@@ -21,6 +21,7 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kOp = "bucket_timeline";
+constexpr std::size_t kMostBuckets = 65536;
 
 // --- Reading -------------------------------------------------------------------------------------
 
@@ -55,6 +56,8 @@ void take(const json& event, RankTimes& rank) {
   const auto bucket = name == "send bucket" ? std::optional(args.at("bucket").get<std::size_t>())
                                             : bucket_number(event);
   if (!bucket) return;
+  WEFT_CHECK(*bucket < kMostBuckets, InvalidArgument, kOp, "got bucket ", *bucket,
+             ", expected less than ", kMostBuckets);
   if (rank.buckets.size() <= *bucket) rank.buckets.resize(*bucket + 1);
   BucketTimes& of_bucket = rank.buckets[*bucket];
   of_bucket.bytes = args.at("bytes");

@@ -144,6 +144,9 @@ TEST_F(TimelineCommand, AFileThatIsNoTraceIsTwoAndSaysWhy) {
   other = {};
   other.add("ddp", "send bucket", 0, 1, 0, {{"step", 0}});
   says(write(other.text()), "bucket");
+  other = {};
+  other.add("ddp", "send bucket", 0, 1, 0, {{"step", 0}, {"bucket", -1}, {"bytes", 4}});
+  says(write(other.text()), "expected less than 65536");
 }
 
 TEST_F(TimelineCommand, WrongUsageIsTwoAndSaysWhatIsRight) {

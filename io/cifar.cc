@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "weft/core/thread_state.h"
 #include "weft/io/file_reader.h"
 #include "weft/tensor/creation.h"
 
@@ -37,6 +38,7 @@ std::int64_t count_records(const Format& format, std::uint64_t bytes, const std:
 
 CifarImages allocate(const Format& format, std::int64_t count) {
   const TensorOptions u8(DType::u8, Device());
+  const Scoped owner(&ThreadState::memory_owner, MemoryOwner::data);
   CifarImages set;
   set.images = empty({count, 3, 32, 32}, u8);
   set.labels = empty({count}, u8);

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <optional>
 
+#include "weft/core/thread_state.h"
 #include "weft/io/file_reader.h"
 #include "weft/io/gzip.h"
 #include "weft/tensor/creation.h"
@@ -95,6 +96,7 @@ Header read_header(ByteStream& stream, const IdxOptions& options, const std::str
 }
 
 Tensor read_values(ByteStream& stream, const Header& header, const std::string& name) {
+  const Scoped owner(&ThreadState::memory_owner, MemoryOwner::data);
   Tensor values = empty(header.shape, TensorOptions(DType::u8, Device()));
   const std::span<std::byte> out(static_cast<std::byte*>(values.raw_data()), header.data_bytes);
   const std::size_t got = stream.read(out);

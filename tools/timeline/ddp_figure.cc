@@ -52,7 +52,7 @@ Figure ddp_figure(const picture::StepTimes& step) {
     panel.rows.push_back(std::move(reducing));
   }
   const auto ranks = static_cast<double>(step.ranks.size());
-  panel.title += ", exposed communication " + percent(waiting / ranks / length);
+  panel.title += ", exposed communication " + percent(waiting / ranks / length) + " on average";
   figure.legend = {{"forward", kForward},     {"backward", kBackward},
                    {"its operations", kRule}, {"wait for buckets", kWaiting},
                    {"optimizer", kOptimizer}, {"all_reduce of a bucket", kReduction}};

@@ -20,7 +20,8 @@ constexpr std::size_t kLongestName = 24;
 
 // Follows the reader's choice of light or dark; paper is white.
 constexpr const char* kStyle = R"(
-:root { color-scheme: light dark; --ground: #fff; --ink: #24242c; --faint: #6a6a74; --grid: #dedee4; --row: #f4f4f7 }
+:root { color-scheme: light dark;
+        --ground: #fff; --ink: #24242c; --faint: #6a6a74; --grid: #dedee4; --row: #f4f4f7 }
 @media screen and (prefers-color-scheme: dark) {
   :root { --ground: #16161b; --ink: #e6e6ec; --faint: #a2a2ae; --grid: #36363f; --row: #202027 }
 }
@@ -35,8 +36,8 @@ svg .ground { fill: var(--ground) }
 
 constexpr const char* kPageStyle = R"(
 @page { size: A4 landscape; margin: 12mm }
-body { margin: 0 auto; padding: 16px; max-width: 1400px; background: var(--ground); color: var(--ink);
-       font: 14px/1.5 system-ui, "DejaVu Sans", sans-serif }
+body { margin: 0 auto; padding: 16px; max-width: 1400px;
+       background: var(--ground); color: var(--ink); font: 14px/1.5 system-ui, "DejaVu Sans", sans-serif }
 h1 { font-size: 19px; line-height: 1.25; margin: 0 0 8px; overflow-wrap: anywhere }
 p { margin: 0; overflow-wrap: anywhere }
 .legend { margin: 8px 0 }
@@ -45,8 +46,9 @@ p { margin: 0; overflow-wrap: anywhere }
 .picture { overflow-x: auto }
 .picture svg { display: block; width: 100%; min-width: 1000px; height: auto }
 rect.bar:hover { stroke: var(--ink); stroke-width: 2 }
-#hover { position: fixed; display: none; padding: 6px 9px; max-width: 380px; white-space: pre-line; font-size: 13px;
-         pointer-events: none; background: var(--ground); border: 1px solid var(--faint); border-radius: 4px }
+#hover { position: fixed; display: none; padding: 6px 9px; max-width: 380px;
+         white-space: pre-line; font-size: 13px; pointer-events: none;
+         background: var(--ground); border: 1px solid var(--faint); border-radius: 4px }
 @media print { body { padding: 0; max-width: none; -webkit-print-color-adjust: exact; print-color-adjust: exact }
                .picture { overflow: visible } .picture svg { min-width: 0 } #hover { display: none !important } }
 )";

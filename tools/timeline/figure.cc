@@ -37,7 +37,8 @@ svg .ground { fill: var(--ground) }
 constexpr const char* kPageStyle = R"(
 @page { size: A4 landscape; margin: 12mm }
 body { margin: 0 auto; padding: 16px; max-width: 1400px;
-       background: var(--ground); color: var(--ink); font: 14px/1.5 system-ui, "DejaVu Sans", sans-serif }
+       background: var(--ground); color: var(--ink);
+       font: 14px/1.5 system-ui, "DejaVu Sans", sans-serif }
 h1 { font-size: 19px; line-height: 1.25; margin: 0 0 8px; overflow-wrap: anywhere }
 p { margin: 0; overflow-wrap: anywhere }
 .legend { margin: 8px 0 }
@@ -49,8 +50,10 @@ rect.bar:hover { stroke: var(--ink); stroke-width: 2 }
 #hover { position: fixed; display: none; padding: 6px 9px; max-width: 380px;
          white-space: pre-line; font-size: 13px; pointer-events: none;
          background: var(--ground); border: 1px solid var(--faint); border-radius: 4px }
-@media print { body { padding: 0; max-width: none; -webkit-print-color-adjust: exact; print-color-adjust: exact }
-               .picture { overflow: visible } .picture svg { min-width: 0 } #hover { display: none !important } }
+@media print { body { padding: 0; max-width: none;
+                      -webkit-print-color-adjust: exact; print-color-adjust: exact }
+               .picture { overflow: visible } .picture svg { min-width: 0 }
+               #hover { display: none !important } }
 )";
 
 constexpr const char* kScript = R"(

@@ -5,7 +5,8 @@
 
 namespace weft::autograd {
 
-thread_local constinit DeferredGradients* DeferredGradients::current_ = nullptr;
+thread_local constinit std::pair<DeferredGradients*, const DeferredGradients::Leaves*>
+    DeferredGradients::current_ = {};
 
 void DeferredGradients::run() {
   const NoGrad no_grad;

@@ -154,6 +154,9 @@ void Optimizer::update_part(Part& part) {
                               state(2), slot.param.numel()});
       batch->members.push_back(&slot);
       slot.param.storage()->bump_version();
+      for (const Tensor& kept : slot.buffers) {
+        if (kept.defined()) kept.storage()->bump_version();
+      }
     }
     for (const Batch& b : part.batches) {
       if (b.slots.empty()) continue;

@@ -128,11 +128,13 @@ StageCosts stage_costs(const Pipeline& pipeline, std::span<const Tensor> inputs,
   const std::size_t count = pipeline.stages().size();
   const EnableGrad recording;
   std::vector<nn::AnyModule> stages;
+  std::vector<autograd::DeferredGradients::Leaves> weights;
   std::vector<std::vector<Tensor>> inputs_of;
   std::vector<Tensor> x(inputs.begin(), inputs.end());
   for (std::size_t s = 0; s < count; ++s) {
     const Device device = pipeline.devices()[s];
     stages.push_back(nn::clone(pipeline.stages()[s]));
+    weights.push_back(autograd::DeferredGradients::leaves(stages[s].parameters()));
     for (Tensor& each : x) each = raw::alias(raw::to(each, device));
     inputs_of.push_back(x);
     const NoGrad no_grad;
@@ -155,7 +157,7 @@ StageCosts stage_costs(const Pipeline& pipeline, std::span<const Tensor> inputs,
     timed(kForward, [&] { outputs = stages[s](leaves); });
     std::erase_if(outputs, [](const Tensor& y) { return !y.defined() || !y.requires_grad(); });
     timed(kInput, [&] {
-      const autograd::DeferredGradients::Scope putting_off(of_weights);
+      const autograd::DeferredGradients::Scope putting_off(of_weights, weights[s]);
       if (!outputs.empty()) autograd::backward(outputs, std::vector<Tensor>(outputs));
     });
     timed(kWeight, [&] { of_weights.run(); });

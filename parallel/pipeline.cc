@@ -65,13 +65,20 @@ const char* name_of(Kind kind) {
   }
 }
 
+struct DeviceOrder {
+  bool operator()(Device a, Device b) const {
+    return std::pair(a.type, a.index) < std::pair(b.type, b.index);
+  }
+};
+
 // What one stage holds of one micro-batch, between its forward and its backward.
 struct Cell {
-  TensorList inputs;             // leaves on the stage's device
-  TensorList outputs;            // with the tape back to the inputs
-  TensorList grads;              // dL/doutputs
-  bool recomputed = false;       // the outputs are computed again before the backward
-  GeneratorSnapshot generators;  // with what the forward drew
+  TensorList inputs;                    // leaves on the stage's device
+  TensorList outputs;                   // with the tape back to the inputs
+  TensorList grads;                     // dL/doutputs
+  bool recomputed = false;              // the outputs are computed again before the backward
+  std::vector<std::uint32_t> versions;  // of the inputs' memory before the forward, then
+  GeneratorSnapshot generators;         // with what the forward drew
   autograd::DeferredGradients of_weights;
   std::atomic<bool> forward_done = false, backward_done = false;
 };
@@ -126,7 +133,7 @@ struct Pipeline::State {
   std::vector<Device> devices;                       // of the stages
   std::map<int, std::unique_ptr<const Plan>> plans;  // by number of micro-batches
   Timeline timeline;
-  std::vector<Shape> tried;  // of inputs, one row each
+  std::vector<std::pair<Shape, DType>> tried;  // of inputs, one row each
 
   const Plan& plan(int micro_batches);
   /// Sends one row through the stages, to no effect, when the inputs are of another form than the
@@ -153,6 +160,10 @@ class Pipeline::Batch {
       for (std::size_t m = 0; m < sizes_.size(); ++m) row.push_back(std::make_unique<Cell>());
     }
     losses_.resize(sizes_.size());
+    for (const Device device : devices_) turns_[device];
+    for (const nn::AnyModule& stage : stages_) {
+      weights_.push_back(autograd::DeferredGradients::leaves(stage.parameters()));
+    }
     bool needs = std::ranges::any_of(
         inputs_, [](const Tensor& x) { return x.defined() && x.requires_grad(); });
     for (const nn::AnyModule& stage : stages_) {
@@ -178,9 +189,15 @@ class Pipeline::Batch {
     const std::size_t count = cells_.back()[0]->outputs.size();
     for (std::size_t i = 0; i < count; ++i) {
       TensorList parts;
-      for (const auto& cell : cells_.back()) parts.push_back(raw::alias(cell->outputs[i]));
-      stacked_.push_back(parts[0].dim() == 0);
-      whole.push_back(stacked_.back() ? raw::stack(parts, 0) : raw::cat(parts, 0));
+      std::vector<std::int64_t>& rows = output_rows_.emplace_back();
+      for (const auto& cell : cells_.back()) {
+        const Tensor& part = cell->outputs[i];
+        WEFT_CHECK(part.defined(), InvalidArgument, "pipeline", "result ", i,
+                   " of the last stage is undefined; a batch is put together of tensors");
+        parts.push_back(raw::alias(part));
+        rows.push_back(part.dim() == 0 ? -1 : part.shape(0));
+      }
+      whole.push_back(parts[0].dim() == 0 ? raw::stack(parts, 0) : raw::cat(parts, 0));
     }
     for (const auto& cell : cells_.back()) {
       if (cell->recomputed) cell->outputs.clear();
@@ -192,25 +209,35 @@ class Pipeline::Batch {
   TensorList backward(std::span<const Tensor> grads) {
     WEFT_CHECK(!std::exchange(used_, true), InvalidArgument, "pipeline",
                "an earlier backward freed what the stages had kept; run the forward again");
-    std::int64_t begin = 0;
-    for (std::size_t m = 0; m < sizes_.size(); ++m) {
-      Cell& cell = *cells_.back()[m];
-      for (std::size_t i = 0; i < grads.size(); ++i) {
-        cell.grads.push_back(!grads[i].defined() ? Tensor()
-                             : stacked_[i] ? raw::select(grads[i], 0, static_cast<std::int64_t>(m))
-                                           : raw::narrow(grads[i], 0, begin, sizes_[m]));
+    for (std::size_t i = 0; i < grads.size(); ++i) {
+      std::int64_t begin = 0;
+      for (std::size_t m = 0; m < sizes_.size(); ++m) {
+        const std::int64_t rows = output_rows_[i][m];
+        TensorList& own = cells_.back()[m]->grads;
+        if (!grads[i].defined()) {
+          own.emplace_back();
+        } else if (rows < 0) {
+          own.push_back(raw::select(grads[i], 0, static_cast<std::int64_t>(m)));
+        } else {
+          own.push_back(raw::narrow(grads[i], 0, begin, rows));
+        }
+        begin += std::max<std::int64_t>(rows, 0);
       }
-      begin += sizes_[m];
     }
     run([](Kind kind) { return kind != Kind::forward; });
     TensorList whole;
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
       TensorList parts;
-      for (const TensorList& grads_of_part : input_grads_) parts.push_back(grads_of_part[i]);
-      const bool none = std::ranges::none_of(parts, &Tensor::defined);
-      if (none) {
+      for (const TensorList& of_part : input_grads_) parts.push_back(of_part[i]);
+      if (std::ranges::none_of(parts, &Tensor::defined)) {
         whole.emplace_back();
         continue;
+      }
+      for (std::size_t m = 0; m < parts.size(); ++m) {  // a micro-batch may not have used it
+        if (parts[m].defined()) continue;
+        Shape shape = inputs_[i].shape();
+        if (!shape.empty()) shape[0] = sizes_[m];
+        parts[m] = zeros(shape, {inputs_[i].dtype(), devices_[0]});
       }
       whole.push_back(
           raw::to(inputs_[i].dim() == 0 ? sum_of(parts) : raw::cat(parts, 0), inputs_[i].device()));
@@ -234,16 +261,20 @@ class Pipeline::Batch {
     stopped_ = false;
     ThreadState state = thread_state();
     state.grad_enabled = records_;
+    // Of the forward, also where a backward calls this.
+    state.autocast = autocast_;
+    state.memory_owner = MemoryOwner::activations;
     const ThreadStateGuard guard(state);
-    JobGroup jobs;
     const auto& lists = plan_->schedule.devices;
     std::vector<std::vector<TimedAction>> timed(lists.size());
-    for (std::size_t list = 0; list < lists.size(); ++list) {
+    JobGroup jobs;
+    const auto submit = [&](std::size_t list) {
       timed[list].reserve(lists[list].size());
       jobs.submit(devices_[static_cast<std::size_t>(lists[list][0].stage)], [&, list, wanted] {
         for (const Action& action : lists[list]) {
           if (is_communication(action.kind) || !wanted(action.kind)) continue;
           if (!wait_for(action)) return;
+          const std::lock_guard turn(turns_[devices_[action.stage]]);
           const double begin = seconds_now();
           try {
             within([&] { return place_of(action); }, [&] { perform(action); });
@@ -255,6 +286,12 @@ class Pipeline::Batch {
           done(action);
         }
       });
+    };
+    try {
+      for (std::size_t list = 0; list < lists.size(); ++list) submit(list);
+    } catch (...) {
+      stop();  // those that run would wait for the others
+      throw;
     }
     jobs.wait();
     note(timed);
@@ -340,7 +377,8 @@ class Pipeline::Batch {
       case Kind::recompute: return recompute_of(action);
       case Kind::backward: return backward_of(action);
       case Kind::backward_input: {
-        const autograd::DeferredGradients::Scope putting_off(cell(action).of_weights);
+        const autograd::DeferredGradients::Scope putting_off(cell(action).of_weights,
+                                                             weights_[action.stage]);
         return backward_of(action);
       }
       default: return cell(action).of_weights.run();
@@ -363,6 +401,9 @@ class Pipeline::Batch {
     }
     own.recomputed = records_ && plan_->recomputed[s][m] && stages_[s].is_training();
     if (own.recomputed) {
+      for (const Tensor& x : own.inputs) {
+        own.versions.push_back(x.defined() ? x.storage()->version() : 0);
+      }
       const NoGrad no_grad;
       const RecordGenerators drawing(own.generators);
       run_stage(action);
@@ -383,6 +424,13 @@ class Pipeline::Batch {
   void recompute_of(const Action& action) {
     Cell& own = cell(action);
     if (!own.recomputed) return;
+    for (std::size_t i = 0; i < own.inputs.size(); ++i) {
+      const Tensor& x = own.inputs[i];
+      WEFT_CHECK(!x.defined() || x.storage()->version() == own.versions[i], InvalidArgument,
+                 "pipeline", "input ", i, " ", x.shape(), " of stage ", action.stage,
+                 " was changed in place, so its forward cannot be run again; let the stage work on "
+                 "a clone() of it, or choose checkpoint never");
+    }
     GeneratorSet generators(own.generators);
     const Scoped drawing(&ThreadState::generators, &generators);
     const Scoped recomputing(&ThreadState::recomputing, true);
@@ -440,19 +488,23 @@ class Pipeline::Batch {
   const std::vector<Device>& devices_;
   const Plan* plan_ = nullptr;
   const bool records_ = thread_state().grad_enabled;
+  const ThreadState::AutocastTypes autocast_ = thread_state().autocast;
   const TensorList inputs_;
   TensorList targets_;
   const Loss* loss_ = nullptr;
   bool mean_loss_ = true;
   bool used_ = false;
   std::int64_t rows_ = 0;
-  std::vector<std::int64_t> sizes_;                        // rows of each micro-batch
-  std::vector<bool> needs_grad_;                           // by stage: whether its outputs do
-  std::vector<bool> stacked_;                              // by output: one element per micro-batch
+  std::vector<std::int64_t> sizes_;                           // rows of each micro-batch
+  std::vector<bool> needs_grad_;                              // by stage: whether its outputs do
+  std::vector<autograd::DeferredGradients::Leaves> weights_;  // by stage
+  std::vector<std::vector<std::int64_t>> output_rows_;  // by output and micro-batch; -1: a scalar
   std::vector<std::vector<std::unique_ptr<Cell>>> cells_;  // by stage and micro-batch
   TensorList losses_;                                      // by micro-batch
   std::vector<TensorList> input_grads_;                    // by micro-batch
 
+  // Lists of one device take turns: its generator and its memory's account are for one at a time.
+  std::map<Device, std::mutex, DeviceOrder> turns_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::atomic<bool> stopped_ = false;
@@ -521,13 +573,13 @@ const Pipeline::Plan& Pipeline::State::plan(int micro_batches) {
 }
 
 void Pipeline::State::try_one_row(std::span<const Tensor> inputs) {
-  std::vector<Shape> shapes;
+  std::vector<std::pair<Shape, DType>> forms;
   for (const Tensor& x : inputs) {
     Shape shape = x.defined() ? x.shape() : Shape();
     if (!shape.empty() && std::exchange(shape[0], 1) == 0) return;  // there is none
-    shapes.push_back(shape);
+    forms.emplace_back(shape, x.defined() ? x.dtype() : DType::f32);
   }
-  if (shapes == tried) return;
+  if (forms == tried) return;
   TensorList x = part_of(inputs, 0, 1, devices[0]);
   for (std::size_t s = 0; s < stages.size(); ++s) {
     const auto place = [&] {
@@ -542,7 +594,7 @@ void Pipeline::State::try_one_row(std::span<const Tensor> inputs) {
       x = stages[s](x);
     });
   }
-  tried = std::move(shapes);
+  tried = std::move(forms);
 }
 
 bool Pipeline::is_training() const { return state_->stages[0].is_training(); }

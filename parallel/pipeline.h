@@ -51,11 +51,12 @@ struct PipelineOptions {
 /// A batch is cut along dimension 0 as PyTorch's chunk cuts it: ceil(rows / chunks) rows a
 /// micro-batch, the last one smaller, fewer micro-batches than chunks where there are few rows.
 /// Parameters' gradients are added up over the micro-batches, in the order in which the schedule
-/// runs the backwards of their stage. A micro-batch is recomputed with the random numbers of its
-/// forward. Batch norms see one micro-batch at a time; their statistics follow each.
+/// runs the backwards of their stage. A micro-batch is recomputed with the random numbers and the
+/// autocast of its forward; a stage that changes its inputs in place cannot be (InvalidArgument).
+/// Batch norms see one micro-batch at a time; their statistics follow each.
 ///
-/// Before the first batch, and one of another form, a single row goes through the stages in
-/// evaluation mode: a stage that does not fit the one before it is named before anything runs.
+/// Before the first batch, and one of other shapes or dtypes, a single row goes through the stages
+/// in evaluation mode: a stage that does not fit the one before it is named before anything runs.
 ///
 /// A device's worker (core/worker.h) runs its actions, waiting for what others make. When one
 /// fails, the others stop after the action they are in, and its error is rethrown with stage and
@@ -64,7 +65,8 @@ struct PipelineOptions {
 class Pipeline {
  public:
   /// outputs: those of the last stage for a micro-batch; targets: its part of them, on the last
-  /// stage's device. Returns a tensor of one element. Called by the last stage's worker.
+  /// stage's device. Returns a tensor of one element. Called by the last stage's worker, and once
+  /// more where that stage's forward is run again.
   using Loss =
       std::function<Tensor(std::span<const Tensor> outputs, std::span<const Tensor> targets)>;
 

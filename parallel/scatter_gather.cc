@@ -31,11 +31,12 @@ std::vector<std::int64_t> part_sizes(std::int64_t rows, std::size_t n,
     std::int64_t begin = 0;
     for (const double weight : weights) {
       sum += weight;
-      const std::int64_t end = std::llround(static_cast<double>(rows) * (sum / all));
+      if (begin == rows) break;
+      const std::int64_t due = std::llround(static_cast<double>(rows) * (sum / all));
+      const std::int64_t end = std::min(rows, std::max(begin + 1, due));
       sizes.push_back(end - begin);
       begin = end;
     }
-    while (!sizes.empty() && sizes.back() == 0) sizes.pop_back();
   }
   if (sizes.empty()) sizes.push_back(0);
   return sizes;

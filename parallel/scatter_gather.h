@@ -24,9 +24,9 @@ namespace weft::parallel {
 
 /// How many rows of a batch each of n devices gets: ceil(rows / n) but for the last, as PyTorch's
 /// chunk, so that there may be fewer parts than devices: 5 over 4 gives 2, 2, 1. With weights, one
-/// per device, in proportion to them, rounded so that the sum is right; a device that gets no row
-/// is left out at the end alone. No rows: one part without any.
-/// Throws InvalidArgument for weights that are not n finite numbers above 0.
+/// per device, in proportion to them, rounded so that the sum is right, but no part without a row.
+/// No rows: one part without any. Throws InvalidArgument for weights that are not n finite numbers
+/// above 0.
 std::vector<std::int64_t> part_sizes(std::int64_t rows, std::size_t n,
                                      std::span<const double> weights = {});
 

@@ -10,6 +10,7 @@
 #include <tuple>
 #include <vector>
 
+#include "weft/autograd/autocast.h"
 #include "weft/autograd/autograd.h"
 #include "weft/core/allocator.h"
 #include "weft/nn/dropout.h"
@@ -40,6 +41,10 @@ class PipelineTest : public testing::DevicesTest {
   }
   static testing::LabelledBatch rows(std::int64_t n, DType dtype = DType::f32) {
     return batch(0, {n, 6}, dtype);
+  }
+  /// 0, 1, 2 ... in a column.
+  static Tensor some_weights(std::int64_t n) {
+    return arange(0, static_cast<double>(n)).reshape({n, 1}).to(DType::f32);
   }
   static Tensor home(const Tensor& x) { return x.to(Device()); }
 };
@@ -201,6 +206,75 @@ TEST_P(PipelineTest, TellsWhatRanWhen) {
   }
   EXPECT_EQ(ran, schedule.devices);
   EXPECT_NEAR(timeline.busy[0] + timeline.busy[1], busy, 1e-12);
+}
+
+struct Product : nn::Module<Product> {
+  Tensor forward(const Tensor& a, const Tensor& b) { return matmul(a, b.t()); }
+};
+
+// An input that stands where a weight would: its gradient goes on to the stage before.
+TEST_P(PipelineTest, PutsOffGradientsOfWeightsAlone) {
+  TwoToTwo front = seeded(1, [] { return TwoToTwo(); });
+  TwoToTwo same = nn::clone(front);
+  const Tensor a = rows(4).x, b = batch(1, {4, 6}, DType::f32).x.set_requires_grad();
+  const Tensor expected_b = raw::clone(b).set_requires_grad();
+  Pipeline pipe({front, Product()}, {.devices = devices(2), .schedule = "zb-h1"});
+  const std::vector<Tensor> inputs = {a, b};
+  pipe(inputs)[0].sum().backward();
+  const auto [u, v] = same(a, expected_b);
+  Product()(u, v).sum().backward();
+  EXPECT_LT(testing::relative_difference(b.grad(), expected_b.grad()), 1e-6);
+  EXPECT_LT(testing::relative_difference(home(front.fc.weight.grad()), same.fc.weight.grad()),
+            1e-6);
+}
+
+struct TwoRowsOfEach : nn::Module<TwoRowsOfEach> {
+  nn::Linear fc = child("fc", nn::Linear(3, 1));
+  Tensor forward(const Tensor& x) { return fc(x.reshape({-1, 3})); }
+};
+
+TEST_P(PipelineTest, ResultsMayHaveOtherRowsThanInputs) {
+  TwoRowsOfEach model = seeded(1, [] { return TwoRowsOfEach(); });
+  TwoRowsOfEach same = nn::clone(model);
+  Pipeline pipe({nn::Tanh(), model}, {.devices = devices(2), .chunks = 3});
+  const Tensor x = rows(7).x, y = pipe(x), weight = some_weights(14);
+  EXPECT_EQ(y.shape(), (Shape{14, 1}));
+  (y * weight.to(y.device())).sum().backward();
+  (same(tanh(x)) * weight).sum().backward();
+  EXPECT_LT(testing::relative_difference(home(model.fc.weight.grad()), same.fc.weight.grad()),
+            1e-6);
+}
+
+TEST_P(PipelineTest, RecomputesUnderTheForwardsAutocast) {
+  nn::Sequential model = net(), same = net();
+  Pipeline pipe(halves(model),
+                {.devices = devices(2), .chunks = 2, .checkpoint = Recompute::always});
+  Pipeline kept(halves(same), {.devices = devices(2), .chunks = 2, .checkpoint = Recompute::never});
+  const autograd::Autocast autocast(GetParam());
+  pipe(rows(4).x).sum().backward();
+  kept(rows(4).x).sum().backward();
+  for (std::size_t i = 0; i < model.parameters().size(); ++i) {
+    EXPECT_TRUE(
+        testing::same_bits(home(model.parameters()[i].grad()), home(same.parameters()[i].grad())));
+  }
+}
+
+struct WritesItsInput : nn::Module<WritesItsInput> {
+  nn::Linear fc = child("fc", nn::Linear(8, 3));
+  Tensor forward(const Tensor& x) {
+    const NoGrad no_grad;
+    x.mul_(2);
+    const EnableGrad again;
+    return fc(x);
+  }
+};
+
+TEST_P(PipelineTest, AStageThatWritesItsInputCannotBeRunAgain) {
+  Pipeline pipe({nn::Linear(6, 8), WritesItsInput()},
+                {.devices = devices(2), .chunks = 2, .checkpoint = Recompute::always});
+  const Tensor y = pipe(rows(4).x);
+  EXPECT_WEFT_ERROR(y.sum().backward(), InvalidArgument,
+                    "of stage 1 was changed in place, so its forward cannot be run again");
 }
 
 // --- Several at once -----------------------------------------------------------------------------

@@ -34,7 +34,9 @@ TEST(PartSizes, FollowTheWeights) {
   EXPECT_EQ(part_sizes(12, 3, Values{1, 2, 3}), (Sizes{2, 4, 6}));
   EXPECT_EQ(part_sizes(10, 2, Values{0.3, 0.7}), (Sizes{3, 7}));
   EXPECT_EQ(part_sizes(10, 3, Values{1, 1, 1}), (Sizes{3, 4, 3}));
-  EXPECT_EQ(part_sizes(1, 2, Values{1, 3}), (Sizes{0, 1}));
+  EXPECT_EQ(part_sizes(1, 2, Values{1, 3}), (Sizes{1}));
+  EXPECT_EQ(part_sizes(3, 3, Values{1, 8, 1}), (Sizes{1, 2}));
+  EXPECT_EQ(part_sizes(4, 3, Values{1, 1, 98}), (Sizes{1, 1, 2}));
   EXPECT_EQ(part_sizes(2, 3, Values{4, 4, 1}), (Sizes{1, 1}));
   EXPECT_EQ(part_sizes(0, 2, Values{1, 3}), (Sizes{0}));
   EXPECT_WEFT_ERROR(part_sizes(4, 2, Values{1}), InvalidArgument, "1 weights for 2 devices");

@@ -19,7 +19,7 @@ constexpr std::array<const char*, kMemoryOwners> kWhy = {
     "the gradients of all devices are added up there",
     "the optimiser works on the model itself, not on its copies",
     "the outputs of all devices are gathered there",
-    "the loader puts the whole batch there",
+    "the data set and the whole batches are there",
 };
 
 double mib(std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }

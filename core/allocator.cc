@@ -585,8 +585,8 @@ std::int64_t memory_limit(Device device) {
 }
 
 const char* to_string(MemoryOwner owner) {
-  constexpr const char* names[kMemoryOwners] = {"activations", "parameters", "gradients",
-                                                "optimizer", "gathered outputs", "data"};
+  constexpr const char* names[kMemoryOwners] = {"activations", "parameters",       "gradients",
+                                                "optimizer",   "gathered outputs", "data"};
   return names[static_cast<std::size_t>(owner)];
 }
 

@@ -72,7 +72,8 @@ TEST_F(DevicesRun, WrongDevicesGetOneLine) {
 
 // Two steps of each row: what is written, not how fast.
 TEST_F(DevicesRun, TheTableHasAllRows) {
-  ASSERT_EQ(run("table", false, "p4_table", "--host-devices 2 --limit-steps 2 --rows 32"), 0) << log();
+  ASSERT_EQ(run("table", false, "p4_table", "--host-devices 2 --limit-steps 2 --rows 32"), 0)
+      << log();
   const auto rows = metrics("table")["rows"];
   ASSERT_EQ(rows.size(), 6U);
   for (const auto& row : rows) {

@@ -21,15 +21,17 @@ struct PipelineFlags {
   std::string schedule_file = "none";
 };
 
-inline std::vector<train::Flag> flags(PipelineFlags& values) {
+/// `schedule`: the name of that flag, where a program has another one of that name.
+inline std::vector<train::Flag> flags(PipelineFlags& values,
+                                      const std::string& schedule = "--schedule") {
   return {devices_flag(values.devices),
           {"--chunks", &values.chunks, "micro-batches of a batch"},
           {"--checkpoint",
            &values.checkpoint,
            "which of them are computed again for their backward",
            {"never", "except_last", "always"}},
-          {"--schedule", &values.schedule, "in which order", parallel::schedule_names()},
-          {"--schedule-file", &values.schedule_file,
+          {schedule, &values.schedule, "in which order", parallel::schedule_names()},
+          {schedule + "-file", &values.schedule_file,
            "in the order of this file, which ./weft schedule writes"}};
 }
 

@@ -66,7 +66,7 @@ int main(int argc, char** argv) {
   examples::ResNetFlags flags;
   examples::PipelineFlags pipeline;
   std::vector<train::Flag> all = examples::flags(flags);
-  std::ranges::move(examples::flags(pipeline), std::back_inserter(all));
+  std::ranges::move(examples::flags(pipeline, "--pipeline-schedule"), std::back_inserter(all));
   return train::run(
       argc, argv,
       {.example = "resnet_pipe",

@@ -58,6 +58,26 @@ TEST_F(DevicesRun, APipelineGoesOnWhereItStopped) {
   EXPECT_EQ(largest_difference("part", "whole"), 0);
 }
 
+// Batch norms see the rows of their own device or micro-batch: another training than on one.
+TEST_F(DevicesRun, ResNetsTrainOnTwoDevices) {
+  const std::string options =
+      "--host-devices 2 --data fake --image-size 8 --batch-size 8 --limit-steps 3 --epochs 1 ";
+  ASSERT_EQ(run("dp", false, "resnet_dp", options), 0) << log();
+  EXPECT_EQ(metrics("dp")["losses"].size(), 3U);
+  ASSERT_EQ(run("pipe", false, "resnet_pipe",
+                options + "--chunks 2 --pipeline-schedule 1f1b --schedule cosine"),
+            0)
+      << log();
+  EXPECT_EQ(metrics("pipe")["losses"].size(), 3U);
+  EXPECT_GT(metrics("pipe")["test"]["top5"], 0);
+  const std::string cnn =
+      "--host-devices 2 --data fake --width-scale 1/64 --hidden 8 --batch-size 8 --limit-steps 2 "
+      "--epochs 1 ";
+  ASSERT_EQ(run("cnn", false, "cnn", cnn), 0) << log();
+  ASSERT_EQ(run("cnn_dp", false, "cnn_dp", cnn), 0) << log();
+  EXPECT_EQ(metrics("cnn_dp")["losses"].size(), metrics("cnn")["losses"].size());
+}
+
 TEST_F(DevicesRun, WrongDevicesGetOneLine) {
   EXPECT_EQ(run("x", false, "mlp_dp", "--devices 0,x"), 2);
   EXPECT_NE(log().find("'0,x' is neither all nor numbers like 0,1"), std::string::npos) << log();

@@ -28,8 +28,9 @@ class Follower {
   /// Takes over training or evaluation mode, requires_grad, what modules keep beside their tensors
   /// (ModuleBase::shared_state) and the values of parameters and buffers, converted ones too, and
   /// puts the copying of the parameters on the tape. Only what was written to since the last time
-  /// is copied, so that several forwards may come before their backward. Allocates nothing but for
-  /// the tape. Throws InvalidArgument when one of the two got another child or tensor meanwhile.
+  /// is copied, so that several forwards may come before their backward. The replica's memory
+  /// stays, unless a tensor was converted or got other strides. Throws InvalidArgument when one of
+  /// the two got another child or tensor meanwhile.
   void follow();
 
  private:

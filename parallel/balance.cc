@@ -20,8 +20,8 @@
 namespace weft::parallel {
 namespace {
 
-/// f(layer, input, gradient of its output) for a copy of each layer on the sample's device; f
-/// returns the output.
+/// f(layer, input), which returns the output, for a copy of each layer on the sample's device; the
+/// first input is the sample.
 template <class F>
 void for_each_layer(const nn::Sequential& layers, const Tensor& sample, const F& f) {
   const EnableGrad recording;

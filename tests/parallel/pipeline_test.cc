@@ -208,15 +208,21 @@ TEST_P(PipelineTest, TellsWhatRanWhen) {
   EXPECT_NEAR(timeline.busy[0] + timeline.busy[1], busy, 1e-12);
 }
 
+struct PassesOn : nn::Module<PassesOn> {
+  nn::Linear fc = child("fc", nn::Linear(6, 6));
+  std::pair<Tensor, Tensor> forward(const Tensor& a, const Tensor& b) {
+    return {fc(a).unsqueeze(1), b};
+  }
+};
 struct Product : nn::Module<Product> {
-  Tensor forward(const Tensor& a, const Tensor& b) { return matmul(a, b.t()); }
+  Tensor forward(const Tensor& a, const Tensor& b) { return matmul(a, b); }
 };
 
 // An input that stands where a weight would: its gradient goes on to the stage before.
 TEST_P(PipelineTest, PutsOffGradientsOfWeightsAlone) {
-  TwoToTwo front = seeded(1, [] { return TwoToTwo(); });
-  TwoToTwo same = nn::clone(front);
-  const Tensor a = rows(4).x, b = batch(1, {4, 6}, DType::f32).x.set_requires_grad();
+  PassesOn front = seeded(1, [] { return PassesOn(); });
+  PassesOn same = nn::clone(front);
+  const Tensor a = rows(4).x, b = batch(1, {4, 6, 2}, DType::f32).x.set_requires_grad();
   const Tensor expected_b = raw::clone(b).set_requires_grad();
   Pipeline pipe({front, Product()}, {.devices = devices(2), .schedule = "zb-h1"});
   const std::vector<Tensor> inputs = {a, b};

@@ -1,37 +1,17 @@
 #include "weft/parallel/horovod.h"
 
-#include <locale>
-#include <sstream>
 #include <utility>
 #include <vector>
 
 #include "weft/core/error.h"
 #include "weft/parallel/coalesced.h"
+#include "weft/parallel/named_state.h"
 #include "weft/parallel/same_model.h"
-#include "weft/parallel/tensor_layout.h"
-#include "weft/tensor/creation.h"
 
 namespace weft::parallel {
 namespace {
 
 constexpr const char* kOp = "horovod";
-
-std::string layouts_of(const optim::NamedTensors& tensors) {
-  std::ostringstream out;
-  out.imbue(std::locale::classic());
-  for (const auto& [name, x] : tensors) out << TensorLayout{name, x.dtype(), x.shape()};
-  return out.str();
-}
-
-optim::NamedTensors tensors_of(const std::string& layouts) {
-  optim::NamedTensors tensors;
-  std::istringstream in(layouts);
-  in.imbue(std::locale::classic());
-  for (TensorLayout layout; in >> layout;) {
-    tensors.emplace_back(layout.name, empty(layout.shape, {layout.dtype, Device()}));
-  }
-  return tensors;
-}
 
 std::vector<Tensor> values_of(const optim::NamedTensors& named) {
   std::vector<Tensor> tensors;
@@ -82,12 +62,8 @@ void Horovod::broadcast_parameters(const optim::NamedTensors& tensors, int root_
 
 void Horovod::broadcast_optimizer_state(optim::Optimizer& optimizer, int root_rank) const {
   const bool is_root = rank() == root_rank;
-  optim::NamedTensors state = is_root ? optimizer.state_dict() : optim::NamedTensors();
-  const std::string layouts = group_->broadcast_object(layouts_of(state), root_rank);
-  // In host memory on all sides; load_state_dict() takes it to the parameters.
-  if (!is_root) state = tensors_of(layouts);
-  for (auto& [name, x] : state) x = x.to(Device());
-  broadcast_coalesced(*group_, values_of(state), root_rank);
+  const optim::NamedTensors state =
+      broadcast_named(*group_, is_root ? optimizer.state_dict() : optim::NamedTensors(), root_rank);
   if (!is_root) optimizer.load_state_dict(state);
 }
 

@@ -90,6 +90,10 @@ class Reducer {
   /// Whether backwards average, and forwards broadcast buffers; returns what it was.
   bool set_sync(bool sync);
 
+  /// Averages what set_sync(false) let add up, for gradients that do not come in one backward;
+  /// zeros count for parameters without one. All ranks call it.
+  void average();
+
   /// Runs `body`, this rank's loop over its batches; ranks may have different numbers of them. Who
   /// is done takes part in what the others do, until all are done; then all have the parameters and
   /// buffers of a rank that was among the last. All ranks call it. A body that throws aborts the

@@ -37,8 +37,6 @@ struct TextPlace {
 // By device and position; empty for a schedule that was not read.
 using TextPlaces = std::vector<std::vector<TextPlace>>;
 
-bool communicates(Kind kind) { return kind >= Kind::send_activation; }
-
 // What `a` waits for, as far as the schedule has it; at most one of those is on another device, or
 // the first one of those has waited for the others.
 std::vector<Action> needs(const Action& a) {
@@ -141,7 +139,7 @@ class Checker {
                    ": stage ", a.stage, " is on device ", device,
                    " already; put all its actions on one device");
         device = d;
-        communication_ |= communicates(a.kind);
+        communication_ |= is_communication(a.kind);
       }
     }
     for (int s = 0; s < schedule_.stages; ++s) {
@@ -154,7 +152,7 @@ class Checker {
   void check_each_action() const {
     for (int d = 0; d < static_cast<int>(schedule_.devices.size()); ++d) {
       for (int i = 0; i < static_cast<int>(schedule_.devices[d].size()); ++i) {
-        if (communicates(schedule_.devices[d][i].kind)) check_neighbour({d, i});
+        if (is_communication(schedule_.devices[d][i].kind)) check_neighbour({d, i});
         check_order({d, i});
       }
     }

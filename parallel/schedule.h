@@ -46,6 +46,9 @@ struct Action {
 /// "F0.3"
 std::string to_string(const Action& action);
 
+/// A send or a receive.
+constexpr bool is_communication(Action::Kind kind) { return kind >= Action::Kind::send_activation; }
+
 /// Of a send its receive, which stands with the neighbouring stage, and the other way round. That
 /// stage may not exist: the first stage has none before it.
 Action counterpart(const Action& action);

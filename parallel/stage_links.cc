@@ -1,0 +1,182 @@
+#include "weft/parallel/stage_links.h"
+
+#include <algorithm>
+#include <exception>
+#include <string>
+
+#include "weft/core/error.h"
+#include "weft/core/streams.h"
+#include "weft/core/thread_state.h"
+#include "weft/core/trace.h"
+#include "weft/tensor/creation.h"
+#include "weft/tensor/ops.h"
+
+namespace weft::parallel {
+namespace {
+
+constexpr const char* kOp = "pipeline";
+// The description of a message has a fixed size, so that it can be received unseen: four kibibytes.
+constexpr std::int64_t kWords = 512;
+constexpr std::int64_t kMark = 0x7765667470697065;  // "weftpipe"
+
+// Of a tensor; 0: undefined.
+constexpr std::int64_t kDefined = 1, kNeedsGradient = 2;
+
+/// Words behind each other, with a limit.
+class Words {
+ public:
+  void add(std::int64_t word) {
+    WEFT_CHECK(next_ < kWords, Unsupported, kOp,
+               "a stage hands too many tensors to another rank, their description has more than ",
+               kWords, " numbers; let it hand over fewer, or put both stages on one rank");
+    words_[next_++] = word;
+  }
+  std::int64_t take() {
+    WEFT_CHECK(next_ < kWords, Comm, kOp, "a message ends within its description");
+    return words_[next_++];
+  }
+  const Tensor& tensor() const { return memory_; }
+
+ private:
+  Tensor memory_ = zeros({kWords}, {DType::i64, Device()});
+  std::int64_t* words_ = memory_.data<std::int64_t>();
+  std::int64_t next_ = 0;
+};
+
+void add_form(Words& words, const Tensor& x) {
+  if (!x.defined()) return words.add(0);
+  words.add(kDefined | (x.requires_grad() ? kNeedsGradient : 0));
+  words.add(static_cast<std::int64_t>(x.dtype()));
+  words.add(x.dim());
+  for (const std::int64_t size : x.shape()) words.add(size);
+  for (const std::int64_t stride : x.strides()) words.add(stride);
+}
+
+// Values are anything.
+Tensor take_form(Words& words, Device device) {
+  const std::int64_t flags = words.take();
+  if (flags == 0) return {};
+  const std::int64_t dtype = words.take(), dims = words.take();
+  WEFT_CHECK(0 <= dtype && dtype <= static_cast<std::int64_t>(DType::boolean) && 0 <= dims &&
+                 dims <= kMaxDims,
+             Comm, kOp, "a message describes a tensor of dtype ", dtype, " with ", dims,
+             " dimensions");
+  Shape shape;
+  Strides strides;
+  for (std::int64_t i = 0; i < dims; ++i) shape.push_back(words.take());
+  for (std::int64_t i = 0; i < dims; ++i) strides.push_back(words.take());
+  const Tensor memory = empty({numel(shape)}, {static_cast<DType>(dtype), device});
+  const Tensor x = as_strided(memory.storage(), memory.dtype(), shape, strides, 0);
+  return flags & kNeedsGradient ? x.set_requires_grad() : x;
+}
+
+}  // namespace
+
+struct StageLinks::Link {
+  std::shared_ptr<comm::ProcessGroup> group;
+  int rank = 0;  // of the other in it
+};
+
+const std::vector<Tensor>& Arrival::wait() const {
+  for (const comm::Work& work : works_) work.wait();
+  return tensors_;
+}
+
+StageLinks::StageLinks(comm::ProcessGroup& group, const std::set<Route>& routes) {
+  for (const auto& [from, to] : routes) {
+    const auto [first, second] = std::minmax(from, to);
+    const auto pair = group.subgroup({first, second});
+    if (!pair) continue;
+    const int other = group.rank() == from ? to : from;
+    (group.rank() == from ? to_ : from_)[other] = {pair, other < group.rank() ? 0 : 1};
+  }
+}
+
+StageLinks::~StageLinks() { abort(); }
+
+StageLinks::Link& StageLinks::link(std::map<int, Link>& links, int other) const {
+  const auto found = links.find(other);
+  WEFT_CHECK(found != links.end(), Internal, kOp, "there is no connection to rank ", other);
+  return found->second;
+}
+
+void StageLinks::send(int to, const Action& action, std::int64_t rows,
+                      std::span<const Tensor> tensors) {
+  Link& link = this->link(to_, to);
+  std::vector<Tensor> dense;
+  for (const Tensor& x : tensors) {
+    dense.push_back(
+        !x.defined() || x.is_dense() ? x : raw::contiguous(x).set_requires_grad(x.requires_grad()));
+  }
+  Words words;
+  for (const std::int64_t word :
+       {kMark, static_cast<std::int64_t>(action.kind), std::int64_t{action.stage},
+        std::int64_t{action.micro_batch}, rows, static_cast<std::int64_t>(dense.size())}) {
+    words.add(word);
+  }
+  for (const Tensor& x : dense) add_form(words, x);
+  const comm::ProcessGroup::Tag tag(to_string(action));
+  sent_.push_back(link.group->send(words.tensor(), link.rank));
+  for (const Tensor& x : dense) {
+    if (x.defined()) sent_.push_back(link.group->send(x, link.rank));
+  }
+}
+
+Arrival StageLinks::receive(int from, const Action& sent, std::int64_t rows, Device device) {
+  return receive(link(from_, from), sent, rows, device);
+}
+
+Arrival StageLinks::receive(Link& from, const Action& sent, std::int64_t rows, Device device) {
+  const comm::ProcessGroup::Tag tag(to_string(counterpart(sent)));
+  Words words;
+  from.group->recv(words.tensor(), from.rank).wait();
+  WEFT_CHECK(words.take() == kMark, Comm, kOp, "got something else than a stage's tensors");
+  const auto kind = static_cast<Action::Kind>(words.take());
+  const auto stage = static_cast<int>(words.take()), micro_batch = static_cast<int>(words.take());
+  const std::int64_t theirs = words.take(), count = words.take();
+  const Action got{kind, stage, micro_batch};
+  WEFT_CHECK(got == sent && theirs == rows, Comm, kOp, "expected ", to_string(sent),
+             " of a batch of ", rows, " rows, got ", to_string(got), " of ", theirs,
+             " rows; all ranks must be given batches of the same size");
+  Arrival arrival;
+  for (std::int64_t i = 0; i < count; ++i) {
+    arrival.tensors_.push_back(take_form(words, device));
+    const Tensor& x = arrival.tensors_.back();
+    if (x.defined()) arrival.works_.push_back(from.group->recv(x, from.rank));
+  }
+  return arrival;
+}
+
+void StageLinks::begin(const Sends& sends, std::int64_t rows, Device device, const Deliver& deliver,
+                       const Fail& fail) {
+  ThreadState state = thread_state();
+  state.multiply_adds = nullptr;
+  state.calls = nullptr;
+  for (const auto& [from, actions] : sends) {
+    threads_.emplace_back(
+        [=, this, &link = link(from_, from), streams = CurrentStreams::of_this_thread()] {
+          set_thread_name("pipeline receive");
+          const ThreadStateGuard state_guard(state);
+          const StreamsGuard streams_guard(streams);
+          try {
+            for (const Action& action : actions)
+              deliver(action, receive(link, action, rows, device));
+          } catch (...) {
+            fail(std::current_exception());
+          }
+        });
+  }
+}
+
+void StageLinks::finish() {
+  threads_.clear();  // waits for them
+  for (const comm::Work& work : std::exchange(sent_, {})) work.wait();
+}
+
+void StageLinks::abort() noexcept {
+  for (auto* const links : {&to_, &from_}) {
+    for (auto& [rank, link] : *links) link.group->abort();
+  }
+}
+
+}  // namespace weft::parallel

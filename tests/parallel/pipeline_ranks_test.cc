@@ -1,0 +1,465 @@
+// A pipeline of several ranks against the same pipeline in one process.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "weft/autograd/autograd.h"
+#include "weft/nn/batch_norm.h"
+#include "weft/nn/dropout.h"
+#include "weft/optim/adam.h"
+#include "weft/optim/sgd.h"
+#include "weft/parallel/balance.h"
+#include "weft/parallel/pipeline.h"
+#include "weft/parallel/scatter_gather.h"
+#include "weft/tests/comm/ranks.h"
+#include "weft/tests/core/expect_error.h"
+#include "weft/tests/parallel/nets.h"
+
+namespace weft::parallel {
+namespace {
+
+using comm::testing::in_groups;
+using testing::batch;
+using testing::LabelledBatch;
+using testing::relative_difference;
+using testing::same_bits;
+using testing::seeded;
+using Gradients = std::vector<Tensor>;
+
+constexpr std::int64_t kRows = 7;  // which no number of micro-batches but 1 and 7 divides
+
+std::shared_ptr<comm::ProcessGroup> shared(comm::ProcessGroup& group) {
+  return {std::shared_ptr<void>(), &group};
+}
+
+// x [N,6] -> logits [N,3], eight layers.
+nn::Sequential net(DType dtype) {
+  nn::Sequential layers = seeded(5, [] {
+    return nn::Sequential{nn::Linear(6, 8), nn::Tanh(),       nn::Linear(8, 8), nn::ReLU(),
+                          nn::Linear(8, 8), nn::Linear(8, 8), nn::Tanh(),       nn::Linear(8, 3)};
+  });
+  layers.to(dtype);
+  return layers;
+}
+
+Tensor loss_of(std::span<const Tensor> y, std::span<const Tensor> target) {
+  return nn::cross_entropy(y[0], target[0]);
+}
+
+std::vector<nn::AnyModule> in_stages(const nn::Sequential& layers, int stages) {
+  const std::vector<double> costs(layers.size(), 1.0);
+  return cut(layers, balanced(costs, static_cast<std::size_t>(stages)));
+}
+
+struct Case {
+  std::string schedule;
+  Recompute mode;
+  int ranks, chunks;
+  int stages() const { return schedule == "interleaved" ? 2 * ranks : ranks; }
+  std::string text() const {
+    return schedule + ", " + to_string(mode) + ", " + std::to_string(ranks) + " ranks, " +
+           std::to_string(chunks) + " chunks";
+  }
+};
+
+class PipelineRanks : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    try {
+      comm::testing::maker_of(GetParam());
+    } catch (const Error& error) {
+      GTEST_SKIP() << error.what();
+    }
+  }
+};
+
+void for_each_case(int ranks, const std::function<void(const Case&)>& f) {
+  for (const std::string& schedule : schedule_names()) {
+    for (const Recompute mode : {Recompute::never, Recompute::except_last, Recompute::always}) {
+      for (int chunks = 1; chunks <= 8; ++chunks) {
+        const auto parts = static_cast<int>(part_sizes(kRows, chunks).size());
+        if (schedule == "interleaved" && (parts % ranks != 0 || chunks % ranks != 0)) continue;
+        f({schedule, mode, ranks, chunks});
+      }
+    }
+  }
+}
+
+// (a) f32: to the bit what the pipeline of one process gives, which has its own proofs.
+TEST_P(PipelineRanks, GradientsAreThoseOfOneProcessBitForBit) {
+  const Scoped deterministic(&ThreadState::deterministic, true);
+  const Scoped threads(&ThreadState::num_threads, 1);
+  const LabelledBatch whole = batch(0, {kRows, 6}, DType::f32);
+  for (int ranks = 2; ranks <= 3; ++ranks) {
+    in_groups(GetParam(), ranks, [&](comm::ProcessGroup& group) {
+      for_each_case(ranks, [&](const Case& c) {
+        SCOPED_TRACE(c.text());
+        const PipelineOptions options{
+            .chunks = c.chunks, .checkpoint = c.mode, .schedule = c.schedule};
+        nn::Sequential alone = net(DType::f32), model = net(DType::f32);
+        PipelineOptions of_one = options;
+        of_one.devices.resize(static_cast<std::size_t>(ranks));
+        Pipeline one(in_stages(alone, c.stages()), of_one);
+        const Tensor expected = one.step({whole.x}, {whole.label}, loss_of);
+        PipelineOptions of_ranks = options;
+        of_ranks.group = shared(group);
+        Pipeline pipe(in_stages(model, c.stages()), of_ranks);
+        const Tensor loss = pipe.step({whole.x}, {whole.label}, loss_of);
+        EXPECT_TRUE(same_bits(loss, expected)) << loss.item<double>();
+        for (std::size_t s = 0; s < pipe.stages().size(); ++s) {
+          const Gradients theirs = one.stages()[s].parameters();
+          const Gradients ours = pipe.stages()[s].parameters();
+          for (std::size_t i = 0; i < ours.size(); ++i) {
+            EXPECT_EQ(ours[i].grad().defined(), pipe.is_here(s));
+            if (!pipe.is_here(s)) continue;
+            EXPECT_TRUE(same_bits(ours[i].grad(), theirs[i].grad()));
+          }
+        }
+      });
+    });
+  }
+}
+
+// (b) f64, against the whole batch on one device; twice two ranks, each pair with half of it.
+TEST_P(PipelineRanks, ReplicasAverageTheirGradients) {
+  const LabelledBatch whole = batch(0, {2 * kRows, 6}, DType::f64);
+  nn::Sequential alone = net(DType::f64);
+  nn::cross_entropy(alone(whole.x), whole.label).backward();
+  in_groups(GetParam(), 4, [&](comm::ProcessGroup& world) {
+    const int rank = world.rank();
+    const auto first = world.subgroup({0, 1}), second = world.subgroup({2, 3});
+    const auto heads = world.subgroup({0, 2}), tails = world.subgroup({1, 3});
+    const LabelledBatch own = whole.shard(rank / 2, 2);
+    for (const std::string& schedule : schedule_names()) {
+      for (const int chunks : {2, 4}) {
+        SCOPED_TRACE(schedule);
+        nn::Sequential model = net(DType::f64);
+        // Those of the second pipeline become those of the first.
+        for (const Tensor& p : model.parameters()) {
+          if (rank >= 2) raw::mul_(p, 0.5);
+        }
+        Pipeline pipe(in_stages(model, schedule == "interleaved" ? 4 : 2),
+                      {.chunks = chunks,
+                       .schedule = schedule,
+                       .group = rank < 2 ? first : second,
+                       .replicas = rank % 2 == 0 ? heads : tails});
+        for (int step = 0; step < 2; ++step) {
+          for (const Tensor& p : model.parameters()) autograd::zero_grad(p);
+          pipe.step({own.x}, {own.label}, loss_of);
+          for (std::size_t i = 0; i < model.parameters().size(); ++i) {
+            const Tensor grad = model.parameters()[i].grad();
+            if (!grad.defined()) continue;
+            EXPECT_LE(relative_difference(grad, alone.parameters()[i].grad()), 1e-9);
+          }
+        }
+      }
+    }
+  });
+}
+
+// (b) of 100 steps with an optimiser, whose state is put together as one process has it.
+TEST_P(PipelineRanks, TrainsAsOneProcess) {
+  constexpr int kSteps = 100;
+  nn::Sequential alone = net(DType::f64);
+  optim::Adam adam(alone.parameters(), {.lr = 0.01});
+  std::vector<double> expected;
+  for (int step = 0; step < kSteps; ++step) {
+    const LabelledBatch data = batch(step, {kRows, 6}, DType::f64);
+    adam.zero_grad();
+    const Tensor loss = nn::cross_entropy(alone(data.x), data.label);
+    loss.backward();
+    adam.step();
+    expected.push_back(loss.item<double>());
+  }
+  in_groups(GetParam(), 3, [&](comm::ProcessGroup& group) {
+    nn::Sequential model = net(DType::f64);
+    Pipeline pipe(in_stages(model, 3), {.chunks = 3, .schedule = "1f1b", .group = shared(group)});
+    optim::Adam own(model.parameters(), {.lr = 0.01});
+    for (int step = 0; step < kSteps; ++step) {
+      const LabelledBatch data = batch(step, {kRows, 6}, DType::f64);
+      own.zero_grad();
+      const Tensor loss = pipe.step({data.x}, {data.label}, loss_of);
+      own.step();
+      EXPECT_NEAR(loss.item<double>(), expected[static_cast<std::size_t>(step)], 1e-9);
+    }
+    pipe.all_gather();
+    for (std::size_t i = 0; i < model.parameters().size(); ++i) {
+      EXPECT_LE(relative_difference(model.parameters()[i], alone.parameters()[i]), 1e-9);
+    }
+    optim::NamedTensors state = pipe.all_gather_state(own), whole = adam.state_dict();
+    std::ranges::sort(state, {}, &std::pair<std::string, Tensor>::first);
+    std::ranges::sort(whole, {}, &std::pair<std::string, Tensor>::first);
+    ASSERT_EQ(state.size(), whole.size());
+    for (std::size_t i = 0; i < state.size(); ++i) {
+      EXPECT_EQ(state[i].first, whole[i].first);
+      EXPECT_LE(relative_difference(state[i].second, whole[i].second), 1e-9) << state[i].first;
+    }
+    optim::Adam(model.parameters(), {.lr = 0.01}).load_state_dict(state);
+    const NoGrad no_grad;
+    const LabelledBatch data = batch(0, {kRows, 6}, DType::f64);
+    EXPECT_LE(relative_difference(pipe(data.x), alone(data.x)), 1e-9);  // on every rank
+  });
+}
+
+struct Forks : nn::Module<Forks> {
+  nn::Linear fc = child("fc", nn::Linear(6, 6));
+  std::vector<Tensor> forward(const Tensor& x) {
+    const Tensor y = fc(x);
+    return {y.transpose(0, 1), Tensor(), x * 2.0, argmax(y, 1)};
+  }
+};
+struct Joins : nn::Module<Joins> {
+  nn::Linear fc = child("fc", nn::Linear(6, 3));
+  Tensor forward(const Tensor& y, const Tensor& nothing, const Tensor& x, const Tensor& place) {
+    EXPECT_FALSE(nothing.defined());
+    EXPECT_FALSE(x.requires_grad());
+    EXPECT_TRUE(y.requires_grad() || !thread_state().grad_enabled);
+    EXPECT_EQ(place.dtype(), DType::i64);
+    return fc(y.transpose(0, 1) * x);
+  }
+};
+
+// Strides, undefined tensors, integers and those without gradients arrive as they left.
+TEST_P(PipelineRanks, TensorsOfAnyKindGoBetweenStages) {
+  const LabelledBatch data = batch(0, {4, 6}, DType::f32);
+  const auto stages = [] {
+    return seeded(2, [] { return std::vector<nn::AnyModule>{Forks(), Joins()}; });
+  };
+  const std::vector<nn::AnyModule> alone = stages();
+  Pipeline one(alone,
+               {.devices = {Device(), Device()}, .chunks = 2, .checkpoint = Recompute::never});
+  one.step({data.x}, {data.label}, loss_of);
+  in_groups(GetParam(), 2, [&](comm::ProcessGroup& group) {
+    const std::vector<nn::AnyModule> own = stages();
+    Pipeline pipe(own, {.chunks = 2, .checkpoint = Recompute::never, .group = shared(group)});
+    // Only the ends read tensors.
+    const Tensor nothing = zeros({4});
+    pipe.step({group.rank() == 0 ? data.x : nothing}, {group.rank() == 1 ? data.label : nothing},
+              loss_of);
+    const auto stage = static_cast<std::size_t>(group.rank());
+    for (std::size_t i = 0; i < own[stage].parameters().size(); ++i) {
+      EXPECT_TRUE(
+          same_bits(own[stage].parameters()[i].grad(), alone[stage].parameters()[i].grad()));
+    }
+  });
+}
+
+// A schedule of the user's with sends and receives of its own, micro-batches out of order.
+TEST_P(PipelineRanks, RunsASchedulesOwnCommunication) {
+  const Schedule schedule = parse_schedule(
+      "weft schedule mine stages 2 micro-batches 2\n"
+      "0: F0.1 F0.0 >F0.0 >F0.1 <B0.0 <B0.1 B0.1 B0.0\n"
+      "1: <F1.1 <F1.0 F1.1 F1.0 B1.0 B1.1 >B1.1 >B1.0\n");
+  const LabelledBatch data = batch(0, {4, 6}, DType::f64);
+  nn::Sequential alone = net(DType::f64);
+  nn::cross_entropy(alone(data.x), data.label).backward();
+  in_groups(GetParam(), 2, [&](comm::ProcessGroup& group) {
+    nn::Sequential model = net(DType::f64);
+    Pipeline pipe(in_stages(model, 2), {.actions = schedule, .group = shared(group)});
+    EXPECT_EQ(pipe.schedule(2), schedule);
+    pipe.step({data.x}, {data.label}, loss_of);
+    for (std::size_t i = 0; i < model.parameters().size(); ++i) {
+      const Tensor grad = model.parameters()[i].grad();
+      if (!grad.defined()) continue;  // the other rank's
+      EXPECT_LE(relative_difference(grad, alone.parameters()[i].grad()), 1e-12);
+    }
+    EXPECT_EQ(pipe.timeline().busy.size(), 1U);
+    EXPECT_EQ(pipe.timeline().actions.size(), 4U);
+  });
+}
+
+// Passes its input on, after a while that is another each time.
+struct Delay : nn::Module<Delay> {
+  explicit Delay(std::uint64_t seed) : generator(std::make_shared<Generator>(seed)) {}
+  Tensor forward(const Tensor& x) {
+    std::this_thread::sleep_for(std::chrono::microseconds(generator->random32() % 2000));
+    return x * 1.0;
+  }
+  std::shared_ptr<Generator> generator;
+};
+
+TEST_P(PipelineRanks, DelaysChangeNothing) {
+  const Scoped deterministic(&ThreadState::deterministic, true);
+  const Scoped threads(&ThreadState::num_threads, 1);
+  const LabelledBatch whole = batch(0, {8, 6}, DType::f32);
+  for (const std::string name : {"gpipe", "1f1b", "zb-h1"}) {
+    const std::string& schedule = name;
+    in_groups(GetParam(), 2, [&](comm::ProcessGroup& group) {
+      Gradients first;
+      for (std::uint64_t round = 0; round < 4; ++round) {
+        const auto seed = 10 * round + static_cast<std::uint64_t>(group.rank());
+        manual_seed(3);
+        const std::vector<nn::AnyModule> stages = {
+            nn::Sequential{Delay(seed), nn::Linear(6, 8), nn::Tanh()},
+            nn::Sequential{nn::Linear(8, 3), Delay(seed)}};
+        Pipeline pipe(stages, {.chunks = 4, .schedule = schedule, .group = shared(group)});
+        pipe.step({whole.x}, {whole.label}, loss_of);
+        Gradients gradients;
+        for (const Tensor& p : stages[static_cast<std::size_t>(group.rank())].parameters()) {
+          gradients.push_back(p.grad());
+        }
+        if (round == 0) first = gradients;
+        for (std::size_t i = 0; i < first.size(); ++i) {
+          EXPECT_TRUE(same_bits(gradients[i], first[i])) << schedule << ", parameter " << i;
+        }
+      }
+    });
+  }
+}
+
+// Drops out, and counts what it sees: recomputing draws the same and counts nothing.
+TEST_P(PipelineRanks, RecomputingDrawsTheSameNumbers) {
+  const LabelledBatch data = batch(0, {6, 6}, DType::f32);
+  in_groups(GetParam(), 2, [&](comm::ProcessGroup& group) {
+    std::vector<Gradients> seen;
+    for (const Recompute mode : {Recompute::never, Recompute::always}) {
+      manual_seed(7);
+      const std::vector<nn::AnyModule> stages = {
+          nn::Sequential{nn::Linear(6, 8), nn::Dropout(0.5)},
+          nn::Sequential{nn::Dropout(0.5), nn::Linear(8, 3)}};
+      Pipeline pipe(stages, {.chunks = 2, .checkpoint = mode, .group = shared(group)});
+      manual_seed(9);
+      pipe.step({data.x}, {data.label}, loss_of);
+      Gradients& gradients = seen.emplace_back();
+      for (const Tensor& p : stages[static_cast<std::size_t>(group.rank())].parameters()) {
+        gradients.push_back(p.grad());
+      }
+    }
+    for (std::size_t i = 0; i < seen[0].size(); ++i) {
+      EXPECT_LE(relative_difference(seen[0][i], seen[1][i]), 1e-5);
+      EXPECT_GT(raw::norm(seen[0][i]).item<double>(), 0);
+    }
+  });
+}
+
+// --- What goes wrong -----------------------------------------------------------------------------
+
+// What each rank ended with.
+std::vector<std::string> errors_of(const std::string& backend, int ranks,
+                                   const std::function<void(comm::ProcessGroup&)>& f) {
+  std::vector<std::string> errors(static_cast<std::size_t>(ranks));
+  in_groups(backend, ranks, [&](comm::ProcessGroup& group) {
+    try {
+      f(group);
+    } catch (const Error& error) {
+      errors[static_cast<std::size_t>(group.rank())] =
+          std::string(to_string(error.code())) + ": " + error.what();
+    }
+  });
+  return errors;
+}
+
+TEST_P(PipelineRanks, AllRanksHearOfAnotherSchedule) {
+  const auto errors = errors_of(GetParam(), 2, [](comm::ProcessGroup& group) {
+    nn::Sequential model = net(DType::f32);
+    Pipeline(in_stages(model, 2), {.chunks = group.rank() + 2, .group = shared(group)});
+  });
+  for (const std::string& error : errors) {
+    EXPECT_NE(error.find("InvalidArgument"), std::string::npos) << error;
+    EXPECT_NE(error.find("rank 1 runs another pipeline than rank 0"), std::string::npos) << error;
+    EXPECT_NE(error.find("micro-batches 3"), std::string::npos) << error;
+  }
+}
+
+TEST_P(PipelineRanks, NeedsAsManyRanksAsLists) {
+  in_groups(GetParam(), 2, [](comm::ProcessGroup& group) {
+    EXPECT_WEFT_ERROR(Pipeline(in_stages(net(DType::f32), 3), {.group = shared(group)}),
+                      InvalidArgument, "got a group of 2 ranks, the schedule is for 3");
+    PipelineOptions two{.devices = {Device(), Device()}, .group = shared(group)};
+    EXPECT_WEFT_ERROR(Pipeline(in_stages(net(DType::f32), 2), two), Device, "got 2 devices");
+  });
+}
+
+TEST_P(PipelineRanks, WithGradientsItGoesByStep) {
+  in_groups(GetParam(), 2, [](comm::ProcessGroup& group) {
+    Pipeline pipe(in_stages(net(DType::f32), 2), {.group = shared(group)});
+    EXPECT_WEFT_ERROR(pipe(zeros({2, 6})), Unsupported, "goes by step()");
+  });
+}
+
+TEST_P(PipelineRanks, AStageThatDoesNotFitIsNamedBeforeTheFirstBatch) {
+  const auto errors = errors_of(GetParam(), 3, [](comm::ProcessGroup& group) {
+    const std::vector<nn::AnyModule> stages = {nn::Linear(6, 8), nn::Linear(8, 4),
+                                               nn::Linear(5, 3)};
+    Pipeline pipe(stages, {.chunks = 2, .group = shared(group)});
+    pipe.step({zeros({4, 6})}, {zeros({4}, DType::i64)}, loss_of);
+  });
+  EXPECT_NE(errors[2].find("Shape: "), std::string::npos) << errors[2];
+  EXPECT_NE(errors[2].find("stage 2 on cpu:0, tried with one row"), std::string::npos) << errors[2];
+  for (const int rank : {0, 1}) {  // told by a connection that closed, or by the loss
+    EXPECT_TRUE(errors[static_cast<std::size_t>(rank)].starts_with("PeerFailed") ||
+                errors[static_cast<std::size_t>(rank)].starts_with("Comm"))
+        << errors[static_cast<std::size_t>(rank)];
+  }
+}
+
+// Fails at its third call, the second micro-batch behind the row that is tried.
+struct FailsLater : nn::Module<FailsLater> {
+  nn::Linear fc = child("fc", nn::Linear(8, 8));
+  int calls = 0;
+  Tensor forward(const Tensor& x) {
+    if (++calls == 3) throw std::runtime_error("no more");
+    return fc(x);
+  }
+};
+
+TEST_P(PipelineRanks, AFailingMicroBatchEndsAllRanks) {
+  const auto errors = errors_of(GetParam(), 3, [](comm::ProcessGroup& group) {
+    const std::vector<nn::AnyModule> stages = {nn::Linear(6, 8), FailsLater(), nn::Linear(8, 3)};
+    Pipeline pipe(stages, {.chunks = 4, .schedule = "1f1b", .group = shared(group)});
+    try {
+      pipe.step({zeros({8, 6})}, {zeros({8}, DType::i64)}, loss_of);
+      FAIL() << "no error";
+    } catch (const Error& error) {
+      throw;
+    } catch (const std::runtime_error& error) {
+      EXPECT_EQ(group.rank(), 1);
+      WEFT_THROW(InvalidArgument, "test", error.what());
+    }
+  });
+  EXPECT_NE(errors[1].find("no more"), std::string::npos) << errors[1];
+  for (const int rank : {0, 2}) {
+    EXPECT_TRUE(errors[static_cast<std::size_t>(rank)].starts_with("PeerFailed") ||
+                errors[static_cast<std::size_t>(rank)].starts_with("Comm"))
+        << errors[static_cast<std::size_t>(rank)];
+  }
+}
+
+TEST_P(PipelineRanks, BatchesOfAnotherSizeAreNoticed) {
+  const auto errors = errors_of(GetParam(), 2, [](comm::ProcessGroup& group) {
+    Pipeline pipe(in_stages(net(DType::f32), 2), {.chunks = 2, .group = shared(group)});
+    pipe.step({zeros({4, 6})}, {zeros({4}, DType::i64)}, loss_of);
+    const std::int64_t rows = group.rank() == 0 ? 6 : 4;
+    pipe.step({zeros({rows, 6})}, {zeros({rows}, DType::i64)}, loss_of);
+  });
+  EXPECT_NE(errors[1].find("expected >F0.0 of a batch of 4 rows, got >F0.0 of 6 rows"),
+            std::string::npos)
+      << errors[1];
+  EXPECT_FALSE(errors[0].empty());
+}
+
+TEST_P(PipelineRanks, NoRowsAndOneRow) {
+  in_groups(GetParam(), 2, [](comm::ProcessGroup& group) {
+    nn::Sequential model = net(DType::f32);
+    Pipeline pipe(in_stages(model, 2), {.chunks = 4, .group = shared(group)});
+    const auto sum = [](std::span<const Tensor> y, std::span<const Tensor>) { return y[0].sum(); };
+    EXPECT_EQ(pipe.step({zeros({0, 6})}, {zeros({0})}, sum).item<double>(), 0);
+    const LabelledBatch one = batch(0, {1, 6}, DType::f32);
+    EXPECT_GT(pipe.step({one.x}, {one.label}, loss_of).item<double>(), 0);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, PipelineRanks,
+                         ::testing::Values("threads", "ring", "gloo", "shm"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace weft::parallel

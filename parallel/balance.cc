@@ -11,6 +11,7 @@
 #include "weft/autograd/deferred.h"
 #include "weft/core/allocator.h"
 #include "weft/core/error.h"
+#include "weft/core/rng.h"
 #include "weft/core/runtime.h"
 #include "weft/core/thread_state.h"
 #include "weft/core/worker.h"
@@ -25,6 +26,9 @@ namespace {
 template <class F>
 void for_each_layer(const nn::Sequential& layers, const Tensor& sample, const F& f) {
   const EnableGrad recording;
+  GeneratorSet
+      generators;  // how often a layer runs is up to the clock, and the caller's numbers not
+  const Scoped drawing(&ThreadState::generators, &generators);
   Tensor x = raw::alias(sample);
   for (const nn::AnyModule& layer : layers) {
     const nn::AnyModule copy = nn::replicate(layer, sample.device());
@@ -127,6 +131,8 @@ std::vector<double> layer_bytes(const nn::Sequential& layers, const Tensor& samp
 StageCosts stage_costs(const Pipeline& pipeline, std::span<const Tensor> inputs, double seconds) {
   const std::size_t count = pipeline.stages().size();
   const EnableGrad recording;
+  GeneratorSet generators;
+  const Scoped drawing(&ThreadState::generators, &generators);
   std::vector<nn::AnyModule> stages;
   std::vector<autograd::DeferredGradients::Leaves> weights;
   std::vector<std::vector<Tensor>> inputs_of;

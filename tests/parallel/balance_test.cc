@@ -4,11 +4,14 @@
 
 #include <cmath>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "weft/core/rng.h"
 #include "weft/nn/activation.h"
+#include "weft/nn/dropout.h"
 #include "weft/nn/linear.h"
+#include "weft/parallel/pipeline.h"
 #include "weft/tensor/creation.h"
 #include "weft/tests/core/expect_error.h"
 
@@ -80,6 +83,18 @@ TEST(Balance, CostsAreThoseOfTheLayersWhichStayAsTheyAre) {
   EXPECT_GE(bytes[2], 4.0 * (16 * 512 + 512) * 4 + 2 * 4 * 512 * 4);
   EXPECT_LT(bytes[1], bytes[0]);
   EXPECT_EQ(cut(net, balanced(bytes, 2)).size(), 2u);
+}
+
+TEST(Balance, TimingDrawsNoneOfTheCallersNumbers) {
+  const nn::Sequential net{nn::Linear(4, 4), nn::Dropout(0.5)};
+  manual_seed(1);
+  const std::string before = default_generators().state();
+  layer_seconds(net, ones({2, 4}), 0.0);
+  layer_bytes(net, ones({2, 4}), 2, 4);
+  Pipeline pipe({net}, {.devices = {Device()}});
+  const Tensor sample = ones({2, 4});
+  stage_costs(pipe, {&sample, 1}, 0.0);
+  EXPECT_EQ(default_generators().state(), before);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // What the pipeline programs have in common beside devices.h.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <string>
@@ -22,10 +23,9 @@ struct PipelineFlags {
 };
 
 /// `schedule`: the name of that flag, where a program has another one of that name.
-inline std::vector<train::Flag> flags(PipelineFlags& values,
-                                      const std::string& schedule = "--schedule") {
-  return {devices_flag(values.devices),
-          {"--chunks", &values.chunks, "micro-batches of a batch"},
+inline std::vector<train::Flag> schedule_flags(PipelineFlags& values,
+                                               const std::string& schedule = "--schedule") {
+  return {{"--chunks", &values.chunks, "micro-batches of a batch"},
           {"--checkpoint",
            &values.checkpoint,
            "which of them are computed again for their backward",
@@ -35,19 +35,17 @@ inline std::vector<train::Flag> flags(PipelineFlags& values,
            "in the order of this file, which ./weft schedule writes"}};
 }
 
-/// The layers, in stages of about the same time for a micro-batch like `sample`: one per device, or
-/// two for the interleaved schedule. Says where it cuts.
-inline parallel::Pipeline pipeline(const nn::Sequential& layers, const Tensor& sample,
-                                   const std::vector<Device>& devices, const PipelineFlags& flags) {
-  parallel::PipelineOptions options{.devices = devices,
-                                    .chunks = static_cast<int>(flags.chunks),
-                                    .checkpoint = parallel::parse_recompute(flags.checkpoint),
-                                    .schedule = flags.schedule};
-  std::size_t stages = devices.size() * (flags.schedule == "interleaved" ? 2 : 1);
-  if (flags.schedule_file != "none") {
-    options.actions = parallel::load_schedule(flags.schedule_file);
-    stages = static_cast<std::size_t>(options.actions->stages);
-  }
+inline std::vector<train::Flag> flags(PipelineFlags& values,
+                                      const std::string& schedule = "--schedule") {
+  std::vector<train::Flag> all = schedule_flags(values, schedule);
+  all.insert(all.begin(), devices_flag(values.devices));
+  return all;
+}
+
+/// Stages of about the same time for a micro-batch like `sample`, by the numbers of their layers.
+/// Says where it cuts.
+inline std::vector<std::size_t> stage_sizes(const nn::Sequential& layers, const Tensor& sample,
+                                            std::size_t stages) {
   const std::vector<double> seconds = parallel::layer_seconds(layers, sample);
   const std::vector<std::size_t> sizes = parallel::balanced(seconds, stages);
   std::size_t layer = 0;
@@ -56,6 +54,30 @@ inline parallel::Pipeline pipeline(const nn::Sequential& layers, const Tensor& s
     for (const std::size_t end = layer + sizes[s]; layer < end; ++layer) sum += seconds[layer];
     std::printf("stage %zu: %zu layers, %.2f ms a micro-batch\n", s, sizes[s], sum * 1000);
   }
+  return sizes;
+}
+
+/// What the flags say; without devices.
+inline parallel::PipelineOptions pipeline_options(const PipelineFlags& flags) {
+  parallel::PipelineOptions options{.chunks = static_cast<int>(flags.chunks),
+                                    .checkpoint = parallel::parse_recompute(flags.checkpoint),
+                                    .schedule = flags.schedule};
+  if (flags.schedule_file != "none") options.actions = parallel::load_schedule(flags.schedule_file);
+  return options;
+}
+
+/// For so many devices or ranks: one each, or two for the interleaved schedule.
+inline std::size_t stage_count(const parallel::PipelineOptions& options, std::size_t devices) {
+  if (options.actions) return static_cast<std::size_t>(options.actions->stages);
+  return devices * (options.schedule == "interleaved" ? 2 : 1);
+}
+
+/// The layers, in stages on these devices.
+inline parallel::Pipeline pipeline(const nn::Sequential& layers, const Tensor& sample,
+                                   const std::vector<Device>& devices, const PipelineFlags& flags) {
+  parallel::PipelineOptions options = pipeline_options(flags);
+  options.devices = devices;
+  const auto sizes = stage_sizes(layers, sample, stage_count(options, devices.size()));
   for (const Device device : devices) reset_peak_memory(device);  // the layers ran on the first
   return parallel::Pipeline(parallel::cut(layers, sizes), std::move(options));
 }

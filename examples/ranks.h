@@ -24,8 +24,10 @@ inline int local_rank() { return comm::launch_environment().local_rank; }
 
 /// The ranks of `group`, for the recorder and for tests.
 inline train::Ranks ranks(const std::shared_ptr<comm::ProcessGroup>& group) {
-  return {group->rank(), group->size(), group->backend(),
-          [group](const std::string& text) { return group->all_gather_object(text); }};
+  return {.rank = group->rank(),
+          .size = group->size(),
+          .backend = group->backend(),
+          .gather = [group](const std::string& text) { return group->all_gather_object(text); }};
 }
 
 /// This rank's share of `size` images. --seed is the weights'; the order's stays 0, as PyTorch

@@ -9,15 +9,16 @@ namespace weft::train {
 
 /// One process among those that train together; by default there is no other. Which library they
 /// talk by is the program's affair:
-///   const train::Ranks ranks{group->rank(), group->size(), group->backend(),
-///                            [&](const std::string& text) { return group->all_gather_object(text);
-///                            }};
+///   const train::Ranks ranks{
+///       .rank = group->rank(), .size = group->size(), .backend = group->backend(),
+///       .gather = [&](const std::string& text) { return group->all_gather_object(text); }};
 struct Ranks {
   int rank = 0;
   int size = 1;
   std::string backend = {};  ///< what metrics.json calls it
   /// Everybody's text, by rank. All ranks call it at the same points.
   std::function<std::vector<std::string>(const std::string& text)> gather = {};
+  int batches = 0;  ///< in a step of all; 0: each rank has one of its own
 
   /// Sums over the ranks, added up in the order of ranks: the same bits everywhere.
   std::vector<double> sum(std::vector<double> values) const;

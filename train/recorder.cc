@@ -85,9 +85,11 @@ Recorder::Recorder(const Options& options, const Ranks& ranks)
              "; choose another folder with --out");
   lock_.take(options_.out);
   if (ranks_.size > 1) {
-    log_info(detail::concat("batch ", options_.batch_size, " per rank, ", images_per_step(),
-                            " in all: ", ranks_.size, " ranks by ", ranks_.backend, ", each with ",
-                            options_.workers, " loader workers"));
+    const int sharing = ranks_.size / batches();
+    log_info(detail::concat("batch ", options_.batch_size, " per ",
+                            sharing == 1 ? "rank" : detail::concat(sharing, " ranks"), ", ",
+                            images_per_step(), " in all: ", ranks_.size, " ranks by ",
+                            ranks_.backend, ", each with ", options_.workers, " loader workers"));
   } else if (options_.as_ranks > 1) {
     note({{"as_ranks", options_.as_ranks}});
     log_info(detail::concat("batch ", options_.batch_size, " as of each of ", options_.as_ranks,
@@ -95,8 +97,10 @@ Recorder::Recorder(const Options& options, const Ranks& ranks)
   }
 }
 
+int Recorder::batches() const { return ranks_.batches > 0 ? ranks_.batches : ranks_.size; }
+
 std::int64_t Recorder::images_per_step() const {
-  return options_.batch_size * ranks_.size * options_.as_ranks;
+  return options_.batch_size * batches() * options_.as_ranks;
 }
 
 std::string Recorder::path(const std::string& name) const {

@@ -203,6 +203,7 @@ class Recorder {
   double epoch_mean() const;
   double epoch_seconds() const;
   double images_per_second() const;
+  int batches() const;  // in a step of all ranks
   std::int64_t images_per_step() const;
 
   Options options_;

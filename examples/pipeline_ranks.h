@@ -1,0 +1,115 @@
+// What programs have in common whose pipelines go over several processes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "weft/examples/pipeline.h"
+#include "weft/examples/ranks.h"
+#include "weft/train/options.h"
+#include "weft/weft.h"
+
+namespace weft::examples {
+
+/// The ranks of a run as `replicas` pipelines of the same length: of p stages ranks 0 to p - 1 are
+/// the first, p to 2 p - 1 the second ...
+struct PipelineRanks {
+  std::shared_ptr<comm::ProcessGroup> world;
+  std::shared_ptr<comm::ProcessGroup> pipeline;  ///< those that this rank shares its batches with
+  std::shared_ptr<comm::ProcessGroup> replicas;  ///< those with the same stages; null: one pipeline
+  int replica = 0;                               ///< the number of this rank's pipeline
+
+  PipelineRanks(const std::shared_ptr<comm::ProcessGroup>& all, std::int64_t count) : world(all) {
+    const auto n = static_cast<int>(count);
+    WEFT_CHECK(n >= 1 && all->size() % n == 0, InvalidArgument, "pipeline", all->size(),
+               " ranks cannot be ", n, " pipelines of the same length; choose another --replicas");
+    const int length = all->size() / n;
+    replica = all->rank() / length;
+    pipeline = all;
+    if (n == 1) return;
+    const auto mine_of = [&](int groups, int size, int first_step, int step) {
+      std::shared_ptr<comm::ProcessGroup> mine;
+      for (int g = 0; g < groups; ++g) {
+        std::vector<int> ranks;
+        for (int i = 0; i < size; ++i) ranks.push_back(g * first_step + i * step);
+        if (auto group = all->subgroup(ranks)) mine = std::move(group);
+      }
+      return mine;
+    };
+    pipeline = mine_of(n, length, length, 1);
+    replicas = mine_of(length, n, 1, length);
+  }
+
+  int count() const { return world->size() / pipeline->size(); }  ///< of the pipelines
+
+  /// For the recorder: each pipeline has batches of its own.
+  train::Ranks for_recorder() const {
+    train::Ranks ranks = examples::ranks(world);
+    ranks.batches = count();
+    return ranks;
+  }
+
+  /// This pipeline's share of `size` images; null where it is the only one, which takes them in the
+  /// order of a single process.
+  std::shared_ptr<data::DistributedSampler> sampler(std::int64_t size,
+                                                    const train::Options& options) const {
+    if (count() == 1) return nullptr;
+    return distributed_sampler(size, options, {.rank = replica, .size = count()});
+  }
+};
+
+/// The layers, in stages on the ranks; rank 0 times them and cuts.
+inline parallel::Pipeline pipeline(const nn::Sequential& layers, const Tensor& sample,
+                                   const PipelineRanks& ranks, const PipelineFlags& flags) {
+  parallel::PipelineOptions options = pipeline_options(flags);
+  options.devices = {sample.device()};
+  options.group = ranks.pipeline;
+  options.replicas = ranks.replicas;
+  std::string text;
+  if (ranks.world->rank() == 0) {
+    const auto count = stage_count(options, static_cast<std::size_t>(ranks.pipeline->size()));
+    for (const std::size_t size : stage_sizes(layers, sample, count)) {
+      text += std::to_string(size) + ' ';
+    }
+  }
+  std::istringstream said(ranks.world->broadcast_object(text, 0));
+  std::vector<std::size_t> sizes;
+  for (std::size_t size; said >> size;) sizes.push_back(size);
+  return parallel::Pipeline(parallel::cut(layers, sizes), std::move(options));
+}
+
+/// The model as train::Recorder saves and loads it: whole, on every rank.
+template <class Model>
+class WholeModel {
+ public:
+  WholeModel(Model& model, parallel::Pipeline& pipe) : model_(model), pipe_(pipe) {}
+  auto state_dict() const {
+    pipe_.all_gather();
+    return model_.state_dict();
+  }
+  void load_state_dict(const io::NamedTensors& state) { model_.load_state_dict(state); }
+
+ private:
+  Model& model_;
+  parallel::Pipeline& pipe_;
+};
+
+/// An optimiser likewise.
+class WholeOptimizer {
+ public:
+  WholeOptimizer(optim::Optimizer& optimizer, const parallel::Pipeline& pipe)
+      : optimizer_(optimizer), pipe_(pipe) {}
+  auto state_dict() const { return pipe_.all_gather_state(optimizer_); }
+  void load_state_dict(const optim::NamedTensors& state) { optimizer_.load_state_dict(state); }
+
+ private:
+  optim::Optimizer& optimizer_;
+  const parallel::Pipeline& pipe_;
+};
+
+}  // namespace weft::examples

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "weft/parallel/sync_batch_norm.h"
-#include "weft/tests/comm/ranks.h"
+#include "weft/tests/gpu/gpu_ranks.h"
 #include "weft/tests/parallel/nets.h"
 #include "weft/weft.h"
 
@@ -23,28 +23,9 @@ namespace {
 using comm::ProcessGroup;
 using comm::ReduceOp;
 using testing::batch;
+using testing::gpu_of;
+using testing::in_groups;
 using testing::LabelledBatch;
-
-Device gpu_of(int rank) { return {DeviceType::cuda, rank % device_count(DeviceType::cuda)}; }
-
-/// f as n ranks that talk by this backend.
-void in_groups(const std::string& backend, int n, const std::function<void(ProcessGroup&)>& f) {
-  const bool nccl = backend == "nccl";
-  // Threads may not share GPUs, nor their default streams.
-  if (nccl && 2 * n > device_count(DeviceType::cuda)) return;
-  const comm::ProcessGroupOptions options{.cuda = nccl ? comm::CudaTransport::nccl
-                                                       : comm::CudaTransport::staging};
-  comm::run_ranks(
-      n,
-      [&](ProcessGroup& threads) {
-        if (nccl || backend == "threads") return f(threads);
-        ProcessGroup group(comm::testing::maker_of(backend),
-                           std::make_shared<comm::PrefixStore>(backend, threads.store()),
-                           threads.rank(), n, options);
-        f(group);
-      },
-      options);
-}
 
 // --- Operations ----------------------------------------------------------------------------------
 

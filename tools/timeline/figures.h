@@ -20,6 +20,7 @@ struct PipelineStep {
   std::vector<std::string> devices;  ///< in the order of their first stages
   parallel::Schedule schedule;       ///< what each of them did, in order
   parallel::Timeline measured;       ///< from the first action on
+  int pipelines = 1;                 ///< in the trace, of the same length; this is the first
 };
 
 /// The steps in whose spans a whole schedule is. Throws what check() says of the last one where

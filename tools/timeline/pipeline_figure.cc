@@ -3,6 +3,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "weft/core/error.h"
@@ -56,7 +57,23 @@ struct Place {
 };
 using Lists = std::map<Place, std::vector<TimedAction>>;
 
+// Leaves the ranks that have the first pipeline; returns how many there were.
+int keep_first_pipeline(Lists& lists) {
+  std::map<int, std::int64_t> rank_of_stage;
+  std::set<std::int64_t> all, kept;
+  for (const auto& [place, actions] : lists) {
+    all.insert(place.rank);
+    for (const TimedAction& timed : actions) {
+      rank_of_stage.emplace(timed.action.stage, place.rank);  // the lowest one
+    }
+  }
+  for (const auto& [stage, rank] : rank_of_stage) kept.insert(rank);
+  std::erase_if(lists, [&](const auto& list) { return !kept.contains(list.first.rank); });
+  return static_cast<int>(all.size() / kept.size());
+}
+
 PipelineStep step_of(std::int64_t number, Lists lists) {
+  const int pipelines = keep_first_pipeline(lists);
   const bool several_ranks = lists.begin()->first.rank != lists.rbegin()->first.rank;
   std::vector<std::pair<Place, std::vector<TimedAction>>> rows(lists.begin(), lists.end());
   const auto first_stage = [](const auto& row) {
@@ -64,7 +81,7 @@ PipelineStep step_of(std::int64_t number, Lists lists) {
         .action.stage;
   };
   std::ranges::sort(rows, {}, first_stage);
-  PipelineStep step{.step = number, .schedule = {.name = "traced"}};
+  PipelineStep step{.step = number, .schedule = {.name = "traced"}, .pipelines = pipelines};
   double begin = std::numeric_limits<double>::infinity();
   for (auto& [place, actions] : rows) {
     std::ranges::sort(actions, {}, [](const TimedAction& t) { return std::pair(t.begin, t.end); });
@@ -227,7 +244,9 @@ Figure pipeline_figure(const std::vector<TraceSpan>& spans, std::int64_t wanted)
   const Timeline predicted = simulate(step.schedule, median_costs(steps, chosen));
   const auto others = std::ranges::count(steps, step.schedule, &PipelineStep::schedule) - 1;
 
-  Figure figure{concat("Step ", step.step, " of a pipeline: ", step.schedule.stages, " stages on ",
+  const std::string which =
+      step.pipelines == 1 ? "a pipeline" : concat("the first of ", step.pipelines, " pipelines");
+  Figure figure{concat("Step ", step.step, " of ", which, ": ", step.schedule.stages, " stages on ",
                        step.devices.size(), " devices, ", step.schedule.micro_batches,
                        " micro-batches")};
   char ratio[32];

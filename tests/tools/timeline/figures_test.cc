@@ -126,6 +126,21 @@ TEST_F(Figures, DevicesStandInTheOrderOfTheirStages) {
   EXPECT_NE(facts(shown).find("(p-1)/(vm+p-1) = 11.1 %"), std::string::npos) << facts(shown);
 }
 
+// Ranks 2 and 3 have the stages of ranks 0 and 1.
+TEST_F(Figures, OfSeveralPipelinesTheFirstIsShown) {
+  const parallel::Schedule schedule = parallel::gpipe(2, 2);
+  for (int rank = 0; rank < 4; ++rank) {
+    parallel::Timeline timeline = simulate(schedule, rank < 2 ? kEqual : kUnequal);
+    std::erase_if(timeline.actions, [&](const auto& t) { return t.device != rank % 2; });
+    trace.add_pipeline(0, timeline, 0, "cpu:", 3, rank);
+  }
+  const Figure shown = figure();
+  EXPECT_EQ(shown.title,
+            "Step 0 of the first of 2 pipelines: 2 stages on 2 devices, 2 micro-batches");
+  EXPECT_EQ(shown.panels[1].title, "Measured: 90.0 ms, bubble 33.3 %");
+  EXPECT_EQ(shown.panels[1].rows[1].name, "rank 1, cpu:1");
+}
+
 TEST_F(Figures, WorkOnAGpuIsWhatItsStreamsSay) {
   trace.add_pipeline(0, simulate(parallel::gpipe(2, 2), kUnequal), 0, "cuda:", 1'000'000);
   trace.add_pipeline(0, simulate(parallel::gpipe(2, 2), kEqual), 0, "cuda:");

@@ -27,7 +27,7 @@ class TraceFile {
   /// As Pipeline tells of a step on devices `device`0, 1 ... that took as long as `timeline`
   /// says.
   void add_pipeline(int step, const parallel::Timeline& timeline, double begin,
-                    const std::string& device = "cpu:", int first_thread = 3) {
+                    const std::string& device = "cpu:", int first_thread = 3, int rank = 0) {
     using Kind = parallel::Action::Kind;
     const auto name = [](Kind kind) {
       switch (kind) {
@@ -44,9 +44,10 @@ class TraceFile {
           {{"step", step},
            {"device", device + std::to_string(timed.device)},
            {"stage", timed.action.stage},
-           {"micro_batch", timed.action.micro_batch}});
+           {"micro_batch", timed.action.micro_batch}},
+          rank);
     }
-    add("pipeline", "step", begin, begin + timeline.end * 1e3, 0, {{"step", step}});
+    add("pipeline", "step", begin, begin + timeline.end * 1e3, 0, {{"step", step}}, rank);
   }
 
   /// As DataParallel tells of a forward and backward of 10 ms on two devices.

@@ -20,6 +20,7 @@
 #include "weft/parallel/named_state.h"
 #include "weft/parallel/pipeline_batch.h"
 #include "weft/parallel/same_model.h"
+#include "weft/parallel/scatter_gather.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 
@@ -125,12 +126,12 @@ void Pipeline::State::connect() {
   comm::ProcessGroup& group = *options.group;
   const Schedule& schedule = plans.begin()->second->schedule;
   const std::string text = to_string(schedule);
-  check_same_lines(
-      group, kOp,
-      detail::concat(text.substr(0, text.find('\n')), ", hash ", std::hash<std::string>()(text),
-                     options.mean_loss ? ", a mean loss" : ", a sum as loss", '\n'),
-      "runs another pipeline",
-      "Give the same stages, chunks, checkpoint mode and schedule on every rank");
+  check_same_lines(group, kOp,
+                   weft::detail::concat(
+                       text.substr(0, text.find('\n')), ", hash ", std::hash<std::string>()(text),
+                       options.mean_loss ? ", a mean loss" : ", a sum as loss", '\n'),
+                   "runs another pipeline",
+                   "Give the same stages, chunks, checkpoint mode and schedule on every rank");
   std::set<StageLinks::Route> routes;
   for (int s = 0; s + 1 < schedule.stages; ++s) {
     if (owner(s) == owner(s + 1)) continue;
@@ -169,11 +170,18 @@ const Pipeline::Plan& Pipeline::State::plan(int micro_batches) {
   return *made;
 }
 
-void Pipeline::State::try_one_row(std::span<const Tensor> inputs, std::int64_t rows) {
-  if (rows == 0) return;  // there is none
+std::vector<std::int64_t> Pipeline::State::micro_batches(std::int64_t rows) const {
+  const int count = options.actions ? options.actions->micro_batches : options.chunks;
+  return part_sizes(rows, static_cast<std::size_t>(count));
+}
+
+void Pipeline::State::try_stages(std::span<const Tensor> inputs, std::int64_t rows) {
+  if (rows == 0) return;
+  const std::int64_t count = micro_batches(rows)[0];
   if (options.group) {
     if (std::exchange(tried_together, true)) return;
-    return try_stages(is_here(0) ? part_of(inputs, 0, 1, device(0)) : TensorList(), rows);
+    return try_stages(is_here(0) ? part_of(inputs, 0, count, device(0)) : TensorList(), count,
+                      rows);
   }
   std::vector<std::pair<Shape, DType>> forms;
   for (const Tensor& x : inputs) {
@@ -182,21 +190,22 @@ void Pipeline::State::try_one_row(std::span<const Tensor> inputs, std::int64_t r
     forms.emplace_back(shape, x.defined() ? x.dtype() : DType::f32);
   }
   if (forms == tried) return;
-  try_stages(part_of(inputs, 0, 1, device(0)), rows);
+  try_stages(part_of(inputs, 0, count, device(0)), count, rows);
   tried = std::move(forms);
 }
 
-void Pipeline::State::try_stages(TensorList x, std::int64_t rows) {
+void Pipeline::State::try_stages(TensorList x, std::int64_t rows, std::int64_t whole) {
   constexpr int kTrial = -1;  // in place of a micro-batch
   for (int s = 0; s < std::ssize(stages); ++s) {
     if (!is_here(s)) continue;
     const nn::AnyModule& stage = stages[static_cast<std::size_t>(s)];
     const auto place = [&] {
-      return detail::concat("stage ", s, " on ", device(s), ", tried with one row",
-                            s > 0 ? " of what the stage before it gave" : "");
+      return weft::detail::concat("stage ", s, " on ", device(s), ", tried with ", rows,
+                                  rows == 1 ? " row" : " rows",
+                                  s > 0 ? " of what the stage before it gave" : "");
     };
     if (s > 0 && !is_here(s - 1)) {
-      x = links->receive(owner(s - 1), {Kind::send_activation, s - 1, kTrial}, rows, device(s))
+      x = links->receive(owner(s - 1), {Kind::send_activation, s - 1, kTrial}, whole, device(s))
               .wait();
     }
     within(place, [&] {
@@ -207,7 +216,7 @@ void Pipeline::State::try_stages(TensorList x, std::int64_t rows) {
       x = stage(x);
     });
     if (s + 1 < std::ssize(stages) && !is_here(s + 1)) {
-      links->send(owner(s + 1), {Kind::send_activation, s, kTrial}, rows, x);
+      links->send(owner(s + 1), {Kind::send_activation, s, kTrial}, whole, x);
     }
   }
   if (links) links->finish();
@@ -234,7 +243,7 @@ Tensor Pipeline::step(std::span<const Tensor> inputs, std::span<const Tensor> ta
   const std::int64_t rows = std::ranges::any_of(inputs, has_rows) ? rows_of("input", inputs, {})
                                                                   : rows_of("target", targets, {});
   return state_->or_abort([&] {
-    state_->try_one_row(inputs, rows);
+    state_->try_stages(inputs, rows);
     const Span span(kOp, "step");
     for (const auto& reducer : state_->reducers) reducer->before_forward();
     std::deque<NoSync> adding_up;  // the micro-batches' gradients
@@ -252,11 +261,11 @@ TensorList Pipeline::operator()(std::span<const Tensor> inputs) {
              "them call it in the scope of a NoGrad");
   if (!thread_state().grad_enabled) {
     return state_->or_abort([&] {
-      state_->try_one_row(inputs, rows);
+      state_->try_stages(inputs, rows);
       return Batch(state_, inputs, rows).forward();
     });
   }
-  state_->try_one_row(inputs, rows);
+  state_->try_stages(inputs, rows);
   const auto batch = std::make_shared<Batch>(state_, inputs, rows);
   // Parameters inside may need gradients where no input does.
   const Tensor records = zeros({0}, {DType::f32, devices().back()}).set_requires_grad();

@@ -69,7 +69,7 @@ struct PipelineOptions {
 /// autocast of its forward; a stage that changes its inputs in place cannot be (InvalidArgument).
 /// Batch norms see one micro-batch at a time; their statistics follow each.
 ///
-/// Before the first batch, and one of other shapes or dtypes, a single row goes through the stages
+/// Before the first batch, and one of other shapes or dtypes, a micro-batch goes through the stages
 /// in evaluation mode: a stage that does not fit the one before it is named before anything runs.
 ///
 /// A device's worker (core/worker.h) runs its actions, waiting for what others make. When one

@@ -11,7 +11,6 @@
 #include "weft/core/trace.h"
 #include "weft/core/worker.h"
 #include "weft/parallel/named_state.h"
-#include "weft/parallel/scatter_gather.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 
@@ -94,9 +93,7 @@ Pipeline::Batch::Batch(std::shared_ptr<State> state, std::span<const Tensor> inp
       stages_(state_->stages),
       inputs_(inputs.begin(), inputs.end()),
       rows_(rows) {
-  const PipelineOptions& options = state_->options;
-  const int chunks = options.actions ? options.actions->micro_batches : options.chunks;
-  sizes_ = part_sizes(rows_, static_cast<std::size_t>(chunks));
+  sizes_ = state_->micro_batches(rows_);
   plan_ = &state_->plan(static_cast<int>(sizes_.size()));
   for (std::size_t s = 0; s < stages_.size(); ++s) {
     std::vector<std::unique_ptr<Cell>>& row = cells_.emplace_back();

@@ -30,7 +30,7 @@ struct Pipeline::State {
   std::vector<Device> devices;                       // of the stages; of other ranks' anything
   std::map<int, std::unique_ptr<const Plan>> plans;  // by number of micro-batches
   Timeline timeline;
-  std::vector<std::pair<Shape, DType>> tried;      // of inputs, one row each
+  std::vector<std::pair<Shape, DType>> tried;      // of inputs, as of one row
   bool tried_together = false;                     // with the other ranks
   std::unique_ptr<StageLinks> links;               // to the other ranks, if there are any
   std::vector<std::unique_ptr<Reducer>> reducers;  // of this rank's stages, with options.replicas
@@ -40,13 +40,15 @@ struct Pipeline::State {
   Device device(int stage) const { return devices[static_cast<std::size_t>(stage)]; }
 
   const Plan& plan(int micro_batches);
+  /// The rows of each micro-batch.
+  std::vector<std::int64_t> micro_batches(std::int64_t rows) const;
   void place_stages();
   /// Checks that all ranks want the same, and connects this one to its neighbours.
   void connect();
-  /// Sends one row through the stages, to no effect, when the inputs are of another form than the
-  /// last time, among several ranks only before the first batch: what does not fit is found before
-  /// anything runs.
-  void try_one_row(std::span<const Tensor> inputs, std::int64_t rows);
+  /// Sends a micro-batch through the stages, to no effect, when the inputs are of another form than
+  /// the last time, among several ranks only before the first batch: what does not fit is found
+  /// before anything runs.
+  void try_stages(std::span<const Tensor> inputs, std::int64_t rows);
   /// f(), whose error ends whatever other ranks may wait for.
   template <class F>
   auto or_abort(const F& f) {
@@ -60,7 +62,7 @@ struct Pipeline::State {
 
  private:
   void abort() noexcept;
-  void try_stages(std::vector<Tensor> x, std::int64_t rows);
+  void try_stages(std::vector<Tensor> x, std::int64_t rows, std::int64_t whole);
 };
 
 /// Rows [begin, begin + rows) of the tensors that have any, all on `device`.

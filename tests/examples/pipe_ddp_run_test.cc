@@ -57,8 +57,9 @@ TEST_F(PipeDdpRun, SaysWhatCannotBe) {
   EXPECT_EQ(run("x", true, "autoencoder_pipe_ddp", "--replicas 3"), 1);
   EXPECT_NE(log().find("2 ranks cannot be 3 pipelines of the same length"), std::string::npos)
       << log();
-  EXPECT_EQ(run("x", true, "autoencoder_pipe_ddp", "--chunks 0"), 1);
-  EXPECT_NE(log().find("chunks: got 0, expected at least 1"), std::string::npos) << log();
+  EXPECT_EQ(run("x", true, "autoencoder_pipe_ddp", "--schedule interleaved --chunks 3"), 1);
+  EXPECT_NE(log().find("got 3 micro-batches on 2 devices, expected a multiple"), std::string::npos)
+      << log();
 }
 
 class FourRanks : public PipeDdpRun {

@@ -343,10 +343,12 @@ TEST_P(PipelineTest, RunsOutOfMemoryAndGoesOnWithLess) {
                 {.devices = devices(2), .chunks = 2, .checkpoint = Recompute::never});
   const Device second = devices(2)[1];
   release_cached_memory(second);
-  set_memory_limit(second, memory_stats(second).in_use_bytes + (4 << 20));
-  const auto large = rows(1024), small = rows(8);
+  set_memory_limit(second, memory_stats(second).in_use_bytes + (12 << 20));
+  const auto large = rows(1024), small = rows(8);  // 8 MiB a micro-batch: there is room for one
   EXPECT_WEFT_ERROR(pipe.step({large.x}, {large.label}, cross_entropy), OutOfMemory,
                     to_string(second) + " is out of memory");
+  EXPECT_WEFT_ERROR(pipe.step({large.x}, {large.label}, cross_entropy), OutOfMemory,
+                    "of micro-batch 1");
   model.zero_grad();
   EXPECT_TRUE(pipe.step({small.x}, {small.label}, cross_entropy).defined());
   set_memory_limit(second, 0);
@@ -357,8 +359,19 @@ TEST_P(PipelineTest, AStageThatDoesNotFitIsNamedBeforeAnythingRuns) {
   Pipeline pipe({front, nn::Linear(7, 3)}, {.devices = devices(2), .chunks = 2});
   EXPECT_WEFT_ERROR(pipe(rows(4).x), Shape,
                     "in stage 1 on " + to_string(devices(2)[1]) +
-                        ", tried with one row of what the stage before it gave");
+                        ", tried with 2 rows of what the stage before it gave");
   EXPECT_TRUE(pipe.timeline().actions.empty());
+}
+
+struct NeighboursDiffer : nn::Module<NeighboursDiffer> {
+  Tensor forward(const Tensor& x) { return x - x.narrow(0, 1, 1); }
+};
+
+TEST_P(PipelineTest, AStageMayNeedSeveralRows) {
+  nn::Linear front(6, 3);
+  Pipeline pipe({front, NeighboursDiffer()}, {.devices = devices(2), .chunks = 2});
+  EXPECT_EQ(pipe(rows(4).x).shape(), (Shape{4, 3}));
+  EXPECT_WEFT_ERROR(pipe(rows(3).x), Shape, "micro-batch 1 in stage 1");  // the last has one
 }
 
 // --- What is refused -----------------------------------------------------------------------------

@@ -12,7 +12,7 @@ void autoencoder(const train::Options& options, const examples::PipelineFlags& f
                  const std::string& backend, std::int64_t replicas) {
   const examples::PipelineRanks ranks(comm::init_process_group({.backend = backend}), replicas);
   examples::Autoencoder model;
-  model.to(options.device, options.dtype);
+  model.to(options.dtype);
   if (train::show_model(options, model, {1, 1, 28, 28})) return;
   const std::int64_t rows = std::max<std::int64_t>(1, options.batch_size / flags.chunks);
   parallel::Pipeline pipe =
@@ -35,20 +35,21 @@ void autoencoder(const train::Options& options, const examples::PipelineFlags& f
   examples::WholeOptimizer whole_adam(adam, pipe);
   recorder.resume(whole, loader, whole_adam);
   while (recorder.next_epoch()) {
-    if (sampler) sampler->set_epoch(recorder.epoch());
+    sampler->set_epoch(recorder.epoch());
     for (auto& [x, label] : recorder.batches(loader)) recorder.step(step(x));
     recorder.save(whole, loader, whole_adam);
   }
   if (recorder.interrupted()) return;
 
   NoGrad no_grad;
+  model.to(options.device);  // all stages: saving has put them together
   model.eval();
   data::DataLoader test(data::Mnist(options.data, {.train = false, .dtype = options.dtype}),
                         {.batch_size = 500, .device = options.device});
   double squared_error = 0;
   for (auto& [x, label] : test) {
     if ((test.position() - 1) % ranks.world->size() != ranks.world->rank()) continue;
-    const auto [output, code] = model(x);  // of all stages: saving has put them together
+    const auto [output, code] = model(x);
     if (test.position() == 1)
       io::write_png(recorder.path("compare.png"), train::compare_picture(x, code, output));
     squared_error += nn::mse_loss(output, x).item<double>() * x.shape(0);

@@ -54,11 +54,10 @@ struct PipelineRanks {
     return ranks;
   }
 
-  /// This pipeline's share of `size` images; null where it is the only one, which takes them in the
-  /// order of a single process.
+  /// This pipeline's share of `size` images. The same on all of its ranks, whatever numbers their
+  /// stages draw.
   std::shared_ptr<data::DistributedSampler> sampler(std::int64_t size,
                                                     const train::Options& options) const {
-    if (count() == 1) return nullptr;
     return distributed_sampler(size, options, {.rank = replica, .size = count()});
   }
 };
@@ -67,7 +66,7 @@ struct PipelineRanks {
 inline parallel::Pipeline pipeline(const nn::Sequential& layers, const Tensor& sample,
                                    const PipelineRanks& ranks, const PipelineFlags& flags) {
   parallel::PipelineOptions options = pipeline_options(flags);
-  options.devices = {sample.device()};
+  options.devices = {sample.device()};  // of its own stages
   options.group = ranks.pipeline;
   options.replicas = ranks.replicas;
   std::string text;
@@ -83,7 +82,8 @@ inline parallel::Pipeline pipeline(const nn::Sequential& layers, const Tensor& s
   return parallel::Pipeline(parallel::cut(layers, sizes), std::move(options));
 }
 
-/// The model as train::Recorder saves and loads it: whole, on every rank.
+/// The model as train::Recorder::save() and resume() want it: whole, on every rank. finish() takes
+/// the model itself, which the last save() has put together.
 template <class Model>
 class WholeModel {
  public:

@@ -139,7 +139,7 @@ StageCosts stage_costs(const Pipeline& pipeline, std::span<const Tensor> inputs,
   std::vector<Tensor> x(inputs.begin(), inputs.end());
   for (std::size_t s = 0; s < count; ++s) {
     const Device device = pipeline.devices()[s];
-    stages.push_back(nn::clone(pipeline.stages()[s]));
+    stages.push_back(nn::replicate(pipeline.stages()[s], device));
     weights.push_back(autograd::DeferredGradients::leaves(stages[s].parameters()));
     for (Tensor& each : x) each = raw::alias(raw::to(each, device));
     inputs_of.push_back(x);

@@ -8,6 +8,7 @@
 #include "weft/parallel/coalesced.h"
 #include "weft/parallel/tensor_layout.h"
 #include "weft/tensor/creation.h"
+#include "weft/tensor/ops.h"
 
 namespace weft::parallel {
 namespace {
@@ -38,7 +39,7 @@ optim::NamedTensors broadcast_named(comm::ProcessGroup& group, optim::NamedTenso
   const std::string layouts = group.broadcast_object(layouts_of(tensors), root);
   if (!is_root) tensors = tensors_of(layouts);
   std::vector<Tensor> values;
-  for (auto& [name, x] : tensors) values.push_back(x = x.to(Device()));
+  for (auto& [name, x] : tensors) values.push_back(x = raw::contiguous(x.to(Device())));
   broadcast_coalesced(group, values, root);
   return tensors;
 }

@@ -6,7 +6,8 @@
 
 namespace weft::parallel {
 
-/// root's names and values, in host memory, on every rank, whatever the others give. All call it.
+/// root's names and values, in host memory and row-major, on every rank, whatever the others give.
+/// All call it.
 optim::NamedTensors broadcast_named(comm::ProcessGroup& group, optim::NamedTensors tensors,
                                     int root);
 

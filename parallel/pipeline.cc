@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <iterator>
 #include <map>
@@ -17,6 +18,7 @@
 #include "weft/core/thread_state.h"
 #include "weft/core/trace.h"
 #include "weft/nn/summary.h"
+#include "weft/parallel/coalesced.h"
 #include "weft/parallel/named_state.h"
 #include "weft/parallel/pipeline_batch.h"
 #include "weft/parallel/same_model.h"
@@ -32,6 +34,12 @@ using Kind = Action::Kind;
 namespace {
 
 constexpr const char* kOp = "pipeline";
+
+TensorList buffers_of(const nn::AnyModule& stage) {
+  TensorList list;
+  for (const auto& [name, x] : stage.named_buffers()) list.push_back(x);
+  return list;
+}
 
 bool sends(const Schedule& schedule) {
   return std::ranges::any_of(schedule.devices, [](const std::vector<Action>& list) {
@@ -73,40 +81,44 @@ Pipeline::Pipeline(std::vector<nn::AnyModule> stages, PipelineOptions options)
   WEFT_CHECK(!state.stages.empty(), InvalidArgument, kOp, "needs at least one stage");
   WEFT_CHECK(state.options.chunks >= 1, InvalidArgument, kOp, "chunks: got ", state.options.chunks,
              ", expected at least 1");
-  if (state.options.group) state.rank = state.options.group->rank();
-  state.place_stages();
-  if (state.options.group) state.connect();
-  if (!state.options.replicas) return;
-  for (int s = 0; s < std::ssize(state.stages); ++s) {
-    if (!state.is_here(s)) continue;
-    const nn::AnyModule& stage = state.stages[static_cast<std::size_t>(s)];
-    if (std::ranges::none_of(stage.parameters(), &Tensor::requires_grad)) continue;
-    state.reducers.push_back(
-        std::make_unique<Reducer>(stage, state.options.replicas, DistributedDataParallelOptions()));
+  if (!state.options.group) {
+    state.place_stages();
+  } else {
+    state.rank = state.options.group->rank();
+    std::exception_ptr mistake;
+    try {
+      state.place_stages();
+    } catch (...) {  // the other ranks want to know, too
+      mistake = std::current_exception();
+    }
+    state.connect(mistake);
   }
+  if (state.options.replicas) state.meet_replicas();
 }
 
 void Pipeline::State::place_stages() {
   const Plan& first = plan(options.actions ? options.actions->micro_batches : options.chunks);
   const auto lists = static_cast<int>(first.schedule.devices.size());
   owners = first.checked.device_of_stage;
-  const auto own = std::ranges::find(owners, rank);  // the first stage of this rank, or of all
-  const std::vector<Tensor> parameters =
-      options.group && own != owners.end()
-          ? stages[static_cast<std::size_t>(own - owners.begin())].parameters()
-          : stages[0].parameters();
   if (options.group) {
     const int ranks = options.group->size();
     WEFT_CHECK(ranks == lists, InvalidArgument, kOp, "got a group of ", ranks,
                " ranks, the schedule is for ", lists, ": one for each of its lists of actions");
     WEFT_CHECK(options.devices.size() <= 1, Device, kOp, "got ", options.devices.size(),
                " devices; with a group each rank gives its own one, or none");
-    const Device here = !options.devices.empty() ? options.devices[0]
-                        : parameters.empty()     ? Device()
-                                                 : parameters[0].device();
+    check_stages();
+    Device here;
+    for (int s = 0; s < std::ssize(stages); ++s) {  // its first stage counts most
+      const auto parameters = stages[static_cast<std::size_t>(s)].parameters();
+      if (parameters.empty()) continue;
+      here = parameters[0].device();
+      if (is_here(s)) break;
+    }
+    if (!options.devices.empty()) here = options.devices[0];
     devices.assign(stages.size(), here);
   } else {
     if (options.devices.empty()) {
+      const std::vector<Tensor> parameters = stages[0].parameters();
       const DeviceType type = parameters.empty() ? DeviceType::cpu : parameters[0].device().type;
       for (int i = 0; i < lists; ++i) options.devices.emplace_back(type, i);
     }
@@ -122,15 +134,37 @@ void Pipeline::State::place_stages() {
   }
 }
 
-void Pipeline::State::connect() {
+// A parameter of two stages would get a part of its gradient on each of their ranks.
+void Pipeline::State::check_stages() const {
+  std::map<const TensorImpl*, int> stage_of;
+  for (int s = 0; s < std::ssize(stages); ++s) {
+    for (const auto& [name, p] : stages[static_cast<std::size_t>(s)].named_parameters()) {
+      const auto [first, is_new] = stage_of.emplace(p.impl(), s);
+      WEFT_CHECK(is_new || owner(first->second) == owner(s), InvalidArgument, kOp, "parameter ",
+                 name, " of stage ", s, " is one of stage ", first->second,
+                 ", too, which another rank runs; put both on one rank, or give each its own");
+    }
+  }
+}
+
+void Pipeline::State::connect(const std::exception_ptr& mistake) {
   comm::ProcessGroup& group = *options.group;
+  std::string text;
+  try {
+    if (mistake) std::rethrow_exception(mistake);
+  } catch (const std::exception& error) {
+    text = error.what();
+  }
+  const std::vector<std::string> mistakes = group.all_gather_object(text);
+  if (mistake) std::rethrow_exception(mistake);
+  for (std::size_t r = 0; r < mistakes.size(); ++r) {
+    WEFT_CHECK(mistakes[r].empty(), InvalidArgument, kOp, "rank ", r, ": ", mistakes[r]);
+  }
   const Schedule& schedule = plans.begin()->second->schedule;
-  const std::string text = to_string(schedule);
-  check_same_lines(group, kOp,
-                   weft::detail::concat(
-                       text.substr(0, text.find('\n')), ", hash ", std::hash<std::string>()(text),
-                       options.mean_loss ? ", a mean loss" : ", a sum as loss", '\n'),
-                   "runs another pipeline",
+  text = weft::detail::concat("on ", devices[0].is_cpu() ? "the CPU" : "a GPU", ", the loss is a ",
+                              options.mean_loss ? "mean" : "sum", '\n', to_string(schedule));
+  for (const nn::AnyModule& stage : stages) text += lines_of_model(stage);
+  check_same_lines(group, kOp, text, "runs another pipeline",
                    "Give the same stages, chunks, checkpoint mode and schedule on every rank");
   std::set<StageLinks::Route> routes;
   for (int s = 0; s + 1 < schedule.stages; ++s) {
@@ -139,6 +173,30 @@ void Pipeline::State::connect() {
     routes.emplace(owner(s + 1), owner(s));
   }
   links = std::make_unique<StageLinks>(group, routes);
+}
+
+void Pipeline::State::meet_replicas() {
+  for (int s = 0; s < std::ssize(stages); ++s) {
+    if (!is_here(s)) continue;
+    const nn::AnyModule& stage = stages[static_cast<std::size_t>(s)];
+    if (std::ranges::any_of(stage.parameters(), &Tensor::requires_grad)) {
+      reducers.push_back(
+          std::make_unique<Reducer>(stage, options.replicas, DistributedDataParallelOptions()));
+      continue;
+    }
+    check_same_model(*options.replicas, stage, "");
+    broadcast_coalesced(*options.replicas, stage.parameters(), 0);
+    broadcast_coalesced(*options.replicas, buffers_of(stage), 0);
+    untrained.push_back(stage);
+  }
+}
+
+// In training, as DistributedDataParallel does it before each forward.
+void Pipeline::State::broadcast_buffers() {
+  for (const auto& reducer : reducers) reducer->before_forward();
+  for (const nn::AnyModule& stage : untrained) {
+    if (stage.is_training()) broadcast_coalesced(*options.replicas, buffers_of(stage), 0);
+  }
 }
 
 void Pipeline::State::abort() noexcept {
@@ -219,7 +277,18 @@ void Pipeline::State::try_stages(TensorList x, std::int64_t rows, std::int64_t w
       links->send(owner(s + 1), {Kind::send_activation, s, kTrial}, whole, x);
     }
   }
-  if (links) links->finish();
+  if (!links) return;
+  // And back, so that all connections are made now, and nobody begins before all stages fit.
+  for (int s = static_cast<int>(std::ssize(stages)) - 1; s >= 0; --s) {
+    if (!is_here(s)) continue;
+    if (s + 1 < std::ssize(stages) && !is_here(s + 1)) {
+      links->receive(owner(s + 1), {Kind::send_gradient, s + 1, kTrial}, whole, device(s)).wait();
+    }
+    if (s == 0 || is_here(s - 1)) continue;
+    const Tensor answer = zeros({1}, {DType::f32, device(s)});
+    links->send(owner(s - 1), {Kind::send_gradient, s, kTrial}, whole, {&answer, 1});
+  }
+  links->finish();
 }
 
 bool Pipeline::is_training() const { return state_->stages[0].is_training(); }
@@ -239,13 +308,14 @@ Tensor Pipeline::step(std::span<const Tensor> inputs, std::span<const Tensor> ta
   WEFT_CHECK(loss, InvalidArgument, kOp, "the loss is empty");
   WEFT_CHECK(thread_state().grad_enabled, InvalidArgument, kOp,
              "step() computes gradients, which are off here; call the pipeline itself");
-  const auto has_rows = [](const Tensor& x) { return x.defined() && x.dim() > 0; };
-  const std::int64_t rows = std::ranges::any_of(inputs, has_rows) ? rows_of("input", inputs, {})
-                                                                  : rows_of("target", targets, {});
   return state_->or_abort([&] {
+    const auto has_rows = [](const Tensor& x) { return x.defined() && x.dim() > 0; };
+    const std::int64_t rows = std::ranges::any_of(inputs, has_rows)
+                                  ? rows_of("input", inputs, {})
+                                  : rows_of("target", targets, {});
     state_->try_stages(inputs, rows);
     const Span span(kOp, "step");
-    for (const auto& reducer : state_->reducers) reducer->before_forward();
+    state_->broadcast_buffers();
     std::deque<NoSync> adding_up;  // the micro-batches' gradients
     for (const auto& reducer : state_->reducers) adding_up.emplace_back(*reducer);
     const Tensor total = Batch(state_, inputs, rows).step(targets, loss);
@@ -255,21 +325,20 @@ Tensor Pipeline::step(std::span<const Tensor> inputs, std::span<const Tensor> ta
 }
 
 TensorList Pipeline::operator()(std::span<const Tensor> inputs) {
-  const std::int64_t rows = rows_of("input", inputs, {});
-  WEFT_CHECK(!state_->options.group || !thread_state().grad_enabled, Unsupported, kOp,
+  const bool records = thread_state().grad_enabled;
+  WEFT_CHECK(!records || !(state_->options.group || state_->options.replicas), Unsupported, kOp,
              "among several ranks a batch with gradients goes by step(), with its loss; without "
              "them call it in the scope of a NoGrad");
-  if (!thread_state().grad_enabled) {
-    return state_->or_abort([&] {
-      state_->try_stages(inputs, rows);
-      return Batch(state_, inputs, rows).forward();
-    });
-  }
-  state_->try_stages(inputs, rows);
-  const auto batch = std::make_shared<Batch>(state_, inputs, rows);
+  const auto begin = [&] {
+    const std::int64_t rows = rows_of("input", inputs, {});
+    state_->try_stages(inputs, rows);
+    return std::make_shared<Batch>(state_, inputs, rows);
+  };
+  if (!records) return state_->or_abort([&] { return begin()->forward(); });
+  const auto batch = begin();
   // Parameters inside may need gradients where no input does.
-  const Tensor records = zeros({0}, {DType::f32, devices().back()}).set_requires_grad();
-  return Apply::apply(TensorList(inputs.begin(), inputs.end()), records, batch);
+  const Tensor leaf = zeros({0}, {DType::f32, devices().back()}).set_requires_grad();
+  return Apply::apply(TensorList(inputs.begin(), inputs.end()), leaf, batch);
 }
 
 Tensor Pipeline::operator()(const Tensor& x) {
@@ -283,13 +352,14 @@ Tensor Pipeline::operator()(const Tensor& x) {
 
 void Pipeline::all_gather() {
   if (!state_->options.group) return;
-  for (std::size_t s = 0; s < state_->stages.size(); ++s) {
-    optim::NamedTensors values = state_->stages[s].state_dict();
-    const int owner = state_->owner(static_cast<int>(s));
-    const optim::NamedTensors given = broadcast_named(*state_->options.group, values, owner);
-    if (owner == state_->rank) continue;
-    for (std::size_t i = 0; i < given.size(); ++i) raw::copy_(values[i].second, given[i].second);
-  }
+  state_->or_abort([&] {
+    for (int s = 0; s < std::ssize(state_->stages); ++s) {
+      nn::AnyModule& stage = state_->stages[static_cast<std::size_t>(s)];
+      const auto values =
+          broadcast_named(*state_->options.group, stage.state_dict(), state_->owner(s));
+      if (!state_->is_here(s)) stage.load_state_dict(values);
+    }
+  });
 }
 
 optim::NamedTensors Pipeline::all_gather_state(const optim::Optimizer& optimizer) const {
@@ -308,16 +378,18 @@ optim::NamedTensors Pipeline::all_gather_state(const optim::Optimizer& optimizer
     const auto found = owner_of.find(parameters.at(std::stoul(name.substr(kPrefix.size()))).impl());
     return found == owner_of.end() ? 0 : found->second;
   };
-  optim::NamedTensors whole;
-  for (int rank = 0; rank < state_->options.group->size(); ++rank) {
-    optim::NamedTensors of_rank;
-    std::ranges::copy_if(own, std::back_inserter(of_rank),
-                         [&](const auto& named) { return owner(named.first) == rank; });
-    for (auto& named : broadcast_named(*state_->options.group, std::move(of_rank), rank)) {
-      whole.push_back(std::move(named));
+  return state_->or_abort([&] {
+    optim::NamedTensors whole;
+    for (int rank = 0; rank < state_->options.group->size(); ++rank) {
+      optim::NamedTensors of_rank;
+      std::ranges::copy_if(own, std::back_inserter(of_rank),
+                           [&](const auto& named) { return owner(named.first) == rank; });
+      for (auto& named : broadcast_named(*state_->options.group, std::move(of_rank), rank)) {
+        whole.push_back(std::move(named));
+      }
     }
-  }
-  return whole;
+    return whole;
+  });
 }
 
 }  // namespace weft::parallel

@@ -71,6 +71,7 @@ struct PipelineOptions {
 ///
 /// Before the first batch, and one of other shapes or dtypes, a micro-batch goes through the stages
 /// in evaluation mode: a stage that does not fit the one before it is named before anything runs.
+/// With a group only before the first batch.
 ///
 /// A device's worker (core/worker.h) runs its actions, waiting for what others make. When one
 /// fails, the others stop after the action they are in, and its error is rethrown with stage and
@@ -80,11 +81,13 @@ struct PipelineOptions {
 /// With a group its ranks make the pipeline together, and call the same together. Each of them
 /// gives all stages, the same ones, and runs its own on the thread that calls; those of the others
 /// stay where they are, with the values they have (all_gather()). Activations and gradients are
-/// sent as soon as they are there and received in the background. A rank that fails ends the group:
-/// the others get PeerFailed or Comm, and the pipeline is of no use afterwards.
+/// sent as soon as they are there and received in the background, so a stage may not change in
+/// place what it has returned. A rank that fails in a batch ends the group: the others get
+/// PeerFailed or Comm, and the pipeline is of no use afterwards. A parameter of several stages must
+/// be on one rank.
 ///
 /// With replicas rank 0's parameters and buffers become everybody's at first, and the buffers
-/// before each step. A parameter without a gradient counts as zeros.
+/// before each step; gradients go by step() alone. A parameter without a gradient counts as zeros.
 class Pipeline {
  public:
   /// outputs: those of the last stage for a micro-batch; targets: its part of them, on the last
@@ -94,8 +97,9 @@ class Pipeline {
       std::function<Tensor(std::span<const Tensor> outputs, std::span<const Tensor> targets)>;
 
   /// Throws Device when there are too few devices or one is not there, InvalidArgument without
-  /// stages, for a schedule that check() refuses or that is of another number of stages or ranks;
-  /// and on every rank when one gives another schedule.
+  /// stages, for a schedule that check() refuses or that is of another number of stages or ranks.
+  /// With a group what one rank throws is an error of all, and so is another pipeline on one of
+  /// them.
   explicit Pipeline(std::vector<nn::AnyModule> stages, PipelineOptions options = {});
 
   /// One batch forward and backward by the schedule; the loss of the whole batch, without history,

@@ -8,6 +8,7 @@
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/ops.h"
 #include "weft/core/error.h"
+#include "weft/core/phase.h"
 #include "weft/core/trace.h"
 #include "weft/core/worker.h"
 #include "weft/parallel/named_state.h"
@@ -120,13 +121,21 @@ Tensor Pipeline::Batch::step(std::span<const Tensor> targets, const Loss& loss) 
   return total_loss();
 }
 
-Tensor Pipeline::Batch::total_loss() const {
-  const int last = plan_->schedule.stages - 1;
-  optim::NamedTensors total;
-  if (state_->is_here(last)) total.emplace_back("loss", sum_of(losses_));
-  if (!state_->options.group) return total[0].second;
-  total = broadcast_named(*state_->options.group, std::move(total), state_->owner(last));
-  return raw::to(total[0].second, state_->device(last));
+Tensor Pipeline::Batch::total_loss() {
+  const int last = plan_->schedule.stages - 1, root = state_->owner(last);
+  const bool is_here = state_->is_here(last);
+  Tensor total = is_here ? sum_of(losses_) : Tensor();
+  if (!state_->options.group) return total;
+  comm::ProcessGroup& group = *state_->options.group;
+  if (!state_->loss_dtype) {  // what comes later has the same: the host need not wait for it
+    const std::string name =
+        group.broadcast_object(is_here ? weft::to_string(total.dtype()) : std::string(), root);
+    state_->loss_dtype = parse_dtype(name);
+  }
+  const TensorOptions options{*state_->loss_dtype, state_->device(last)};
+  total = is_here ? raw::to(total, options.dtype).reshape({}) : empty({}, options);
+  group.broadcast(total, root).wait();
+  return total;
 }
 
 TensorList Pipeline::Batch::forward() {
@@ -269,11 +278,11 @@ void Pipeline::Batch::run_among_ranks(Wanted wanted) {
     }
   }
   std::vector<TimedAction> timed;
-  state_->links->begin(
-      sends, rows_, state_->device(lists[own][0].stage),
-      [this](const Action& sent, Arrival arrival) { deliver(sent, std::move(arrival)); },
-      [this](std::exception_ptr error) { fail(std::move(error)); });
   try {
+    state_->links->begin(
+        sends, rows_, state_->device(lists[own][0].stage),
+        [this](const Action& sent, Arrival arrival) { deliver(sent, std::move(arrival)); },
+        [this](std::exception_ptr error) { fail(std::move(error)); });
     run_list(own, wanted, timed);
   } catch (...) {
     fail(std::current_exception());
@@ -297,14 +306,23 @@ void Pipeline::Batch::run_list(std::size_t list, Wanted wanted, std::vector<Time
     if (skipped || !wanted(action.kind)) continue;
     if (!wait_for(action)) return;
     const std::lock_guard turn(turns_[state_->device(action.stage)]);
-    const double begin = seconds_now();
+    const bool communicates = is_communication(action.kind);
+    double begin = 0;
     try {
-      within([&] { return place_of(action); }, [&] { perform(action); });
+      within([&] { return place_of(action); },
+             [&] {
+               take_arrival(action);
+               // The other ranks' receives wait for what this one computes.
+               std::optional<BusyScope> busy;
+               if (state_->links && !communicates) busy.emplace(name_of(action.kind));
+               begin = seconds_now();
+               perform(action);
+             });
     } catch (...) {
       stop();
       throw;
     }
-    if (is_communication(action.kind)) continue;
+    if (communicates) continue;
     timed.push_back({action, static_cast<int>(list), begin, seconds_now()});
     done(action);
   }
@@ -385,6 +403,18 @@ void Pipeline::Batch::deliver(const Action& sent, Arrival arrival) {
   changed_.notify_all();
 }
 
+// What another rank has sent for it; the values may still be on their way.
+void Pipeline::Batch::take_arrival(const Action& action) {
+  Cell& own = cell(action);
+  const bool forward = action.kind == Kind::forward;
+  if (!forward && action.kind != Kind::backward && action.kind != Kind::backward_input) return;
+  std::optional<Arrival>& arrival = forward ? own.activations : own.gradients;
+  if (!arrival) return;
+  const Span span(kOp, "wait", state_->device(action.stage));
+  (forward ? own.inputs : own.grads) = arrival->wait();
+  arrival.reset();
+}
+
 void Pipeline::Batch::stop() {
   {
     const std::lock_guard lock(mutex_);
@@ -439,10 +469,6 @@ void Pipeline::Batch::forward_of(const Action& action) {
       if (!inputs_[i].defined() || !inputs_[i].requires_grad()) continue;
       own.inputs[i] = raw::alias(own.inputs[i]).set_requires_grad();
     }
-  }
-  if (s > 0 && !state_->is_here(s - 1)) {
-    own.inputs = own.activations->wait();
-    own.activations.reset();
   }
   own.recomputed = records_ && plan_->recomputed[s][m] && stages_[s].is_training();
   if (own.recomputed) {
@@ -503,10 +529,6 @@ void Pipeline::Batch::run_stage(const Action& action) {
 void Pipeline::Batch::backward_of(const Action& action) {
   const int s = action.stage, m = action.micro_batch;
   Cell& own = cell(action);
-  if (!is_last(s) && !state_->is_here(s + 1)) {
-    own.grads = own.gradients->wait();
-    own.gradients.reset();
-  }
   TensorList outputs, grads;
   for (std::size_t i = 0; i < own.outputs.size(); ++i) {
     const Tensor& y = own.outputs[i];

@@ -22,8 +22,7 @@
 
 namespace weft::parallel {
 
-/// Through the stages and back. What is another rank's is that rank's affair: here it has no cells
-/// but those that tensors are handed through.
+/// Through the stages and back. Of what other ranks run the cells stay empty.
 class Pipeline::Batch {
  public:
   /// `rows`: as rows_of() tells them of the inputs.
@@ -63,7 +62,7 @@ class Pipeline::Batch {
   bool is_last(int stage) const { return stage + 1 == plan_->schedule.stages; }
   std::int64_t first_row(int micro_batch) const;
   std::string place_of(const Action& action) const;
-  Tensor total_loss() const;
+  Tensor total_loss();
   TensorList joined_outputs();
 
   // Who runs what.
@@ -79,6 +78,7 @@ class Pipeline::Batch {
   bool wait_for(const Action& action);
   void done(const Action& action);
   void deliver(const Action& sent, Arrival arrival);
+  void take_arrival(const Action& action);
   void stop();
   void fail(std::exception_ptr error) noexcept;
 

@@ -30,10 +30,13 @@ struct Pipeline::State {
   std::vector<Device> devices;                       // of the stages; of other ranks' anything
   std::map<int, std::unique_ptr<const Plan>> plans;  // by number of micro-batches
   Timeline timeline;
-  std::vector<std::pair<Shape, DType>> tried;      // of inputs, as of one row
-  bool tried_together = false;                     // with the other ranks
-  std::unique_ptr<StageLinks> links;               // to the other ranks, if there are any
-  std::vector<std::unique_ptr<Reducer>> reducers;  // of this rank's stages, with options.replicas
+  std::vector<std::pair<Shape, DType>> tried;  // of inputs, as of one row
+  bool tried_together = false;                 // with the other ranks
+  std::unique_ptr<StageLinks> links;           // to the other ranks, if there are any
+  std::optional<DType> loss_dtype;             // as the last stage's rank gave it first
+  // Of this rank's stages, with options.replicas: those that train something, and the others.
+  std::vector<std::unique_ptr<Reducer>> reducers;
+  std::vector<nn::AnyModule> untrained;
 
   bool is_here(int stage) const { return !options.group || owner(stage) == rank; }
   int owner(int stage) const { return owners[static_cast<std::size_t>(stage)]; }
@@ -43,8 +46,11 @@ struct Pipeline::State {
   /// The rows of each micro-batch.
   std::vector<std::int64_t> micro_batches(std::int64_t rows) const;
   void place_stages();
-  /// Checks that all ranks want the same, and connects this one to its neighbours.
-  void connect();
+  /// Checks that all ranks want the same, and connects this one to its neighbours. `mistake`: what
+  /// place_stages() has thrown here.
+  void connect(const std::exception_ptr& mistake);
+  void meet_replicas();
+  void broadcast_buffers();
   /// Sends a micro-batch through the stages, to no effect, when the inputs are of another form than
   /// the last time, among several ranks only before the first batch: what does not fit is found
   /// before anything runs.
@@ -61,6 +67,7 @@ struct Pipeline::State {
   }
 
  private:
+  void check_stages() const;
   void abort() noexcept;
   void try_stages(std::vector<Tensor> x, std::int64_t rows, std::int64_t whole);
 };

@@ -8,12 +8,9 @@
 #include "weft/core/error.h"
 
 namespace weft::parallel {
-namespace {
 
-using Lines = std::vector<std::string>;
-
-std::string describe(const nn::ModuleBase& module, const std::string& options) {
-  std::string text = options + "\n";
+std::string lines_of_model(const nn::ModuleBase& module) {
+  std::string text;
   const auto add = [&](const char* kind, const nn::NamedTensors& tensors) {
     for (const auto& [name, x] : tensors) {
       text += detail::concat(kind, " ", name, " ", x.dtype(), " ", x.shape(), " of strides ",
@@ -24,6 +21,10 @@ std::string describe(const nn::ModuleBase& module, const std::string& options) {
   add("buffer", module.named_buffers());
   return text;
 }
+
+namespace {
+
+using Lines = std::vector<std::string>;
 
 Lines lines_of(const std::string& text) {
   Lines lines;
@@ -37,8 +38,7 @@ std::string difference(const Lines& mine, const Lines& roots) {
   const auto [a, b] = std::ranges::mismatch(mine, roots);
   if (a == mine.end() && b == roots.end()) return "";
   const auto text = [](const Lines& lines, Lines::const_iterator at) {
-    return at == lines.end() ? detail::concat("nothing behind ", lines.size() - 1, " tensors")
-                             : '"' + *at + '"';
+    return at == lines.end() ? "nothing behind \"" + lines.back() + '"' : '"' + *at + '"';
   };
   return "it has " + text(mine, a) + ", rank 0 has " + text(roots, b);
 }
@@ -57,7 +57,7 @@ void check_same_lines(comm::ProcessGroup& group, const char* op, const std::stri
 
 void check_same_model(comm::ProcessGroup& group, const nn::ModuleBase& module,
                       const std::string& options) {
-  check_same_lines(group, "ddp", describe(module, options), "wraps another model",
+  check_same_lines(group, "ddp", options + "\n" + lines_of_model(module), "wraps another model",
                    "Build the same model, with the same options and the same parameters frozen, on "
                    "every rank");
 }

@@ -14,6 +14,10 @@ namespace weft::parallel {
 void check_same_lines(comm::ProcessGroup& group, const char* op, const std::string& text,
                       const char* problem, const char* remedy);
 
+/// For check_same_lines(): name, shape, dtype, strides and whether it is trained of each parameter
+/// and buffer, a line each.
+std::string lines_of_model(const nn::ModuleBase& module);
+
 /// Compares with rank 0: options (any text, on one line), then name, shape, dtype, strides and
 /// whether it is trained of each parameter and buffer. Throws InvalidArgument on every rank when
 /// one differs, naming the first such rank and the first difference.

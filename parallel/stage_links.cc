@@ -1,9 +1,12 @@
 #include "weft/parallel/stage_links.h"
 
 #include <algorithm>
-#include <exception>
+#include <condition_variable>
+#include <mutex>
 #include <string>
+#include <thread>
 
+#include "weft/core/cores.h"
 #include "weft/core/error.h"
 #include "weft/core/streams.h"
 #include "weft/core/thread_state.h"
@@ -72,9 +75,64 @@ Tensor take_form(Words& words, Device device) {
 
 }  // namespace
 
+/// The thread that receives what one rank sends; made at the first batch, and kept.
+class StageLinks::Receiver {
+ public:
+  Receiver() = default;
+  ~Receiver() {
+    if (!thread_.joinable()) return;
+    {
+      const std::lock_guard lock(mutex_);
+      quit_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  Receiver(const Receiver&) = delete;
+  Receiver& operator=(const Receiver&) = delete;
+
+  /// Runs it on the thread, behind what it runs already. It may not throw.
+  void start(std::function<void()> job) {
+    if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });
+    {
+      const std::lock_guard lock(mutex_);
+      job_ = std::move(job);
+    }
+    changed_.notify_all();
+  }
+  /// Until it has nothing to do.
+  void wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !job_; });
+  }
+
+ private:
+  void serve() {
+    set_thread_name("pipeline receive");
+    leave_thread_unbound();
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [this] { return quit_ || job_; });
+      if (!job_) return;
+      lock.unlock();
+      job_();
+      lock.lock();
+      job_ = nullptr;
+      changed_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::function<void()> job_;  // empty: none
+  bool quit_ = false;
+  std::thread thread_;
+};
+
 struct StageLinks::Link {
   std::shared_ptr<comm::ProcessGroup> group;
   int rank = 0;  // of the other in it
+  Receiver receiver = {};
 };
 
 const std::vector<Tensor>& Arrival::wait() const {
@@ -88,16 +146,20 @@ StageLinks::StageLinks(comm::ProcessGroup& group, const std::set<Route>& routes)
     const auto pair = group.subgroup({first, second});
     if (!pair) continue;
     const int other = group.rank() == from ? to : from;
-    (group.rank() == from ? to_ : from_)[other] = {pair, other < group.rank() ? 0 : 1};
+    auto& link = (group.rank() == from ? to_ : from_)[other];
+    link.reset(new Link{.group = pair, .rank = other < group.rank() ? 0 : 1});
   }
 }
 
-StageLinks::~StageLinks() { abort(); }
+// After finish() nothing is to be aborted: on CUDA what was sent may still be read by the other.
+StageLinks::~StageLinks() {
+  if (!sent_.empty()) abort();
+}
 
-StageLinks::Link& StageLinks::link(std::map<int, Link>& links, int other) const {
+StageLinks::Link& StageLinks::link(const Links& links, int other) const {
   const auto found = links.find(other);
   WEFT_CHECK(found != links.end(), Internal, kOp, "there is no connection to rank ", other);
-  return found->second;
+  return *found->second;
 }
 
 void StageLinks::send(int to, const Action& action, std::int64_t rows,
@@ -153,29 +215,33 @@ void StageLinks::begin(const Sends& sends, std::int64_t rows, Device device, con
   state.multiply_adds = nullptr;
   state.calls = nullptr;
   for (const auto& [from, actions] : sends) {
-    threads_.emplace_back(
-        [=, this, &link = link(from_, from), streams = CurrentStreams::of_this_thread()] {
-          set_thread_name("pipeline receive");
-          const ThreadStateGuard state_guard(state);
-          const StreamsGuard streams_guard(streams);
-          try {
-            for (const Action& action : actions)
-              deliver(action, receive(link, action, rows, device));
-          } catch (...) {
-            fail(std::current_exception());
-          }
-        });
+    Link& link = this->link(from_, from);
+    link.receiver.start([=, this, &link, streams = CurrentStreams::of_this_thread()] {
+      const ThreadStateGuard state_guard(state);
+      const StreamsGuard streams_guard(streams);
+      try {
+        for (const Action& action : actions) {
+          const bool gradients = action.kind == Action::Kind::send_gradient;
+          const Scoped owner(&ThreadState::memory_owner,
+                             gradients ? MemoryOwner::gradients : MemoryOwner::activations);
+          deliver(action, receive(link, action, rows, device));
+        }
+      } catch (...) {
+        fail(std::current_exception());
+      }
+    });
   }
 }
 
 void StageLinks::finish() {
-  threads_.clear();  // waits for them
-  for (const comm::Work& work : std::exchange(sent_, {})) work.wait();
+  for (auto& [rank, link] : from_) link->receiver.wait();
+  const std::vector<comm::Work> sent = std::exchange(sent_, {});
+  for (const comm::Work& work : sent) work.wait();
 }
 
 void StageLinks::abort() noexcept {
   for (auto* const links : {&to_, &from_}) {
-    for (auto& [rank, link] : *links) link.group->abort();
+    for (auto& [rank, link] : *links) link->group->abort();
   }
 }
 

@@ -3,12 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
 #include <set>
 #include <span>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -47,7 +47,7 @@ class StageLinks {
 
   /// All ranks of the group call it, with the same routes.
   StageLinks(comm::ProcessGroup& group, const std::set<Route>& routes);
-  /// Aborts what is on its way.
+  /// Aborts what is on its way, if anything is.
   ~StageLinks();
   StageLinks(const StageLinks&) = delete;
   StageLinks& operator=(const StageLinks&) = delete;
@@ -59,7 +59,7 @@ class StageLinks {
   Arrival receive(int from, const Action& sent, std::int64_t rows, Device device);
 
   /// Receives, until finish(), what each rank sends, and hands it to `deliver`, on threads with
-  /// this one's state; an error ends its thread and goes to `fail`.
+  /// this one's state; after an error, which goes to `fail`, nothing more from that rank.
   void begin(const Sends& sends, std::int64_t rows, Device device, const Deliver& deliver,
              const Fail& fail);
   /// Waits until all has been received and sent; throws what sends failed by.
@@ -69,12 +69,13 @@ class StageLinks {
 
  private:
   struct Link;
-  Link& link(std::map<int, Link>& links, int other) const;
+  class Receiver;
+  using Links = std::map<int, std::unique_ptr<Link>>;  // by rank
+  Link& link(const Links& links, int other) const;
   Arrival receive(Link& from, const Action& sent, std::int64_t rows, Device device);
 
-  std::map<int, Link> to_, from_;  // by rank
+  Links to_, from_;
   std::vector<comm::Work> sent_;
-  std::vector<std::jthread> threads_;
 };
 
 }  // namespace weft::parallel

@@ -25,9 +25,8 @@ class PipeDdpRun : public testing::LaunchedTest {
   }
 };
 
-// Shuffled: the ranks take the images in the order of one process.
 TEST_F(PipeDdpRun, TwoRanksAreOneProcess) {
-  const std::string options = "--dtype f64 --epochs 2 --seed 7 --batch-size 8 ";
+  const std::string options = "--dtype f64 --no-shuffle --epochs 2 --seed 7 --batch-size 8 ";
   ASSERT_EQ(run("one", false, "autoencoder", options), 0) << log();
   for (const std::string pipeline :
        {"--schedule gpipe --checkpoint always --chunks 3 --backend shm",
@@ -76,6 +75,13 @@ TEST_F(FourRanks, TwoPipelinesAreOneProcess) {
       << log();
   expect_same_run("one", "four");
   EXPECT_NE(log().find("batch 4 per 2 ranks, 8 in all: 4 ranks by"), std::string::npos) << log();
+
+  const std::string shuffled = "--batch-size 4 --epochs 2 --replicas 2 --chunks 2";
+  ASSERT_EQ(run("whole", true, "autoencoder_pipe_ddp", shuffled), 0) << log();
+  ASSERT_EQ(run("part", true, "autoencoder_pipe_ddp", shuffled + " --limit-steps 3"), 0) << log();
+  ASSERT_EQ(run("part", true, "autoencoder_pipe_ddp", shuffled + " --resume latest"), 0) << log();
+  EXPECT_EQ(metrics("part")["losses"], metrics("whole")["losses"]);
+  EXPECT_EQ(largest_difference("part", "whole"), 0);
 }
 
 }  // namespace

@@ -59,6 +59,19 @@ std::vector<nn::AnyModule> in_stages(const nn::Sequential& layers, int stages) {
   return cut(layers, balanced(costs, static_cast<std::size_t>(stages)));
 }
 
+// Of this rank's stages; `expected`: the parameters of all.
+void expect_gradients(const Pipeline& pipe, const std::vector<Tensor>& expected, double within) {
+  std::size_t index = 0;
+  for (std::size_t s = 0; s < pipe.stages().size(); ++s) {
+    for (const Tensor& p : pipe.stages()[s].parameters()) {
+      const Tensor& other = expected[index++];
+      if (!pipe.is_here(s)) continue;
+      ASSERT_TRUE(p.grad().defined());
+      EXPECT_LE(relative_difference(p.grad(), other.grad()), within) << "stage " << s;
+    }
+  }
+}
+
 struct Case {
   std::string schedule;
   Recompute mode;
@@ -154,11 +167,7 @@ TEST_P(PipelineRanks, ReplicasAverageTheirGradients) {
         for (int step = 0; step < 2; ++step) {
           for (const Tensor& p : model.parameters()) autograd::zero_grad(p);
           pipe.step({own.x}, {own.label}, loss_of);
-          for (std::size_t i = 0; i < model.parameters().size(); ++i) {
-            const Tensor grad = model.parameters()[i].grad();
-            if (!grad.defined()) continue;
-            EXPECT_LE(relative_difference(grad, alone.parameters()[i].grad()), 1e-9);
-          }
+          expect_gradients(pipe, alone.parameters(), 1e-9);
         }
       }
     }
@@ -202,10 +211,27 @@ TEST_P(PipelineRanks, TrainsAsOneProcess) {
       EXPECT_EQ(state[i].first, whole[i].first);
       EXPECT_LE(relative_difference(state[i].second, whole[i].second), 1e-9) << state[i].first;
     }
-    optim::Adam(model.parameters(), {.lr = 0.01}).load_state_dict(state);
+    // Goes on as the one process does.
+    optim::Adam resumed(model.parameters(), {.lr = 0.01});
+    resumed.load_state_dict(state);
+    const auto step_of = [&](nn::Sequential& net, optim::Adam& optimizer) {
+      const LabelledBatch data = batch(kSteps, {kRows, 6}, DType::f64);
+      optimizer.zero_grad();
+      nn::cross_entropy(net(data.x), data.label).backward();
+      optimizer.step();
+    };
+    nn::Sequential same = nn::clone(alone);
+    optim::Adam same_adam(same.parameters(), {.lr = 0.01});
+    same_adam.load_state_dict(adam.state_dict());
+    step_of(same, same_adam);
+    step_of(model, resumed);
+    for (std::size_t i = 0; i < model.parameters().size(); ++i) {
+      EXPECT_LE(relative_difference(model.parameters()[i], same.parameters()[i]), 1e-9);
+    }
+    pipe.eval();
     const NoGrad no_grad;
     const LabelledBatch data = batch(0, {kRows, 6}, DType::f64);
-    EXPECT_LE(relative_difference(pipe(data.x), alone(data.x)), 1e-9);  // on every rank
+    EXPECT_LE(relative_difference(pipe(data.x), same(data.x)), 1e-9);  // on every rank
   });
 }
 
@@ -268,11 +294,7 @@ TEST_P(PipelineRanks, RunsASchedulesOwnCommunication) {
     Pipeline pipe(in_stages(model, 2), {.actions = schedule, .group = shared(group)});
     EXPECT_EQ(pipe.schedule(2), schedule);
     pipe.step({data.x}, {data.label}, loss_of);
-    for (std::size_t i = 0; i < model.parameters().size(); ++i) {
-      const Tensor grad = model.parameters()[i].grad();
-      if (!grad.defined()) continue;  // the other rank's
-      EXPECT_LE(relative_difference(grad, alone.parameters()[i].grad()), 1e-12);
-    }
+    expect_gradients(pipe, alone.parameters(), 1e-12);
     EXPECT_EQ(pipe.timeline().busy.size(), 1U);
     EXPECT_EQ(pipe.timeline().actions.size(), 4U);
   });
@@ -318,27 +340,70 @@ TEST_P(PipelineRanks, DelaysChangeNothing) {
 }
 
 // Drops out, and counts what it sees: recomputing draws the same and counts nothing.
-TEST_P(PipelineRanks, RecomputingDrawsTheSameNumbers) {
+TEST_P(PipelineRanks, RecomputingDrawsTheSameNumbersAndCountsNothing) {
   const LabelledBatch data = batch(0, {6, 6}, DType::f32);
   in_groups(GetParam(), 2, [&](comm::ProcessGroup& group) {
     std::vector<Gradients> seen;
     for (const Recompute mode : {Recompute::never, Recompute::always}) {
       manual_seed(7);
+      const auto shape = [](std::int64_t n) { return nn::Unflatten(1, {n, 1, 1}); };
       const std::vector<nn::AnyModule> stages = {
-          nn::Sequential{nn::Linear(6, 8), nn::Dropout(0.5)},
-          nn::Sequential{nn::Dropout(0.5), nn::Linear(8, 3)}};
+          nn::Sequential{nn::Linear(6, 8), shape(8), nn::BatchNorm2d(8), nn::Dropout(0.5)},
+          nn::Sequential{nn::BatchNorm2d(8), nn::Flatten(), nn::Dropout(0.5), nn::Linear(8, 3)}};
       Pipeline pipe(stages, {.chunks = 2, .checkpoint = mode, .group = shared(group)});
       manual_seed(9);
       pipe.step({data.x}, {data.label}, loss_of);
-      Gradients& gradients = seen.emplace_back();
-      for (const Tensor& p : stages[static_cast<std::size_t>(group.rank())].parameters()) {
-        gradients.push_back(p.grad());
+      const nn::AnyModule& own = stages[static_cast<std::size_t>(group.rank())];
+      Gradients& values = seen.emplace_back();
+      for (const Tensor& p : own.parameters()) values.push_back(p.grad());
+      for (const auto& [name, x] : own.named_buffers()) {
+        if (name.ends_with("num_batches_tracked")) {
+          EXPECT_EQ(x.item<std::int64_t>(), 2) << name;
+        }
+        values.push_back(x);
+      }
+      pipe.all_gather();  // also of the other's
+      for (const auto& [name, x] :
+           stages[static_cast<std::size_t>(1 - group.rank())].named_buffers()) {
+        if (name.ends_with("num_batches_tracked")) {
+          EXPECT_EQ(x.item<std::int64_t>(), 2) << name;
+        }
       }
     }
     for (std::size_t i = 0; i < seen[0].size(); ++i) {
       EXPECT_LE(relative_difference(seen[0][i], seen[1][i]), 1e-5);
-      EXPECT_GT(raw::norm(seen[0][i]).item<double>(), 0);
+      EXPECT_GT(raw::norm(seen[0][i].to(DType::f64)).item<double>(), 0) << i;
     }
+  });
+}
+
+// Buffers become those of the first pipeline, with what is trained and without.
+TEST_P(PipelineRanks, ReplicasShareWhatIsNotTrained) {
+  in_groups(GetParam(), 2, [&](comm::ProcessGroup& group) {
+    manual_seed(static_cast<std::uint64_t>(group.rank()));
+    nn::Sequential frozen{nn::Linear(6, 8), nn::Unflatten(1, {8, 1, 1}),
+                          nn::BatchNorm2d(8, {.affine = false}), nn::Flatten()};
+    for (const Tensor& p : frozen.parameters()) p.set_requires_grad(false);
+    nn::Linear head(8, 3);
+    Pipeline pipe({frozen, head},
+                  {.devices = {Device(), Device()}, .chunks = 2, .replicas = shared(group)});
+    const LabelledBatch data = batch(group.rank(), {4, 6}, DType::f32);
+    for (int step = 0; step < 2; ++step) pipe.step({data.x}, {data.label}, loss_of);
+    // As before the second step all have what the first pipeline had counted.
+    pipe.eval();
+    const Tensor first = raw::clone(frozen.parameters()[0]);
+    group.broadcast(first, 0).wait();
+    EXPECT_TRUE(same_bits(first, frozen.parameters()[0]));
+    EXPECT_WEFT_ERROR(pipe(data.x), Unsupported, "goes by step()");
+    const Tensor mean = raw::clone(frozen.named_buffers()[0].second), other = raw::clone(mean);
+    group.broadcast(other, 0).wait();
+    pipe.train();
+    pipe.step({data.x}, {data.label}, loss_of);  // begins with the first's
+    if (group.rank() == 1) {
+      EXPECT_FALSE(same_bits(mean, other));
+    }
+    EXPECT_EQ(frozen.named_buffers().back().second.item<std::int64_t>(), 6);
+    EXPECT_TRUE(head.weight.grad().defined());
   });
 }
 
@@ -369,6 +434,35 @@ TEST_P(PipelineRanks, AllRanksHearOfAnotherSchedule) {
     EXPECT_NE(error.find("rank 1 runs another pipeline than rank 0"), std::string::npos) << error;
     EXPECT_NE(error.find("micro-batches 3"), std::string::npos) << error;
   }
+}
+
+TEST_P(PipelineRanks, AllRanksHearOfAnotherModelOrWhatOneRankCannot) {
+  const auto other_model = errors_of(GetParam(), 2, [](comm::ProcessGroup& group) {
+    const std::vector<nn::AnyModule> stages = {nn::Linear(6, 8 + group.rank()), nn::Linear(8, 3)};
+    Pipeline(stages, {.group = shared(group)});
+  });
+  const auto no_device = errors_of(GetParam(), 2, [](comm::ProcessGroup& group) {
+    const Device device(DeviceType::cpu, group.rank() == 1 ? 63 : 0);
+    Pipeline(in_stages(net(DType::f32), 2), {.devices = {device}, .group = shared(group)});
+  });
+  EXPECT_NE(no_device[0].find("rank 1: "), std::string::npos) << no_device[0];
+  EXPECT_EQ(no_device[1].find("Device: "), 0U) << no_device[1];
+  for (const std::string& error : other_model) {
+    EXPECT_NE(error.find("rank 1 runs another pipeline than rank 0: it has \"parameter weight f32 "
+                         "[9,6]"),
+              std::string::npos)
+        << error;
+  }
+}
+
+TEST_P(PipelineRanks, AParameterIsOnOneRank) {
+  in_groups(GetParam(), 2, [](comm::ProcessGroup& group) {
+    nn::Linear tied(6, 6);
+    const std::vector<nn::AnyModule> stages = {nn::Sequential{tied, nn::ReLU()},
+                                               nn::Sequential{tied, nn::Linear(6, 3)}};
+    EXPECT_WEFT_ERROR(Pipeline(stages, {.group = shared(group)}), InvalidArgument,
+                      "parameter 0.weight of stage 1 is one of stage 0, too");
+  });
 }
 
 TEST_P(PipelineRanks, NeedsAsManyRanksAsLists) {

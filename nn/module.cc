@@ -127,7 +127,21 @@ std::any& ModuleBase::shared_state() const { return node().shared_state; }
 const char* ModuleBase::path_name() const {
   check_not_moved_from();
   const std::string& own = name();
-  return own.empty() ? nullptr : own.c_str();
+  if (!own.empty()) return own.c_str();
+  const ThreadState& state = thread_state();
+  if (state.path && state.grad_enabled) [[unlikely]]
+    check_not_forgotten();
+  return nullptr;
+}
+
+void ModuleBase::check_not_forgotten() const {
+  for (const Tensor& p : parameters()) {
+    WEFT_CHECK(!p.requires_grad(), InvalidArgument, "module", "a ", type_name(),
+               " is called within the forward of another module and is no child of one: it would "
+               "be neither trained nor saved. Make the member a child: `",
+               type_name(), " part = child(\"part\", ", type_name(),
+               "(...));`, or call its requires_grad(false) if it is to stay as it is");
+  }
 }
 
 void ModuleBase::take_mode_of(const ModuleBase& other) { node().training = other.node().training; }

@@ -6,6 +6,8 @@
 //     Tensor forward(const Tensor& x) { return relu(conv(x)) * scale; }
 //   };
 //
+// What is no child() is neither trained nor saved; calling it in forward is an error.
+//
 // A module is a handle on a shared node (its name, tensors, children). So moving or copying a
 // user's struct keeps everything connected: a copy is the same module, as in Python. nn::clone
 // makes an independent one, also of a user's own struct, without user code.
@@ -161,8 +163,10 @@ class ModuleBase {
     return *node_;
   }
   [[noreturn]] static void throw_moved_from();
-  /// Null for a module without a name.
+  /// Null for a module without a name. Throws InvalidArgument where that is a part that its owner
+  /// forgot to make a child.
   const char* path_name() const;
+  void check_not_forgotten() const;
 
   std::shared_ptr<detail::ModuleNode> node_;  // null after a move
   Name name_;                                 // as registered by way of this handle, or null

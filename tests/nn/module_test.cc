@@ -15,6 +15,7 @@
 #include "weft/nn/conv.h"
 #include "weft/nn/linear.h"
 #include "weft/nn/sequential.h"
+#include "weft/tests/core/expect_error.h"
 #include "weft/tests/nn/goldens.h"
 
 namespace weft {
@@ -209,6 +210,28 @@ TEST(Module, ErrorsNameTheModulePath) {
   Net net;
   const std::string message = message_of([&] { net(ones({5, 7})); });
   EXPECT_NE(message.find("in block.fc1"), std::string::npos) << message;
+}
+
+struct Forgetful : nn::Module<Forgetful> {
+  nn::Linear kept = child("kept", nn::Linear(4, 4));
+  nn::Linear forgotten = nn::Linear(4, 4);
+  nn::ReLU without_parameters;
+  Tensor forward(const Tensor& x) { return forgotten(without_parameters(kept(x))); }
+};
+
+TEST(Module, APartThatIsNoChildIsAnErrorWhereItWouldBeTrained) {
+  Forgetful net;
+  EXPECT_WEFT_ERROR(net(ones({1, 4})), InvalidArgument,
+                    "a Linear is called within the forward of another module and is no child of "
+                    "one: it would be neither trained nor saved. Make the member a child: `Linear "
+                    "part = child(\"part\", Linear(...));`");
+  {
+    const NoGrad no_grad;
+    EXPECT_EQ(net(ones({1, 4})).shape(), (Shape{1, 4}));
+  }
+  net.forgotten.requires_grad(false);  // meant to be so: a teacher
+  EXPECT_EQ(net(ones({1, 4})).shape(), (Shape{1, 4}));
+  EXPECT_EQ(net.forgotten(ones({1, 4})).shape(), (Shape{1, 4}));  // by itself it is no part
 }
 
 TEST(Module, TrainModeReachesEveryChild) {

@@ -49,6 +49,7 @@ bool Progress::due(std::int64_t done) const {
 }
 
 int Progress::width() const {
+  if (columns_ > 0) return columns_;
   winsize size = {};
   if (ioctl(fileno(out_), TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
   return size.ws_col;
@@ -60,6 +61,22 @@ std::string Progress::bar(double part, int width) const {
   std::fill_n(text.begin(), full, '=');
   if (full < width) text[static_cast<std::size_t>(full)] = '>';
   return text;
+}
+
+// The last column stays free: a terminal may go to the next line after it.
+std::string Progress::fitted(std::span<const Field> fields, double part) const {
+  const auto most = static_cast<std::size_t>(std::max(width() - 1, 0));
+  for (int rank = 4; rank >= 0; --rank) {
+    const std::string figures = joined(fields, rank);
+    const std::size_t size = title_.size() + figures.size();
+    if (size > most) continue;
+    constexpr std::size_t kAround = 4, kLeast = 5, kMost = 40;  // "  [" and "]"
+    const std::size_t room = most - size;
+    if (rank < 4 || room < kAround + kLeast) return title_ + figures;
+    return title_ + "  [" + bar(part, static_cast<int>(std::min(room - kAround, kMost))) + "]" +
+           figures;
+  }
+  return (title_ + joined(fields, 0)).substr(0, most);
 }
 
 void Progress::update(std::int64_t done, double loss, double images_per_second) {
@@ -77,15 +94,16 @@ void Progress::update(std::int64_t done, double loss, double images_per_second) 
   const double left = seconds / std::max<double>(static_cast<double>(done - first_), 1) *
                       static_cast<double>(total_ - done);
   const double part = total_ > 0 ? static_cast<double>(done) / static_cast<double>(total_) : 1;
-  const std::string figures = format("%3.0f%%  %ld/%ld  loss %.4g  %.0f images/s  %s left",
-                                     part * 100, static_cast<long>(done), static_cast<long>(total_),
-                                     loss, images_per_second, format_duration(left).c_str());
+  const Field fields[] = {
+      {format("%3.0f%%", part * 100), 0},
+      {format("%ld/%ld", static_cast<long>(done), static_cast<long>(total_)), 3},
+      {format("loss %.4g", loss), 1},
+      {format("%.0f images/s", images_per_second), 4},
+      {format_duration(left) + " left", 2}};
   if (!terminal_) {
-    std::fprintf(out_, "%s  %s\n", title_.c_str(), figures.c_str());
+    std::fprintf(out_, "%s%s\n", title_.c_str(), joined(fields, 4).c_str());
   } else {
-    const int room = width() - static_cast<int>(title_.size() + figures.size()) - 8;
-    const std::string drawn = room >= 5 ? "[" + bar(part, std::min(room, 40)) + "]  " : "";
-    std::fprintf(out_, "\r\x1b[K%s  %s%s", title_.c_str(), drawn.c_str(), figures.c_str());
+    std::fprintf(out_, "\r\x1b[K%s", fitted(fields, part).c_str());
     open_ = true;
   }
   std::fflush(out_);

@@ -4,14 +4,17 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <span>
 #include <string>
 
 namespace weft::train {
 
 class Progress {
  public:
-  /// Draws on `out` as a bar when `terminal`; otherwise writes a line per tenth of the way.
-  Progress(std::FILE* out, bool terminal) : out_(out), terminal_(terminal) {}
+  /// Draws on `out` as a bar when `terminal`; otherwise writes a line per tenth of the way. The bar
+  /// keeps within `columns`, or 0: those of the terminal.
+  Progress(std::FILE* out, bool terminal, int columns = 0)
+      : out_(out), terminal_(terminal), columns_(columns) {}
   /// On stderr.
   Progress();
   /// Shows nothing: of the ranks of a run one tells for all.
@@ -31,12 +34,28 @@ class Progress {
 
  private:
   using Clock = std::chrono::steady_clock;
+  // Of a line: those of high rank are left out first where it gets too long; 0: never.
+  struct Field {
+    std::string text;
+    int rank;
+  };
+  /// Those up to `rank`, each behind two spaces.
+  static std::string joined(std::span<const Field> fields, int rank) {
+    std::string line;
+    for (const Field& field : fields) {
+      if (field.rank <= rank) line += "  " + field.text;
+    }
+    return line;
+  }
+  std::string fitted(std::span<const Field> fields, double part) const;
+
   bool line_due(std::int64_t done) const { return line_every_ > 0 && done % line_every_ == 0; }
   int width() const;
   std::string bar(double part, int width) const;
 
   std::FILE* out_;
   bool terminal_;
+  int columns_;
   std::string title_;
   std::int64_t total_ = 0;
   std::int64_t first_ = 0;

@@ -79,6 +79,31 @@ TEST_F(ProgressTest, ABarOnATerminal) {
   EXPECT_EQ(out.back(), '\n');
 }
 
+// Whatever the width, the line fits, and the last column stays free.
+TEST_F(ProgressTest, ALineNeverWraps) {
+  const auto shown = [&](int columns) {
+    const auto before = text().size();
+    Progress progress(file, true, columns);
+    progress.start("epoch 1", 1875, 0);
+    progress.update(938, 0.01985, 3043);
+    return text().substr(before + std::string("\r\x1b[K").size());
+  };
+  for (int columns = 1; columns <= 200; ++columns) {
+    const std::string line = shown(columns);
+    EXPECT_LT(static_cast<int>(line.size()), columns) << line;
+    EXPECT_LE(static_cast<int>(line.size()), 110);  // the bar is no longer than 40
+  }
+  EXPECT_EQ(shown(100),
+            "epoch 1  [==============>..............]   50%  938/1875  loss 0.01985  "
+            "3043 images/s  0:00:00 left");
+  EXPECT_EQ(shown(67), "epoch 1   50%  938/1875  loss 0.01985  3043 images/s  0:00:00 left");
+  EXPECT_EQ(shown(60), "epoch 1   50%  938/1875  loss 0.01985  0:00:00 left");
+  EXPECT_EQ(shown(45), "epoch 1   50%  loss 0.01985  0:00:00 left");
+  EXPECT_EQ(shown(40), "epoch 1   50%  loss 0.01985");
+  EXPECT_EQ(shown(14), "epoch 1   50%");
+  EXPECT_EQ(shown(9), "epoch 1 ");
+}
+
 TEST(Progress, Durations) {
   EXPECT_EQ(format_duration(0.4), "0:00:00");
   EXPECT_EQ(format_duration(59.6), "0:01:00");

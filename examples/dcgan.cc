@@ -54,8 +54,10 @@ void dcgan(const train::Options& options, const DcganOptions& net) {
 
     NoGrad no_grad;
     gan.eval();
-    const std::string name = "samples-epoch-" + std::to_string(recorder.epoch()) + ".png";
-    io::write_png(recorder.path(name), train::image_grid((gan.generator(fixed_noise) + 1) / 2));
+    const std::string epoch = std::to_string(recorder.epoch());
+    io::write_png(recorder.path("samples-epoch-" + epoch + ".png"),
+                  train::image_grid((gan.generator(fixed_noise) + 1) / 2, 8,
+                                    "made of the same noise after epoch " + epoch));
     gan.train();
   }
   if (!recorder.interrupted()) recorder.finish(gan);

@@ -67,9 +67,12 @@ void dcgan(const train::Options& options, const DcganOptions& net, const std::st
 
     NoGrad no_grad;
     gan.eval();
-    const std::string name = "samples-epoch-" + std::to_string(recorder.epoch()) + ".png";
-    const io::Image samples = train::image_grid((gan.generator(fixed_noise) + 1) / 2);
-    if (hvd.rank() == 0) io::write_png(recorder.path(name), samples);
+    const std::string epoch = std::to_string(recorder.epoch());
+    const io::Image samples = train::image_grid((gan.generator(fixed_noise) + 1) / 2, 8,
+                                                "made of the same noise after epoch " + epoch);
+    if (hvd.rank() == 0) {
+      io::write_png(recorder.path("samples-epoch-" + epoch + ".png"), samples);
+    }
     gan.train();
   }
   if (!recorder.interrupted()) recorder.finish(gan);

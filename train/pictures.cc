@@ -97,6 +97,13 @@ Axis value_axis(std::span<const Curve> curves, double from, double to) {
   return {low == 0 ? 0 : low - margin, high + margin, false, from, to};
 }
 
+/// Of values that are drawn faintly.
+constexpr double kFaintly = 0.28;
+
+/// How many steps on each side of one its mean is over: in all a fiftieth of the run. 0: a run so
+/// short that its values are a line by themselves.
+std::size_t mean_reach(std::size_t steps) { return steps / 100; }
+
 /// One loss: every value faintly, the mean around each step on top.
 void draw_curve(Canvas& canvas, std::span<const double> values, const Axis& x, const Axis& y,
                 Color color) {
@@ -107,7 +114,8 @@ void draw_curve(Canvas& canvas, std::span<const double> values, const Axis& x, c
   // than 1,000.
   const int left = static_cast<int>(x.from), right = static_cast<int>(x.to);
   const double per_pixel = (x.high - x.low) / (x.to - x.from);
-  for (int column = left; column < right; ++column) {
+  const std::size_t reach = mean_reach(values.size());
+  for (int column = left; reach > 0 && column < right; ++column) {
     const auto first = static_cast<std::size_t>((column - left) * per_pixel);
     const auto last =
         std::min(static_cast<std::size_t>((column + 1 - left) * per_pixel) + 1, values.size());
@@ -117,21 +125,20 @@ void draw_curve(Canvas& canvas, std::span<const double> values, const Axis& x, c
       low = std::min(low, values[i]);
       high = std::max(high, values[i]);
     }
-    if (low <= high) canvas.line(column + 0.5, y.at(low), column + 0.5, y.at(high), 1, color, 0.28);
+    if (low <= high)
+      canvas.line(column + 0.5, y.at(low), column + 0.5, y.at(high), 1, color, kFaintly);
   }
-  // The mean over a fiftieth of the run around each step, so that it does not lag behind.
+  // The mean around each step, so that it does not lag behind; at both ends of what there is.
   std::vector<double> sums = {0}, counts = {0};
   for (const double loss : values) {
     sums.push_back(sums.back() + (drawable(loss) ? loss : 0));
     counts.push_back(counts.back() + (drawable(loss) ? 1 : 0));
   }
-  const std::size_t reach = values.size() / 100;
   double before_x = 0, before_y = 0;
   bool drawing = false;
   for (std::size_t i = 0; i < values.size(); ++i) {
-    const std::size_t half = std::min({i, values.size() - 1 - i, reach});
-    const double sum = sums[i + half + 1] - sums[i - half];
-    const double count = counts[i + half + 1] - counts[i - half];
+    const std::size_t first = i - std::min(i, reach), last = std::min(i + reach + 1, values.size());
+    const double sum = sums[last] - sums[first], count = counts[last] - counts[first];
     if (count == 0) continue;
     const double at_x = x.at(static_cast<double>(i)), at_y = y.at(sum / count);
     if (drawing && at_x - before_x < 1) continue;
@@ -171,17 +178,23 @@ struct Plot {
   }
 };
 
+struct LegendEntry {
+  std::string name;
+  Color color;
+  double opacity = 1;
+};
+
 /// From the right; what has no name needs none.
-void draw_legend(Canvas& canvas, const std::vector<std::string>& names) {
+void draw_legend(Canvas& canvas, const std::vector<LegendEntry>& entries) {
   constexpr int kSwatch = 26, kSpace = 8;
   int end = Plot::kWidth - Plot::kRight;
-  for (std::size_t i = names.size(); i-- > 0;) {
-    if (names[i].empty()) continue;
-    end -= Canvas::text_width(names[i]);
-    canvas.text(end, 18, names[i], kInk);
+  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
+    if (entry->name.empty()) continue;
+    end -= Canvas::text_width(entry->name);
+    canvas.text(end, 18, entry->name, kInk);
     end -= kSpace;
     const double middle = 18 + Canvas::kTextHeight / 2.0;
-    canvas.line(end - kSwatch, middle, end, middle, 3, kCurves[i % kCurves.size()]);
+    canvas.line(end - kSwatch, middle, end, middle, 3, entry->color, entry->opacity);
     end -= kSwatch + 3 * kSpace;
   }
 }
@@ -258,7 +271,7 @@ io::Image compare_picture(const Tensor& inputs, const Tensor& codes, const Tenso
   return canvas.image();
 }
 
-io::Image image_grid(const Tensor& images, int columns) {
+io::Image image_grid(const Tensor& images, int columns, const std::string& caption) {
   WEFT_CHECK(
       images.dim() == 4 && (images.shape(1) == 1 || images.shape(1) == 3) && images.numel() > 0,
       Shape, "image_grid", "needs images [N,1,H,W] or [N,3,H,W], got ", images.shape());
@@ -268,14 +281,16 @@ io::Image image_grid(const Tensor& images, int columns) {
   constexpr int kGap = 4, kWanted = 96;  // pixels
   const int scale = std::max(kWanted / std::max(height, width), 1);
   const int across = std::min(columns, count), down = (count + columns - 1) / columns;
-  Canvas canvas(across * (width * scale + kGap) + kGap, down * (height * scale + kGap) + kGap,
-                kWhite);
+  const int above = caption.empty() ? 0 : Canvas::kTextHeight + 2 * kGap;
+  Canvas canvas(across * (width * scale + kGap) + kGap,
+                above + down * (height * scale + kGap) + kGap, kWhite);
+  canvas.text(kGap, kGap, caption, kInk);
   const std::vector<double> values = images.to_vector<double>();
   const std::size_t plane = static_cast<std::size_t>(height) * width;
   const auto level = [&](const double* value) { return grey(*value).r; };
   for (int i = 0; i < count; ++i) {
     const int left = kGap + i % columns * (width * scale + kGap);
-    const int top = kGap + i / columns * (height * scale + kGap);
+    const int top = above + kGap + i / columns * (height * scale + kGap);
     const double* value = values.data() + static_cast<std::size_t>(i * channels) * plane;
     for (int y = 0; y < height; ++y) {
       for (int x = 0; x < width; ++x, ++value) {
@@ -305,12 +320,19 @@ io::Image loss_picture(std::span<const Curve> curves, const std::string& title) 
   std::vector<double> ticks = axis_ticks(plot.x.low, plot.x.high, 8);
   std::erase_if(ticks, [](double tick) { return tick != std::floor(tick); });  // no half steps
   plot.draw(canvas, title, "step", ticks);
-  std::vector<std::string> names;
+  std::vector<LegendEntry> legend;
   for (std::size_t i = 0; i < curves.size(); ++i) {
-    draw_curve(canvas, curves[i].values, plot.x, plot.y, kCurves[i % kCurves.size()]);
-    names.push_back(curves[i].name);
+    const Color color = kCurves[i % kCurves.size()];
+    draw_curve(canvas, curves[i].values, plot.x, plot.y, color);
+    legend.push_back({curves[i].name, color});
   }
-  draw_legend(canvas, names);
+  if (const std::size_t reach = mean_reach(steps); reach > 0) {
+    if (curves.size() == 1 && curves[0].name.empty()) {
+      legend[0].name = detail::concat("mean of ", 2 * reach + 1, " steps");
+    }
+    legend.push_back({"each step", kCurves[0], kFaintly});
+  }
+  draw_legend(canvas, legend);
   return canvas.image();
 }
 
@@ -337,7 +359,7 @@ io::Image log_log_picture(std::span<const PointCurve> curves, const std::string&
                    Plot::kWidth - Plot::kRight},
                   {low / kMargin, high * kMargin, true, Plot::kHeight - Plot::kBottom, Plot::kTop}};
   plot.draw(canvas, title, x_name, {xs.begin(), xs.end()});
-  std::vector<std::string> names;
+  std::vector<LegendEntry> legend;
   for (std::size_t i = 0; i < curves.size(); ++i) {
     const Color color = kCurves[i % kCurves.size()];
     const std::pair<double, double>* before = nullptr;
@@ -348,9 +370,9 @@ io::Image log_log_picture(std::span<const PointCurve> curves, const std::string&
       canvas.line(x, y, x, y, 7, color);  // a dot
       before = &point;
     }
-    names.push_back(curves[i].name);
+    legend.push_back({curves[i].name, color});
   }
-  draw_legend(canvas, names);
+  draw_legend(canvas, legend);
   return canvas.image();
 }
 

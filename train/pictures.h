@@ -20,9 +20,9 @@ io::Image compare_picture(const Tensor& inputs, const Tensor& codes, const Tenso
 
 /// Images side by side, `columns` in a row, in the order they come, as torchvision's make_grid.
 /// images [N,C,H,W] with values 0 to 1, C = 1 (grey) or 3; any device, any floating dtype. Small
-/// ones are shown larger, by a whole factor. Throws Shape for others and for none,
-/// InvalidArgument for less than one column.
-io::Image image_grid(const Tensor& images, int columns = 8);
+/// ones are shown larger, by a whole factor; the caption stands above. Throws Shape for others and
+/// for none, InvalidArgument for less than one column.
+io::Image image_grid(const Tensor& images, int columns = 8, const std::string& caption = "");
 
 /// What loss_picture draws: a value for each step, and what the legend calls it.
 struct Curve {
@@ -30,7 +30,8 @@ struct Curve {
   std::span<const double> values;
 };
 
-/// The loss over the steps: every value faintly, the mean around each step on top; a logarithmic
+/// The loss over the steps: every value faintly, the mean of a fiftieth of the run around each step
+/// on top, of what there is at both ends; below 100 steps a line through the values. A logarithmic
 /// axis where the values span more than a factor of 20. Values that are not finite are left out.
 io::Image loss_picture(std::span<const double> losses, const std::string& title);
 /// Several losses on the same axes, each in its colour, with a legend. Throws InvalidArgument for

@@ -135,6 +135,11 @@ TEST(Pictures, GridShowsImagesInOrder) {
   }
   EXPECT_EQ(image_grid(zeros({2, 1, 32, 32})).width, 2 * 96 + 3 * 4);  // no empty columns
 
+  const io::Image with_caption = image_grid(images, 3, "seven");
+  EXPECT_GT(with_caption.height, grid.height);
+  EXPECT_TRUE(std::equal(grid.pixels.rbegin(), grid.pixels.rend() - 4 * 3 * grid.width,
+                         with_caption.pixels.rbegin()));
+
   const Tensor color = zeros({1, 3, 100, 100}, DType::f64);
   raw::fill_(raw::narrow(color, 1, 2, 1), 1);
   EXPECT_EQ(count(image_grid(color), Color{0, 0, 255}), 100 * 100);
@@ -142,6 +147,35 @@ TEST(Pictures, GridShowsImagesInOrder) {
   EXPECT_WEFT_ERROR(image_grid(zeros({2, 2, 4, 4})), Shape, "got [2,2,4,4]");
   EXPECT_WEFT_ERROR(image_grid(zeros({0, 1, 4, 4})), Shape, "got [0,1,4,4]");
   EXPECT_WEFT_ERROR(image_grid(zeros({1, 1, 4, 4}), 0), InvalidArgument, "1 column, got 0");
+}
+
+// Below 100 steps the values are the line; above, a legend tells the mean from them. A jump at the
+// end raises the mean of the last steps half way, and does not stand alone.
+TEST(Pictures, LossIsAPlainLineForAShortRunAndTheMeanOfALongOne) {
+  constexpr Color kCurve{31, 90, 180};
+  const auto in_row = [&](const io::Image& image, int y) {
+    int found = 0;
+    for (int x = 84; x < 960 - 28; ++x) found += at(image, x, y) == kCurve;
+    return found;
+  };
+  const std::vector<double> few(99, 1.0), many(1000, 1.0);
+  const io::Image plain = loss_picture(few, "t"), mean = loss_picture(many, "t");
+  const auto legend = [&](const io::Image& image) {
+    int found = 0;
+    for (int y = 0; y < 50; ++y) found += in_row(image, y);
+    return found;
+  };
+  EXPECT_EQ(legend(plain), 0);
+  EXPECT_GT(legend(mean), 20);
+  std::vector<double> jump(1000, 1.0);
+  jump.back() = 3;  // of the 11 last values
+  const io::Image image = loss_picture(jump, "t");
+  int highest = image.height;
+  for (int y = image.height - 1; y >= 56; --y) {
+    if (in_row(image, y) > 0) highest = y;
+  }
+  // The axis goes from 0 to 3.15, from row 480 up to row 56; the mean there is (10 + 3) / 11.
+  EXPECT_NEAR(highest, 480 - (13.0 / 11) / 3.15 * (480 - 56), 3);
 }
 
 TEST(Pictures, LossDrawsSeveralCurves) {

@@ -18,6 +18,7 @@
 #include "weft/core/phase.h"
 #include "weft/core/rng.h"
 #include "weft/core/trace.h"
+#include "weft/core/version.h"
 #include "weft/data/cifar.h"
 #include "weft/data/dataloader.h"
 #include "weft/data/distributed_sampler.h"

@@ -16,4 +16,9 @@ inline data::ImageSet cifar(const train::Options& options, bool train) {
                      {.first = train ? 0 : 50'000, .format = {.dtype = options.dtype}}));
 }
 
+/// Throws Io where the images are not there: before the model takes gigabytes of memory.
+inline void check_cifar(const train::Options& options) {
+  if (!options.summary) cifar(options, false);
+}
+
 }  // namespace weft::examples

@@ -8,6 +8,7 @@
 using namespace weft;
 
 void cnn(const train::Options& options, const examples::CnnOptions& net) {
+  examples::check_cifar(options);
   nn::Sequential model = examples::cnn(net);
   model.to(options.device, options.dtype);
   if (train::show_model(options, model, {1, 3, 32, 32})) return;

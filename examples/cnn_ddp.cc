@@ -13,6 +13,7 @@ void cnn(const train::Options& options, const examples::CnnOptions& net,
          const std::string& backend) {
   const auto group = comm::init_process_group({.backend = backend});
   const train::Ranks ranks = examples::ranks(group);
+  examples::check_cifar(options);
   nn::Sequential model = examples::cnn(net);
   model.to(options.device, options.dtype);
   if (train::show_model(options, model, {1, 3, 32, 32})) return;

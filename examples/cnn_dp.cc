@@ -11,6 +11,7 @@ using namespace weft;
 
 void cnn(train::Options options, const examples::CnnOptions& net, const std::string& names) {
   const std::vector<Device> devices = examples::devices(options, names);
+  examples::check_cifar(options);
   nn::Sequential model = examples::cnn(net);
   model.to(options.device, options.dtype);
   if (train::show_model(options, model, {1, 3, 32, 32})) return;

@@ -100,15 +100,17 @@ class WholeModel {
 };
 
 /// An optimiser likewise.
+template <class O>
 class WholeOptimizer {
  public:
-  WholeOptimizer(optim::Optimizer& optimizer, const parallel::Pipeline& pipe)
+  using Optimizer = O;
+  WholeOptimizer(O& optimizer, const parallel::Pipeline& pipe)
       : optimizer_(optimizer), pipe_(pipe) {}
   auto state_dict() const { return pipe_.all_gather_state(optimizer_); }
   void load_state_dict(const optim::NamedTensors& state) { optimizer_.load_state_dict(state); }
 
  private:
-  optim::Optimizer& optimizer_;
+  O& optimizer_;
   const parallel::Pipeline& pipe_;
 };
 

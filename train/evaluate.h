@@ -12,6 +12,7 @@
 #include "weft/core/phase.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
+#include "weft/train/interrupt.h"
 #include "weft/train/ranks.h"
 
 namespace weft::train {
@@ -21,18 +22,24 @@ namespace weft::train {
 /// x [N,...] -> logits [N,C], run in evaluation mode without recording, and then put back into the
 /// mode it was in. The loader's batches are {x, label [N] i64}. An empty loader gives zeros. Of
 /// several ranks, whose loaders give the same batches, each takes every size-th: all get the share
-/// of all samples, none of which counts twice.
+/// of all samples, none of which counts twice. Throws Interrupted (train/interrupt.h) when a signal
+/// comes in the scope of an InterruptScope.
 template <class Model, class Loader>
 std::vector<double> top_accuracy(Model& model, Loader& loader, std::initializer_list<int> ks,
                                  const Ranks& ranks = {}) {
   const PhaseScope phase("evaluation");
   const NoGrad no_grad;
-  const bool training = model.is_training();
+  const struct Mode {
+    Model& model;
+    bool training = model.is_training();
+    ~Mode() { model.train(training); }
+  } mode{model};
   model.eval();
   std::vector<double> correct(ks.size() + 1);  // and all, behind
   int batch = 0;
   std::optional<BusyScope> alone("evaluation");
   for (auto& [x, label] : loader) {
+    throw_if_interrupted();
     if (batch++ % ranks.size != ranks.rank) continue;
     const Tensor logits = model(x);
     const Device device = logits.device();  // of a model in parts the last one's
@@ -49,7 +56,6 @@ std::vector<double> top_accuracy(Model& model, Loader& loader, std::initializer_
     correct.back() += static_cast<double>(x.shape(0));
   }
   alone.reset();
-  model.train(training);
   correct = ranks.sum(std::move(correct));
   const double count = std::max(correct.back(), 1.0);
   correct.pop_back();

@@ -63,6 +63,10 @@ InterruptScope::~InterruptScope() {
 
 bool interrupted() { return received != 0; }
 
+void throw_if_interrupted() {
+  if (interrupted()) throw Interrupted();
+}
+
 int interrupt_status() { return received == 0 ? 0 : 128 + received; }
 
 }  // namespace weft::train

@@ -15,6 +15,10 @@ class InterruptScope {
 
 /// Whether a signal came since the scope began; false outside of one.
 bool interrupted();
+/// What a long stretch without steps throws: a test of a model.
+struct Interrupted {};
+/// Throws it where a signal came. train::run() ends the program with interrupt_status() then.
+void throw_if_interrupted();
 /// 128 + the signal's number: what a shell expects as status; 0 without a signal.
 int interrupt_status();
 

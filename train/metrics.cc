@@ -1,6 +1,7 @@
 #include "weft/train/metrics.h"
 
 #include <cstdlib>
+#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "weft/core/error.h"
@@ -41,6 +42,11 @@ void write_metrics(const std::string& path, const Metrics& metrics) {
   json["threads"] = metrics.threads;
   json["seed"] = metrics.seed;
   json["batch_size"] = metrics.batch_size;
+  if (!metrics.optimizer.empty()) json["optimizer"] = metrics.optimizer;
+  json["lr"] = metrics.lr;
+  json["amp"] = metrics.amp;
+  json["float32_matmul_precision"] = metrics.float32_matmul_precision;
+  json["conv_fp32_precision"] = metrics.conv_fp32_precision;
   json["world_size"] = metrics.world_size;
   if (!metrics.backend.empty()) json["backend"] = metrics.backend;
   for (const auto& [name, value] : metrics.notes) json[name] = value;
@@ -54,6 +60,9 @@ void write_metrics(const std::string& path, const Metrics& metrics) {
   json["test"] = to_json(metrics.test);
   json["step_ms_median"] = metrics.step_ms_median;
   json["train_seconds"] = metrics.train_seconds;
+  json["cpu"] = metrics.cpu;
+  json["version"] = metrics.version;
+  json["date"] = metrics.date;
   json["commit"] = metrics.commit;
   write_file_atomically(path, json.dump(1) + '\n');
 }
@@ -76,6 +85,15 @@ std::vector<EpochMetrics> epochs_from_text(const std::string& text) {
   } catch (const nlohmann::json::exception& error) {
     WEFT_THROW(InvalidArgument, "metrics", "not a list of epochs: ", error.what());
   }
+}
+
+std::string utc_date() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc = {};
+  gmtime_r(&now, &utc);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return text;
 }
 
 std::string source_commit() {

@@ -27,7 +27,11 @@ struct Metrics {
   std::string dtype;
   int threads = 0;
   std::uint64_t seed = 0;
-  std::int64_t batch_size = 0;  ///< of each rank
+  std::int64_t batch_size = 0;                                ///< of each rank
+  std::string optimizer;                                      ///< its type: "SGD"; empty: not known
+  double lr = 0;                                              ///< as the program was given it
+  bool amp = false;                                           ///< autocast to bf16
+  std::string float32_matmul_precision, conv_fp32_precision;  ///< core/float32_precision.h
   int world_size = 1;
   std::string backend;  ///< by which the ranks talk; empty in a world of one
   /// The program's own. Those of several ranks note what rank 0's talk with the others costs:
@@ -43,6 +47,9 @@ struct Metrics {
   TestFigures test;  ///< the last ones
   double step_ms_median = 0;
   double train_seconds = 0;
+  std::string cpu;      ///< its model
+  std::string version;  ///< of weft
+  std::string date;     ///< at the end: "2026-03-01T12:00:00Z"
   std::string commit;
 };
 
@@ -53,6 +60,9 @@ void write_metrics(const std::string& path, const Metrics& metrics);
 /// For keeping epochs in a checkpoint; from_text throws InvalidArgument.
 std::string epochs_to_text(const std::vector<EpochMetrics>& epochs);
 std::vector<EpochMetrics> epochs_from_text(const std::string& text);
+
+/// Now, in UTC: "2026-03-01T12:00:00Z".
+std::string utc_date();
 
 /// The source's commit as ./weft passes it on (WEFT_COMMIT), else "unknown".
 std::string source_commit();

@@ -54,6 +54,10 @@ int run_body(const Options& options, const std::function<void(const Options&)>& 
     Scoped trace(&ThreadState::tracer, tracer.get());
     try {
       body(options);
+    } catch (const Interrupted&) {
+      log_info(detail::concat(options.example,
+                              ": interrupted in a test; the same command with --resume latest goes "
+                              "on from the last save"));
     } catch (...) {
       if (tracer) leave_own_trace(*tracer, options.trace);
       throw;

@@ -14,11 +14,13 @@
 #include <system_error>
 
 #include "weft/core/choices.h"
+#include "weft/core/device.h"
 #include "weft/core/file.h"
 #include "weft/core/parallel.h"
 #include "weft/core/phase.h"
 #include "weft/core/thread_state.h"
 #include "weft/core/trace.h"
+#include "weft/core/version.h"
 #include "weft/io/png.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
@@ -438,6 +440,13 @@ void Recorder::test(const std::string& name, double value) {
   events_->flush();
 }
 
+void Recorder::tell_interruption() const {
+  if (ranks_.rank != 0) return;
+  log_info(detail::concat("interrupted after step ", steps(), " of epoch ", epoch_, "; saved in ",
+                          path("checkpoint.safetensors"),
+                          "; the same command with --resume latest goes on from there"));
+}
+
 void Recorder::merge_traces() {
   Tracer* const tracer = thread_state().tracer;
   if (tracer && !std::exchange(traces_merged_, true)) train::merge_traces(*tracer, ranks_);
@@ -460,6 +469,11 @@ void Recorder::write_figures() const {
   metrics.threads = num_threads();
   metrics.seed = options_.seed;
   metrics.batch_size = options_.batch_size;
+  metrics.optimizer = optimizer_;
+  metrics.lr = options_.lr;
+  metrics.amp = options_.amp;
+  metrics.float32_matmul_precision = options_.float32_matmul_precision;
+  metrics.conv_fp32_precision = options_.conv_fp32_precision;
   metrics.world_size = ranks_.size;
   metrics.backend = ranks_.backend;
   metrics.notes = notes_;
@@ -478,6 +492,9 @@ void Recorder::write_figures() const {
   metrics.test = test_;
   metrics.step_ms_median = median(step_ms_);
   for (const EpochMetrics& epoch : metrics.epochs) metrics.train_seconds += epoch.seconds;
+  metrics.cpu = cpu_model();
+  metrics.version = kVersion;
+  metrics.date = utc_date();
   metrics.commit = source_commit();
   write_metrics(path("metrics.json"), metrics);
   std::vector<Curve> curves = {{loss_name_, losses_}};

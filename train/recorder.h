@@ -28,6 +28,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/core/error.h"
 #include "weft/core/phase.h"
 #include "weft/core/rng.h"
 #include "weft/core/thread_state.h"
@@ -86,6 +87,7 @@ class Recorder {
   template <class Model, class Loader, class... Parts>
   void resume(Model& model, Loader& loader, Parts&... parts) {
     save_ = [this, &model, &loader, &parts...] { save(model, loader, parts...); };
+    (note_optimizer<Parts>(), ...);
     if (!find_checkpoint()) return;
     const Checkpoint checkpoint = load_checkpoint(options_.resume, options_.map_location);
     check_program(checkpoint, sizeof...(parts));
@@ -134,7 +136,10 @@ class Recorder {
       (checkpoint.parts.push_back(parts.state_dict()), ...);
       write(checkpoint);
     }
-    if (stopped_) merge_traces();
+    if (stopped_) {
+      tell_interruption();
+      merge_traces();
+    }
   }
 
   /// SIGINT came, to this rank or another; the checkpoint is what the run leaves behind.
@@ -184,6 +189,19 @@ class Recorder {
   void leave_epoch();
   void save_when_due();
 
+  // What metrics.json calls the optimiser: the first part that has a learning rate. One that stands
+  // for another, as programs of several ranks may have it, says so by a type Optimizer.
+  template <class Part>
+  void note_optimizer() {
+    if (!optimizer_.empty()) return;
+    if constexpr (requires { typename Part::Optimizer; }) {
+      optimizer_ = detail::type_name<typename Part::Optimizer>();
+    } else if constexpr (requires(Part& part) { part.set_lr(0.1); }) {
+      optimizer_ = detail::type_name<Part>();
+    }
+  }
+  void tell_interruption() const;
+
   bool agree_to_stop();
   bool find_checkpoint();
   void check_program(const Checkpoint& checkpoint, std::size_t parts) const;
@@ -216,6 +234,7 @@ class Recorder {
   std::vector<NamedLosses> more_losses_;
   std::size_t averaged_ = 0;  // the losses of so many steps are means over the ranks
   std::vector<EpochMetrics> epochs_;
+  std::string optimizer_;
   TestFigures notes_;
   TestFigures test_;              // the last figures
   std::int64_t test_epoch_ = -1;  // of this epoch

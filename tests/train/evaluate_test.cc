@@ -1,6 +1,7 @@
 #include "weft/train/evaluate.h"
 
 #include <cmath>
+#include <csignal>
 #include <utility>
 
 #include <gtest/gtest.h>
@@ -66,6 +67,23 @@ TEST_P(Accuracy, CountsTheLabelAmongTheHighest) {
   model.training = false;
   EXPECT_EQ(accuracy(model, loader), 1.0 / 6);
   EXPECT_FALSE(model.training);
+}
+
+// SIGTERM as well as SIGINT: a test of a large model may take minutes.
+TEST_P(Accuracy, ASignalEndsIt) {
+  const Rows rows{std::vector(6, std::vector<double>(6, 0.5)), {0, 1, 2, 3, 4, 5}};
+  data::DataLoader loader(rows, {.batch_size = 1, .device = device()});
+  struct : Same {
+    Tensor operator()(const Tensor& x) {
+      if (calls == 1) std::raise(SIGTERM);
+      return Same::operator()(x);
+    }
+  } model;
+  const InterruptScope scope;
+  EXPECT_THROW(accuracy(model, loader), Interrupted);
+  EXPECT_EQ(model.calls, 2);
+  EXPECT_TRUE(model.training);
+  EXPECT_EQ(interrupt_status(), 143);
 }
 
 // A net that has died gives every class the same logit: it has not learned them all.

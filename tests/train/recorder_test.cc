@@ -281,6 +281,9 @@ TEST_F(RecorderTest, InterruptEndsTheLoopAfterTheStep) {
   EXPECT_EQ(recorder.steps(), 5);
   EXPECT_TRUE(recorder.interrupted());
   EXPECT_EQ(interrupt_status(), 130);
+  EXPECT_NE(log.text.find("interrupted after step 5 of epoch "), std::string::npos) << log.text;
+  EXPECT_NE(log.text.find("the same command with --resume latest goes on from there"),
+            std::string::npos);
   EXPECT_EQ(load_checkpoint(recorder.path("checkpoint.safetensors")).losses.size(), 5u);
   EXPECT_FALSE(recorder.next_epoch());
 }

@@ -19,6 +19,7 @@
 #include "weft/core/worker.h"
 #include "weft/tests/io/files.h"
 #include "weft/train/checkpoint.h"
+#include "weft/train/interrupt.h"
 #include "weft/train/program.h"
 
 extern char** environ;
@@ -283,6 +284,17 @@ TEST(Program, TheBodyRunsUnderItsOptions) {
             0);
   EXPECT_EQ(runs, 2);
   EXPECT_FALSE(autograd::is_autocast_enabled(DeviceType::cpu));
+}
+
+TEST(Program, ASignalInATestIsTheStatus) {
+  const char* argv[] = {"program"};
+  EXPECT_EQ(run(1, argv, {.example = "program"},
+                [](const Options&) {
+                  std::raise(SIGTERM);
+                  throw_if_interrupted();
+                  FAIL();
+                }),
+            128 + SIGTERM);
 }
 
 TEST(Program, ThreadsAreSharedByTheDevices) {

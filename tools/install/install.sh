@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # usage: install.sh LIBWEFT PREFIX
 set -euo pipefail
-version=0.1.0
 library=$1 prefix=$2
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 root=$(cd "$here/../.." && pwd -P)
+version=$(sed -n 's/.*kVersion = "\(.*\)";/\1/p' "$root/core/version.h")
 
 # Public are weft.h and whatever it includes: ask the compiler, through a folder in which the tree is
 # called weft.

@@ -1,0 +1,8 @@
+// The version of weft; tools/install reads it from here.
+#pragma once
+
+namespace weft {
+
+inline constexpr const char* kVersion = "0.1.0";
+
+}  // namespace weft

@@ -38,6 +38,7 @@ int main(int argc, char** argv) {
   return train::run(argc, argv,
                     {.example = "mlp",
                      .description = "Trains a two-layer perceptron to classify 28x28 images.",
-                     .batch_size = 64},
+                     .batch_size = 64,
+                     .lr = 0.1},
                     mlp);
 }

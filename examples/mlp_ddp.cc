@@ -48,7 +48,8 @@ int main(int argc, char** argv) {
       {.example = "mlp_ddp",
        .description = "Trains a two-layer perceptron by several processes, see ./weft launch.",
        .local_rank = examples::local_rank,
-       .batch_size = 64},
+       .batch_size = 64,
+       .lr = 0.1},
       [&](const train::Options& options) { mlp(options, backend); },
       {examples::backend_flag(backend)});
 }

@@ -46,7 +46,8 @@ int main(int argc, char** argv) {
       argc, argv,
       {.example = "mlp_dp",
        .description = "Trains a two-layer perceptron on several devices of one process.",
-       .batch_size = 64},
+       .batch_size = 64,
+       .lr = 0.1},
       [&](const train::Options& options) { mlp(options, devices); },
       {examples::devices_flag(devices)});
 }

@@ -49,7 +49,8 @@ int main(int argc, char** argv) {
       {.example = "mlp_horovod",
        .description = "Trains a two-layer perceptron as a Horovod program, see ./weft launch.",
        .local_rank = examples::local_rank,
-       .batch_size = 64},
+       .batch_size = 64,
+       .lr = 0.1},
       [&](const train::Options& options) { mlp(options, backend); },
       {examples::backend_flag(backend)});
 }

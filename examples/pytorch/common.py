@@ -190,6 +190,11 @@ def total(value, device):
     return total if torch.is_tensor(value) else total.item()
 
 
+def cpu_model():
+    with open("/proc/cpuinfo") as file:
+        return next((line.split(": ", 1)[1].strip() for line in file if line.startswith("model name")), "")
+
+
 class Recorder:
     """Keeps the books of a run while the program trains. Of several ranks, all of which call it alike, it notes
     the mean losses, and the first rank writes."""
@@ -205,6 +210,7 @@ class Recorder:
         self.waiting = []  # losses still on the device: fetching one would wait for its step
         self.step_ms = []
         self.figures = {}  # of the epoch's test
+        self.optimizer = ""
         self.interrupted = False
         signal.signal(signal.SIGINT, self._interrupt)
 
@@ -217,6 +223,7 @@ class Recorder:
 
     def resume(self, model, *parts):
         """Goes on from --resume, if it was given. parts: optimizers and schedulers, as in save()."""
+        self.optimizer = type(parts[0]).__name__
         if not self.options.resume:
             return
         checkpoint = torch.load(self.options.resume, map_location="cpu", weights_only=True)
@@ -315,6 +322,11 @@ class Recorder:
             "threads": torch.get_num_threads(),
             "seed": options.seed,
             "batch_size": options.batch_size,
+            "optimizer": self.optimizer,
+            "lr": options.lr,
+            "amp": options.amp,
+            "float32_matmul_precision": torch.get_float32_matmul_precision(),
+            "conv_fp32_precision": "tf32" if torch.backends.cudnn.allow_tf32 else "ieee",
             "world_size": self.ranks,
             **({"backend": dist.get_backend()} if self.ranks > 1 else {}),
             "losses": losses.get("", losses),
@@ -322,6 +334,9 @@ class Recorder:
             "test": self.figures,
             "step_ms_median": statistics.median(self.step_ms) if self.step_ms else 0,
             "train_seconds": sum(epoch["seconds"] for epoch in epochs),
+            "cpu": cpu_model(),
+            "version": torch.__version__,
+            "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "commit": os.environ.get("WEFT_COMMIT") or "unknown",
         }
         with open(self.path("metrics.json"), "w") as file:

@@ -51,4 +51,4 @@ def main(options):
 
 
 if __name__ == "__main__":
-    common.run(main, "mlp_ddp", __doc__, batch_size=64)
+    common.run(main, "mlp_ddp", __doc__, batch_size=64, lr=0.1)

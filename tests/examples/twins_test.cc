@@ -150,10 +150,10 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Case{"autoencoder", "autoencoder", "--dtype f64", 1e-9},
                       Case{"autoencoder_in_order", "autoencoder", "--dtype f64 --no-shuffle", 1e-9},
                       Case{"dcgan", "dcgan", "--dtype f64 --width 4", 1e-9},
-                      Case{"mlp", "mlp", "--dtype f64", 1e-9},
-                      Case{"mlp_in_order", "mlp", "--dtype f64 --no-shuffle", 1e-9},
-                      Case{"mlp_f32", "mlp", "--dtype f32", 1e-6},
-                      Case{"mlp_f32_in_order", "mlp", "--dtype f32 --no-shuffle", 1e-6}),
+                      Case{"mlp", "mlp", "--dtype f64 --lr 1e-3", 1e-9},
+                      Case{"mlp_in_order", "mlp", "--dtype f64 --no-shuffle --lr 1e-3", 1e-9},
+                      Case{"mlp_f32", "mlp", "--dtype f32 --lr 1e-3", 1e-6},
+                      Case{"mlp_f32_in_order", "mlp", "--dtype f32 --no-shuffle --lr 1e-3", 1e-6}),
     [](const auto& info) { return std::string(info.param.name); });
 
 // From the same file of weights, because normal numbers agree to 2e-6 only, which the steps of a
@@ -218,13 +218,13 @@ TEST_F(TwinsTest, ResNetsRanksTrainAlike) {
 // the other neighbour, 2^-8 of it away, and with it the loss. Few do, so the two stay closer to
 // each other than to f32: otherwise one of them would not have been under autocast.
 TEST_F(TwinsTest, AutocastTrainsAlike) {
-  const json weft = run_weft("mlp", "--limit-steps 20 --amp bf16"),
-             twin = run_twin("mlp", "--limit-steps 20 --amp bf16");
+  const json weft = run_weft("mlp", "--limit-steps 20 --lr 1e-3 --amp bf16"),
+             twin = run_twin("mlp", "--limit-steps 20 --lr 1e-3 --amp bf16");
   expect_same_metrics(weft, twin, 0x1p-8);
   expect_same_weights(folder.path("weft/model.safetensors"), folder.path("twin/model.safetensors"),
                       0x1p-8);
   const auto bf16 = all_losses(weft["losses"]), expected = all_losses(twin["losses"]),
-             f32 = all_losses(run_weft("mlp", "--limit-steps 20")["losses"]);
+             f32 = all_losses(run_weft("mlp", "--limit-steps 20 --lr 1e-3")["losses"]);
   double between = 0, from_f32 = 0;
   for (std::size_t i = 0; i < expected.size(); ++i) {
     between += std::abs(bf16[i] - expected[i]);

@@ -1,6 +1,7 @@
 // DataLoader: a data set in batches, shuffled as PyTorch shuffles, fetched ahead by worker threads.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <iterator>
 #include <memory>
@@ -18,11 +19,18 @@
 
 namespace weft::data {
 
+/// What a DataLoader reads: a number of samples, and those of some indices as a batch.
+template <class Set>
+concept Dataset = requires(const Set& set, std::span<const std::int64_t> indices) {
+  { set.size() } -> std::convertible_to<std::int64_t>;
+  set.get_batch(indices);
+};
+
 /// A range of batches; each begin() starts an epoch.
 ///   data::DataLoader train(data::Mnist(dir), {.batch_size = 32, .shuffle = true, .workers = 2});
 ///   for (auto& [x, label] : train) ...
 ///
-/// Dataset offers size() and `Batch get_batch(std::span<const std::int64_t> indices) const`,
+/// The set offers size() and `Batch get_batch(std::span<const std::int64_t> indices) const`,
 /// callable from several threads at once (a Batch is a Tensor or a structure that tensor/tree.h
 /// walks, a struct with tensors() among them); and, if it wants its memory used again, `void
 /// get_batch(indices, Batch&, const HostMemory&) const`; to that a fourth parameter `std::uint64_t
@@ -43,10 +51,10 @@ namespace weft::data {
 /// With device_resident the host takes no part in an epoch beyond its start: a batch is a gather on
 /// the device, to be copied into the tensors that a graph::Step reads, for example. What a batch
 /// holds beside tensors is then that of the first one read.
-template <class Dataset>
+template <Dataset Set>
 class DataLoader {
  public:
-  using Batch = std::remove_cvref_t<decltype(std::declval<const Dataset&>().get_batch(
+  using Batch = std::remove_cvref_t<decltype(std::declval<const Set&>().get_batch(
       std::declval<std::span<const std::int64_t>>()))>;
   static_assert(walkable<Batch> && holds_tensors<Batch>,
                 "a batch is a tensor or a structure of tensors; give a struct a member `auto "
@@ -55,10 +63,10 @@ class DataLoader {
   /// Throws InvalidArgument for a batch size below 1, a negative number of workers, a prefetch
   /// below 1, and a sampler together with shuffle; with device_resident also for a set of random
   /// samples, one above the limit, and one whose tensors have not one row for each sample.
-  explicit DataLoader(Dataset dataset, DataLoaderOptions options = {})
+  explicit DataLoader(Set dataset, DataLoaderOptions options = {})
       : state_(std::make_unique<State>(std::move(dataset), std::move(options))) {}
 
-  const Dataset& dataset() const { return whole().dataset; }
+  const Set& dataset() const { return whole().dataset; }
   const DataLoaderOptions& options() const { return whole().core.options(); }
   /// Batches per epoch.
   std::int64_t size() const { return whole().core.batch_count(); }
@@ -81,7 +89,7 @@ class DataLoader {
     Batch device;
   };
   struct State {
-    State(Dataset d, DataLoaderOptions options)
+    State(Set d, DataLoaderOptions options)
         : dataset(std::move(d)),
           core(dataset.size(), std::move(options), &State::fetch, this),
           slots(static_cast<std::size_t>(core.slot_count())) {
@@ -164,7 +172,7 @@ class DataLoader {
       return &slot.device;
     }
 
-    Dataset dataset;
+    Set dataset;
     LoaderCore core;
     std::optional<ResidentSet> resident;
     std::optional<Batch> structure;  // of a resident set's batches, without the tensors

@@ -1,0 +1,172 @@
+// The arithmetic of the predictions, against what a calculation by hand gives.
+#include "weft/tools/simulate/cost_model.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "weft/tests/core/expect_error.h"
+#include "weft/tests/tools/simulate/costs.h"
+
+namespace weft::simulator {
+namespace {
+
+using parallel::Recompute;
+
+/// The terms by name.
+std::map<std::string, double> terms(const Prediction& prediction) {
+  std::map<std::string, double> all;
+  for (const Term& term : prediction.terms) all[term.name] = term.seconds;
+  return all;
+}
+
+void expect_terms(const Prediction& prediction, const std::map<std::string, double>& expected) {
+  const auto got = terms(prediction);
+  double sum = 0;
+  for (const auto& [name, seconds] : expected) {
+    ASSERT_TRUE(got.contains(name)) << name;
+    EXPECT_NEAR(got.at(name), seconds, 1e-9) << name;
+    sum += seconds;
+  }
+  EXPECT_EQ(got.size(), expected.size());
+  EXPECT_NEAR(prediction.seconds(), sum, 1e-9);
+}
+
+TEST(Curve, IsAffineBetweenNeighbours) {
+  const Curve two = Curve::affine(3, 0.5);
+  EXPECT_DOUBLE_EQ(two.at(0), 3);
+  EXPECT_DOUBLE_EQ(two.at(10), 8);
+  const Curve three{{{2, 10}, {4, 14}, {8, 30}}};
+  EXPECT_DOUBLE_EQ(three.at(1), 8);
+  EXPECT_DOUBLE_EQ(three.at(3), 12);
+  EXPECT_DOUBLE_EQ(three.at(4), 14);
+  EXPECT_DOUBLE_EQ(three.at(6), 22);
+  EXPECT_DOUBLE_EQ(three.at(16), 62);
+  EXPECT_DOUBLE_EQ(three.within(1), 10);
+  EXPECT_DOUBLE_EQ(three.within(6), 22);
+  EXPECT_DOUBLE_EQ(three.within(16), 30);
+  const Curve steep{{{2, 1}, {4, 5}}};
+  EXPECT_DOUBLE_EQ(steep.at(1), 0) << "no time is below 0";
+  EXPECT_DOUBLE_EQ((Curve{{{2, 7}}}.at(100)), 7);
+}
+
+TEST(Curve, RefusesNothingAndDisorder) {
+  EXPECT_WEFT_ERROR(Curve().at(1), InvalidArgument, "ascending");
+  EXPECT_WEFT_ERROR(Curve().within(1), InvalidArgument, "ascending");
+  const Curve twice{{{2, 1}, {2, 1}}};
+  EXPECT_WEFT_ERROR(twice.at(1), InvalidArgument, "ascending");
+}
+
+TEST(CostModel, OneDevice) {
+  expect_terms(one_device(round_costs(), 8),
+               {{"forward", 9}, {"loss", 1}, {"backward", 12}, {"optimiser", 3}});
+}
+
+TEST(CostModel, DataParallel) {
+  expect_terms(data_parallel(round_costs(), 8), {{"scatter", 0.1 + 16 / 100.0},
+                                                 {"replicate", 0.25 + 0.1 + 24 / 100.0},
+                                                 {"parallel_apply", 0.25 + 1.5 * 6},
+                                                 {"gather", 0.1 + 16 / 100.0},
+                                                 {"loss", 1},
+                                                 {"scatter gradients", 0.1 + 16 / 100.0},
+                                                 {"backward", 0.25 + 1.5 * 7},
+                                                 {"reduce", 0.1 + 24 / 100.0 + 24 * 0.01},
+                                                 {"optimiser", 3}});
+}
+
+// Which calls the module itself.
+TEST(CostModel, DataParallelOfOneRowIsOneDevice) {
+  EXPECT_DOUBLE_EQ(data_parallel(round_costs(), 1).seconds(),
+                   one_device(round_costs(), 1).seconds());
+}
+
+TEST(CostModel, DistributedDataParallel) {
+  expect_terms(distributed_data_parallel(round_costs(), 8),
+               {{"forward", 1.5 * 6},
+                {"loss", 1.5 * 0.5},
+                {"backward", 1.5 * 7},
+                {"into buckets", 1.5 * (24 / 100.0 + 24 * 0.005)},
+                {"all-reduce", 0.5 + 24 / 10.0},
+                {"optimiser", 1.25 * 3}});
+  EXPECT_WEFT_ERROR(distributed_data_parallel(round_costs(), 1), InvalidArgument,
+                    "a batch of 1 for 2 ranks");
+}
+
+TEST(CostModel, ModelParallel) {
+  expect_terms(model_parallel(round_costs(), 8), {{"forward", 9},
+                                                  {"loss", 1},
+                                                  {"backward", 12},
+                                                  {"moves", 2 * (0.1 + 0.32) + 0.1 + 0.16},
+                                                  {"optimiser", 1.25 * 3 * 16 / 24}});
+}
+
+// Micro-batches of 4 rows; stage 0: F 4.74, B 4.56; stage 1: F 4.995, I 5.115, W 1.62.
+//   0  F0 0-4.74  F1 -9.48                                     B1 21.665-26.225  B0 28.4-32.96
+//   1             F0 4.84-9.835  F1 -14.83  B1 -21.565  B0 -28.3
+TEST(CostModel, Pipeline) {
+  const Prediction gpipe = pipeline(round_costs(), 8, "gpipe", Recompute::never, 2);
+  expect_terms(gpipe, {{"schedule", 32.96}, {"optimiser", 2.5}});
+  EXPECT_EQ(gpipe.way, (Way{"pipeline", 8, 2, "gpipe", "never", 2}));
+  // R of micro-batch 0 in both stages; in stage 1 it is waited for: 4.995 more before B0, and B0 of
+  // stage 0 is after R0 and that.
+  const Prediction again = pipeline(round_costs(), 8, "gpipe", Recompute::except_last, 2);
+  EXPECT_NEAR(terms(again)["schedule"], 32.96 + 4.995, 1e-9);
+}
+
+TEST(CostModel, FewRowsAreFewMicroBatches) {
+  const Prediction two = pipeline(round_costs(), 2, "gpipe", Recompute::never, 2),
+                   many = pipeline(round_costs(), 2, "gpipe", Recompute::never, 64);
+  EXPECT_DOUBLE_EQ(two.seconds(), many.seconds());
+  EXPECT_WEFT_ERROR(pipeline(round_costs(), 2, "gpipe", Recompute::never, 0), InvalidArgument,
+                    "chunks: got 0");
+  EXPECT_WEFT_ERROR(one_device(round_costs(), 0), InvalidArgument, "batch: got 0");
+}
+
+// Two buckets, as the first one closes at 1 MiB: the last layer's gradients are there at 4 s and
+// reduced at 7 s, the first layer's from 7 to 10 s; backward ends at 7 s.
+TEST(CostModel, WhatBackwardDoesNotHide) {
+  const std::vector<LayerCost> layers = {{.parameter_bytes = {2e6}}, {.parameter_bytes = {2e6}}};
+  const Link link{1, 1e6};
+  const Exposed hidden = exposed_all_reduce(layers, {3, 4}, link, false);
+  EXPECT_DOUBLE_EQ(hidden.seconds, 3);
+  EXPECT_EQ(hidden.bucket_bytes, (std::vector<double>{2e6, 2e6}));
+  EXPECT_DOUBLE_EQ(exposed_all_reduce(layers, {3, 4}, link, true).seconds, 6);
+  // The link is still busy with the first when the second is ready.
+  EXPECT_DOUBLE_EQ(exposed_all_reduce(layers, {1, 4}, link, false).seconds, 5);
+  EXPECT_DOUBLE_EQ(exposed_all_reduce({{.name = "ReLU"}}, {1}, link, false).seconds, 0);
+}
+
+TEST(CostModel, RanksAllWays) {
+  const std::vector<Prediction> ranked = ranking(round_costs(), 8, {2, 4});
+  EXPECT_TRUE(std::ranges::is_sorted(ranked, {}, &Prediction::seconds));
+  std::map<std::string, int> count;
+  for (const Prediction& each : ranked) ++count[each.way.engine];
+  EXPECT_EQ(count, (std::map<std::string, int>{{"one_device", 1},
+                                               {"data_parallel", 1},
+                                               {"ddp", 1},
+                                               {"model_parallel", 1},
+                                               {"pipeline", 2 * 3 * 3}}));
+  const std::string text = to_text(round_costs(), ranked);
+  EXPECT_NE(text.find("one_device: stay on one device"), std::string::npos) << text;
+  EXPECT_NE(text.find("1.00x one device"), std::string::npos) << text;
+  EXPECT_NE(text.find("8 rows x 1125.000 ms"), std::string::npos) << text;
+
+  Costs alone = round_costs();
+  alone.devices = 1;
+  ASSERT_EQ(ranking(alone, 8, {2}).size(), 1U);
+  Costs many = round_costs();
+  many.devices = 3;
+  for (const Prediction& each : ranking(many, 8, {2})) {
+    EXPECT_NE(each.way.engine, "pipeline") << "of two layers there are no three stages";
+  }
+}
+
+TEST(CostModel, ALinkOfNoBandwidthIsInfinitelyWide) {
+  EXPECT_DOUBLE_EQ((Link{0.5, 0}.seconds(1e12)), 0.5);
+  EXPECT_DOUBLE_EQ((Link{0.5, 4}.seconds(8)), 2.5);
+}
+
+}  // namespace
+}  // namespace weft::simulator

@@ -1,0 +1,365 @@
+#include "weft/tools/simulate/cost_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <numeric>
+#include <span>
+
+#include "weft/core/error.h"
+#include "weft/parallel/balance.h"
+#include "weft/parallel/buckets.h"
+#include "weft/parallel/scatter_gather.h"
+#include "weft/parallel/simulate.h"
+
+namespace weft::simulator {
+namespace {
+
+using weft::detail::concat;
+
+constexpr const char* kOp = "simulate";
+
+std::string number(double value, const char* format) {
+  char text[32];
+  std::snprintf(text, sizeof text, format, value);
+  return text;
+}
+std::string ms(double seconds) { return number(seconds * 1e3, "%.3f") + " ms"; }
+std::string mb(double bytes) { return number(bytes / 1e6, "%.2f") + " MB"; }
+std::string times(double factor) { return number(factor, "%.3f"); }
+
+/// Layers [begin, end), or all of them, for `rows` rows.
+struct Sum {
+  double forward = 0, backward_input = 0, backward_weight = 0, parameter_bytes = 0;
+  double backward() const { return backward_input + backward_weight; }
+};
+Sum sum_of(const Costs& costs, double rows, std::size_t begin = 0, std::size_t end = SIZE_MAX) {
+  Sum sum;
+  for (std::size_t i = begin; i < std::min(end, costs.layers.size()); ++i) {
+    const LayerCost& layer = costs.layers[i];
+    sum.forward += layer.forward.at(rows);
+    sum.backward_input += layer.backward_input.at(rows);
+    sum.backward_weight += layer.backward_weight.at(rows);
+    for (const double bytes : layer.parameter_bytes) sum.parameter_bytes += bytes;
+  }
+  return sum;
+}
+
+void check_batch(const Costs& costs, std::int64_t batch) {
+  WEFT_CHECK(batch >= 1, InvalidArgument, kOp, "batch: got ", batch, ", expected 1 or more");
+  WEFT_CHECK(!costs.layers.empty(), InvalidArgument, kOp, "costs of no layer");
+}
+
+std::string rows_of(std::int64_t rows) { return concat(rows, rows == 1 ? " row" : " rows"); }
+
+/// Seconds of the optimiser for a part of the parameters, all devices at once.
+double optimizer_of(const Costs& costs, double rows, double parameter_bytes) {
+  const double all = costs.parameter_bytes();
+  return all > 0 ? costs.optimizer_slowdown.within(rows) * costs.optimizer.within(rows) *
+                       parameter_bytes / all
+                 : 0;
+}
+
+/// Bytes of a row behind layer `end - 1`.
+double output_bytes(const Costs& costs, std::size_t end) {
+  return costs.layers[end - 1].output_bytes;
+}
+
+/// Where `parts` parts begin, and the end, so that the dearest takes the least time for `rows`
+/// rows.
+std::vector<std::size_t> balanced_ends(const Costs& costs, double rows, int parts) {
+  std::vector<double> seconds;
+  for (std::size_t i = 0; i < costs.layers.size(); ++i) {
+    const Sum layer = sum_of(costs, rows, i, i + 1);
+    seconds.push_back(layer.forward + layer.backward());
+  }
+  std::vector<std::size_t> ends = {0};
+  for (const std::size_t size : parallel::balanced(seconds, static_cast<std::size_t>(parts))) {
+    ends.push_back(ends.back() + size);
+  }
+  return ends;
+}
+
+std::string sizes_of(const std::vector<std::size_t>& ends) {
+  std::string text;
+  for (std::size_t i = 1; i < ends.size(); ++i) {
+    text += concat(i > 1 ? " | " : "", ends[i] - ends[i - 1]);
+  }
+  return text + " layers";
+}
+
+}  // namespace
+
+Curve Curve::affine(double fixed, double per_row) { return {{{0, fixed}, {1, fixed + per_row}}}; }
+
+double Curve::at(double rows) const {
+  WEFT_CHECK(!points.empty() && std::ranges::is_sorted(points, std::ranges::less_equal(),
+                                                       &std::pair<double, double>::first),
+             InvalidArgument, kOp, "a curve needs points of ascending rows");
+  if (points.size() == 1) return points[0].second;
+  std::size_t i = 1;
+  while (i + 1 < points.size() && points[i].first < rows) ++i;
+  const auto [r0, v0] = points[i - 1];
+  const auto [r1, v1] = points[i];
+  return std::max(0.0, v0 + (rows - r0) / (r1 - r0) * (v1 - v0));
+}
+
+double Curve::within(double rows) const {
+  return points.empty() ? at(rows)
+                        : at(std::clamp(rows, points.front().first, points.back().first));
+}
+
+double Costs::parameter_bytes() const { return sum_of(*this, 0).parameter_bytes; }
+
+std::string to_string(const Way& way) {
+  if (way.engine != "pipeline") return way.engine;
+  return concat("pipeline ", way.schedule, ", checkpoint ", way.checkpoint, ", ", way.chunks,
+                " chunks");
+}
+
+double Prediction::seconds() const {
+  double sum = 0;
+  for (const Term& term : terms) sum += term.seconds;
+  return sum;
+}
+
+Prediction one_device(const Costs& costs, std::int64_t batch) {
+  check_batch(costs, batch);
+  const auto rows = static_cast<double>(batch);
+  const Sum sum = sum_of(costs, rows);
+  const auto each = [&](double seconds) {
+    return concat(rows_of(batch), " x ", ms(seconds / rows));
+  };
+  return {
+      {"one_device", batch, 1},
+      {{"forward", sum.forward, each(sum.forward)},
+       {"loss", costs.loss.at(rows), "forward and backward"},
+       {"backward", sum.backward(), each(sum.backward())},
+       {"optimiser", costs.optimizer.within(rows), mb(sum.parameter_bytes) + " of parameters"}}};
+}
+
+Prediction data_parallel(const Costs& costs, std::int64_t batch) {
+  check_batch(costs, batch);
+  const auto sizes = parallel::part_sizes(batch, static_cast<std::size_t>(costs.devices));
+  Prediction result = one_device(costs, batch);
+  result.way = {"data_parallel", batch, costs.devices};
+  if (sizes.size() == 1) return result;  // the module itself is called
+  const auto rows = static_cast<double>(batch), part = static_cast<double>(sizes[0]);
+  const auto others = static_cast<double>(sizes.size() - 1);
+  const Sum sum = sum_of(costs, part);
+  const double slow = costs.slowdown.within(part), bytes = sum.parameter_bytes;
+  const double out = output_bytes(costs, costs.layers.size());
+  const std::string slowed =
+      concat(" of ", rows_of(sizes[0]), ", x ", times(slow), " beside the others");
+  result.terms = {
+      {"scatter",
+       others * costs.copy.latency + costs.copy.seconds((rows - part) * costs.input_bytes) -
+           costs.copy.latency,
+       concat(mb((rows - part) * costs.input_bytes), " to the other devices")},
+      {"replicate", costs.handoff + costs.copy.seconds(bytes),
+       concat(mb(bytes), " of parameters to each device")},
+      {"parallel_apply", costs.handoff + slow * sum.forward, ms(sum.forward) + slowed},
+      {"gather", costs.copy.seconds(rows * out), mb(rows * out) + " of outputs"},
+      {"loss", costs.loss.at(rows), "of the whole batch, on the first device"},
+      {"scatter gradients", costs.copy.seconds(rows * out), mb(rows * out)},
+      {"backward", costs.handoff + slow * sum.backward(), ms(sum.backward()) + slowed},
+      {"reduce", others * (costs.copy.seconds(bytes) + costs.add_per_byte * bytes),
+       concat(others, " x ", mb(bytes), " copied and added")},
+      {"optimiser", costs.optimizer.within(rows), "all parameters, on the first device"}};
+  return result;
+}
+
+Exposed exposed_all_reduce(const std::vector<LayerCost>& layers,
+                           const std::vector<double>& backward, const Link& all_reduce,
+                           bool all_reduce_computes) {
+  // Gradients in the order in which backward makes them, as DDP's buckets have them from the second
+  // step on.
+  std::vector<parallel::GradientSize> gradients;
+  std::vector<std::size_t> layer_of, order;
+  for (std::size_t i = layers.size(); i-- > 0;) {
+    for (const double bytes : layers[i].parameter_bytes) {
+      order.push_back(gradients.size());
+      gradients.push_back({.bytes = static_cast<std::int64_t>(bytes)});
+      layer_of.push_back(i);
+    }
+  }
+  Exposed result;
+  if (gradients.empty()) return result;
+  const std::int64_t limits[] = {parallel::kFirstBucketBytes, parallel::kDefaultBucketMb << 20};
+  std::vector<double> done(layers.size());  // when the gradients of a layer are there
+  double end = 0;
+  for (std::size_t i = layers.size(); i-- > 0;) done[i] = end += backward[i];
+  double link_free = 0, moving = 0;
+  for (const std::vector<std::size_t>& bucket : parallel::plan_buckets(gradients, limits, order)) {
+    double ready = 0, bytes = 0;
+    for (const std::size_t member : bucket) {
+      ready = std::max(ready, done[layer_of[member]]);
+      bytes += static_cast<double>(gradients[member].bytes);
+    }
+    const double takes = all_reduce.seconds(bytes);
+    link_free = std::max(link_free, ready) + takes;
+    moving += takes;
+    result.bucket_bytes.push_back(bytes);
+  }
+  result.seconds = all_reduce_computes ? moving : std::max(0.0, link_free - end);
+  return result;
+}
+
+Prediction distributed_data_parallel(const Costs& costs, std::int64_t batch) {
+  check_batch(costs, batch);
+  WEFT_CHECK(batch >= costs.devices, InvalidArgument, kOp, "a batch of ", batch, " for ",
+             costs.devices, " ranks");
+  const std::int64_t local = (batch + costs.devices - 1) / costs.devices;
+  const auto rows = static_cast<double>(local);
+  const Sum sum = sum_of(costs, rows);
+  const double slow = costs.slowdown.within(rows), bytes = sum.parameter_bytes;
+  const std::string slowed = concat(" of ", rows_of(local), ", x ", times(slow));
+  std::vector<double> backward;
+  for (std::size_t i = 0; i < costs.layers.size(); ++i) {
+    backward.push_back(slow * sum_of(costs, rows, i, i + 1).backward());
+  }
+  const Exposed exposed =
+      exposed_all_reduce(costs.layers, backward, costs.all_reduce, costs.all_reduce_computes);
+  std::string buckets;
+  for (const double each : exposed.bucket_bytes)
+    buckets += (buckets.empty() ? "" : " + ") + mb(each);
+  const double copying = costs.copy.bytes_per_second > 0 ? bytes / costs.copy.bytes_per_second : 0;
+  return {
+      {"ddp", batch, costs.devices},
+      {{"forward", slow * sum.forward, ms(sum.forward) + slowed},
+       {"loss", slow * costs.loss.at(rows), "of each rank's rows"},
+       {"backward", slow * sum.backward(), ms(sum.backward()) + slowed},
+       {"into buckets", slow * (copying + costs.scale_per_byte * bytes),
+        mb(bytes) + " copied and divided"},
+       {"all-reduce", exposed.seconds,
+        concat("buckets of ", buckets,
+               costs.all_reduce_computes ? ", moved by the cores that compute"
+                                         : ", what backward does not hide")},
+       {"optimiser", optimizer_of(costs, rows, bytes),
+        concat("all parameters on every rank, x ", times(costs.optimizer_slowdown.within(rows)))}}};
+}
+
+Prediction model_parallel(const Costs& costs, std::int64_t batch) {
+  check_batch(costs, batch);
+  const auto rows = static_cast<double>(batch);
+  std::vector<std::size_t> ends = {0, costs.first_part, costs.layers.size()};
+  if (costs.devices != 2 || costs.first_part == 0) {
+    ends = balanced_ends(costs, rows, costs.devices);
+  }
+  double across = 0, dearest = 0;
+  for (std::size_t part = 1; part < ends.size(); ++part) {
+    if (part + 1 < ends.size()) across += output_bytes(costs, ends[part]);
+    dearest = std::max(dearest, sum_of(costs, 0, ends[part - 1], ends[part]).parameter_bytes);
+  }
+  const auto borders = static_cast<double>(ends.size() - 2);
+  const Sum sum = sum_of(costs, rows);
+  const double moving = 2 * (borders - 1) * costs.copy.latency +
+                        2 * costs.copy.seconds(rows * across) +
+                        costs.copy.seconds(rows * costs.target_bytes);
+  return {{"model_parallel", batch, costs.devices},
+          {{"forward", sum.forward, "one part after the other, " + sizes_of(ends)},
+           {"loss", costs.loss.at(rows), "on the last device"},
+           {"backward", sum.backward(), "one part after the other"},
+           {"moves", moving,
+            concat("2 x ", mb(rows * across), " between the parts, ", mb(rows * costs.target_bytes),
+                   " of targets")},
+           {"optimiser", optimizer_of(costs, rows, dearest),
+            concat(mb(dearest), " of the largest part, all at once, x ",
+                   times(costs.optimizer_slowdown.within(rows)))}}};
+}
+
+Prediction pipeline(const Costs& costs, std::int64_t batch, const std::string& schedule,
+                    parallel::Recompute checkpoint, int chunks) {
+  check_batch(costs, batch);
+  WEFT_CHECK(chunks >= 1, InvalidArgument, kOp, "chunks: got ", chunks, ", expected 1 or more");
+  const auto micro_batches =
+      static_cast<int>(parallel::part_sizes(batch, static_cast<std::size_t>(chunks)).size());
+  // The last one may be smaller; all are taken as of the same size.
+  const double rows = static_cast<double>(batch) / micro_batches;
+  const std::vector<std::size_t> ends = balanced_ends(costs, rows, costs.devices);
+  const double slow = costs.slowdown.within(rows);
+  const double adding = static_cast<double>(micro_batches - 1) / micro_batches;
+  parallel::StageCosts stages{.transfer = costs.copy.latency};
+  std::string forward, backward;
+  double dearest = 0;
+  for (std::size_t s = 0; s + 1 < ends.size(); ++s) {
+    const bool last = s + 2 == ends.size();
+    const Sum sum = sum_of(costs, rows, ends[s], ends[s + 1]);
+    const auto moved = [&](double bytes) {  // by the device that made it
+      return costs.copy.bytes_per_second > 0 ? rows * bytes / costs.copy.bytes_per_second : 0;
+    };
+    // The loss is half forward, half backward, and is the last stage's.
+    const double loss = last ? costs.loss.at(rows) / 2 : 0;
+    stages.forward.push_back(
+        slow *
+        (sum.forward + loss + moved(last ? costs.target_bytes : output_bytes(costs, ends[s + 1]))));
+    stages.backward_input.push_back(
+        slow * (sum.backward_input + loss + (s > 0 ? moved(output_bytes(costs, ends[s])) : 0)));
+    stages.backward_weight.push_back(
+        slow * (sum.backward_weight + adding * costs.add_per_byte * sum.parameter_bytes));
+    dearest = std::max(dearest, sum.parameter_bytes);
+    forward += (s ? " | " : "") + number(stages.forward[s] * 1e3, "%.3f");
+    backward += (s ? " | " : "") +
+                number((stages.backward_input[s] + stages.backward_weight[s]) * 1e3, "%.3f");
+  }
+  const parallel::Timeline timeline = parallel::simulate(
+      parallel::make_schedule(schedule, costs.devices, micro_batches, checkpoint), stages);
+  return {{"pipeline", batch, costs.devices, schedule, parallel::to_string(checkpoint), chunks},
+          {{"schedule", timeline.end,
+            concat(micro_batches, " micro-batches of ", number(rows, "%g"), ", ", sizes_of(ends),
+                   "; forward ", forward, " ms, backward ", backward, " ms, x ", times(slow),
+                   " included; bubble ", number(100 * timeline.bubble(), "%.1f"), " %")},
+           {"optimiser", optimizer_of(costs, static_cast<double>(batch), dearest),
+            concat(mb(dearest), " of the largest stage, all at once, x ",
+                   times(costs.optimizer_slowdown.within(static_cast<double>(batch))))}}};
+}
+
+std::vector<Prediction> ranking(const Costs& costs, std::int64_t batch,
+                                const std::vector<int>& chunks) {
+  std::vector<Prediction> all = {one_device(costs, batch)};
+  const auto devices = static_cast<std::size_t>(costs.devices);
+  if (costs.devices > 1) {
+    all.push_back(data_parallel(costs, batch));
+    if (batch >= costs.devices) all.push_back(distributed_data_parallel(costs, batch));
+    if (costs.layers.size() >= devices) {
+      all.push_back(model_parallel(costs, batch));
+      for (const int m : chunks) {
+        for (const std::string name : {"gpipe", "1f1b", "zb-h1"}) {
+          using enum parallel::Recompute;
+          for (const parallel::Recompute checkpoint : {never, except_last, always}) {
+            all.push_back(pipeline(costs, batch, name, checkpoint, m));
+          }
+        }
+      }
+    }
+  }
+  std::ranges::stable_sort(all, {}, &Prediction::seconds);
+  return all;
+}
+
+std::string to_text(const Costs& costs, const std::vector<Prediction>& ranked) {
+  if (ranked.empty()) return {};
+  double single = 0;
+  for (const Prediction& each : ranked) {
+    if (each.way.engine == "one_device") single = each.seconds();
+  }
+  std::string text = concat(costs.program, ", batch ", ranked[0].way.batch, " on ", costs.devices,
+                            " devices: a step as predicted, fastest first\n");
+  int place = 0;
+  for (const Prediction& each : ranked) {
+    char line[160];
+    const std::string name =
+        each.way.engine == "one_device" ? "one_device: stay on one device" : to_string(each.way);
+    std::snprintf(line, sizeof line, "%3d. %-48s %10.3f ms %7.2fx one device\n", ++place,
+                  name.c_str(), each.seconds() * 1e3, single / each.seconds());
+    text += line;
+    for (const Term& term : each.terms) {
+      std::snprintf(line, sizeof line, "     %12.3f ms  %-18s", term.seconds * 1e3,
+                    term.name.c_str());
+      text += line + term.how + '\n';
+    }
+  }
+  return text;
+}
+
+}  // namespace weft::simulator

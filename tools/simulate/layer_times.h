@@ -1,0 +1,69 @@
+// Layers and steps of a program, timed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "weft/autograd/deferred.h"
+#include "weft/tools/simulate/programs.h"
+
+namespace weft::simulator {
+
+/// Seconds, each of one time.
+using Times = std::vector<double>;
+
+/// The one that a quarter of them lies below: what others on the machine add is mostly above it.
+/// Throws InvalidArgument for none.
+double low_quartile(Times times);
+
+/// The layers one by one, each with inputs and outputs of its own, for one number of rows; on the
+/// device of the program's layers, by the calling thread.
+class LayerTimes {
+ public:
+  LayerTimes(const Program& program, std::int64_t rows);
+
+  /// Forward of all, then backward of all: each finds in the caches what it would find in a step.
+  void pass();
+  void forget();
+
+  double forward(std::size_t layer) const { return low_quartile(layers_[layer].forward); }
+  double backward_input(std::size_t layer) const { return low_quartile(layers_[layer].input); }
+  double backward_weight(std::size_t layer) const { return low_quartile(layers_[layer].weight); }
+  /// Both ways.
+  double loss() const { return low_quartile(loss_); }
+
+ private:
+  struct OfLayer {
+    Times forward, input, weight;
+  };
+  const Program& program_;
+  std::pair<Tensor, Tensor> batch_;
+  std::vector<autograd::DeferredGradients::Leaves> leaves_;
+  std::vector<OfLayer> layers_;
+  Times loss_;
+};
+
+struct StepTimes {
+  Times forward, backward, optimizer;  ///< the loss is in backward
+};
+
+/// A copy of the model with its optimiser, on a device.
+class StepOf {
+ public:
+  StepOf(const Program& program, Device device);
+
+  std::pair<Tensor, Tensor> batch(std::int64_t rows) const;
+  /// A training step.
+  void run(const std::pair<Tensor, Tensor>& batch, StepTimes& into);
+
+ private:
+  const Program* program_;
+  Device device_;
+  nn::Sequential model_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+};
+
+}  // namespace weft::simulator

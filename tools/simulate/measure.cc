@@ -1,0 +1,225 @@
+#include "weft/tools/simulate/measure.h"
+
+#include <algorithm>
+#include <functional>
+#include <vector>
+
+#include "weft/autograd/autograd.h"
+#include "weft/comm/process_group.h"
+#include "weft/core/error.h"
+#include "weft/core/thread_state.h"
+#include "weft/core/worker.h"
+#include "weft/tensor/creation.h"
+#include "weft/tensor/ops.h"
+#include "weft/tools/simulate/clock.h"
+#include "weft/tools/simulate/layer_times.h"
+
+namespace weft::simulator {
+namespace {
+
+constexpr int kRounds = 5;
+constexpr std::int64_t kFew = 256;  // floats of a small message
+
+double bytes_of(const Tensor& x) {
+  return static_cast<double>(x.numel()) * static_cast<double>(size_of(x.dtype()));
+}
+
+/// f(i) on the worker of each device, all at once.
+void on_devices(int devices, const std::function<void(int)>& f) {
+  JobGroup jobs;
+  for (int i = 0; i < devices; ++i) {
+    jobs.submit(Device(DeviceType::cpu, i), [&f, i] { f(i); });
+  }
+  jobs.wait();
+}
+
+/// f() at least once, and until so many seconds have passed.
+template <class F>
+void repeat(double seconds, const F& f) {
+  const Stopwatch watch;
+  do {
+    f();
+  } while (watch.seconds() < seconds);
+}
+
+/// Training steps with one number of rows: of the first device alone, and of all at once.
+class Steps {
+ public:
+  Steps(std::vector<StepOf>& models, std::int64_t rows) : models_(models) {
+    for (const StepOf& model : models) batches_.push_back(model.batch(rows));
+    together_.resize(models.size());
+  }
+  void run(double seconds) {
+    repeat(seconds, [&] { models_[0].run(batches_[0], alone_); });
+    on_devices(static_cast<int>(models_.size()), [&](int device) {
+      const auto i = static_cast<std::size_t>(device);
+      repeat(seconds, [&] { models_[i].run(batches_[i], together_[i]); });
+    });
+  }
+  void forget() {
+    alone_ = {};
+    for (StepTimes& each : together_) each = {};
+  }
+
+  double alone(Times StepTimes::* what) const { return low_quartile(alone_.*what); }
+  double together(Times StepTimes::* what) const {
+    Times times;
+    for (const StepTimes& each : together_) {
+      times.insert(times.end(), (each.*what).begin(), (each.*what).end());
+    }
+    return low_quartile(times);
+  }
+
+ private:
+  std::vector<StepOf>& models_;
+  std::vector<std::pair<Tensor, Tensor>> batches_;  // by device
+  StepTimes alone_;
+  std::vector<StepTimes> together_;  // by device
+};
+
+/// Copies, sums and messages, small ones and ones of all parameters.
+class Links {
+ public:
+  Links(int devices, std::int64_t floats)
+      : devices_(devices), many_(std::max<std::int64_t>(floats, 1 << 18)) {
+    const Device other(DeviceType::cpu, devices > 1 ? 1 : 0);
+    small_there_ = raw::clone(raw::to(small_, other));
+    large_there_ = raw::clone(raw::to(large_, other));
+  }
+  void run() {
+    for (int i = 0; i < 5; ++i) {
+      copy_small_.push_back(seconds_of([&] { raw::copy_(small_there_, small_); }));
+      copy_large_.push_back(seconds_of([&] { raw::copy_(large_there_, large_); }));
+      add_.push_back(seconds_of([&] { raw::add_scaled_(sum_, 1, large_); }));
+      scale_.push_back(seconds_of([&] { raw::mul_(sum_, 0.5); }));
+      handoff_.push_back(seconds_of([&] { on_devices(devices_, [](int) {}); }));
+    }
+    if (devices_ > 1) {
+      all_reduce(kFew, 10, reduce_small_);
+      all_reduce(many_, 5, reduce_large_);
+    }
+  }
+  void forget() {
+    for (Times* times :
+         {&copy_small_, &copy_large_, &add_, &scale_, &handoff_, &reduce_small_, &reduce_large_}) {
+      times->clear();
+    }
+  }
+  void put_into(Costs& costs) const {
+    const double bytes = static_cast<double>(many_) * sizeof(float);
+    costs.add_per_byte = low_quartile(add_) / bytes;
+    costs.scale_per_byte = low_quartile(scale_) / bytes;
+    costs.handoff = low_quartile(handoff_);
+    costs.copy = link(copy_small_, copy_large_);
+    if (devices_ > 1) costs.all_reduce = link(reduce_small_, reduce_large_);
+  }
+
+ private:
+  Link link(const Times& small, const Times& large) const {
+    const double few = kFew * sizeof(float), bytes = static_cast<double>(many_) * sizeof(float);
+    const double latency = low_quartile(small), rest = low_quartile(large) - latency;
+    return {latency, rest > 0 ? (bytes - few) / rest : 0};
+  }
+  /// By threads that are ranks; what the slowest of them takes.
+  void all_reduce(std::int64_t floats, int calls, Times& into) {
+    std::vector<Times> ranks(static_cast<std::size_t>(devices_));
+    comm::run_ranks(devices_, [&](comm::ProcessGroup& group) {
+      const Tensor x = group.empty({floats});
+      raw::fill_(x, 0);
+      for (int i = -1; i < calls; ++i) {  // the first one connects
+        group.barrier().wait();
+        const double took = seconds_of([&] { group.all_reduce(x).wait(); });
+        if (i >= 0) ranks[static_cast<std::size_t>(group.rank())].push_back(took);
+      }
+    });
+    for (int i = 0; i < calls; ++i) {
+      double most = 0;
+      for (const Times& times : ranks) most = std::max(most, times[static_cast<std::size_t>(i)]);
+      into.push_back(most);
+    }
+  }
+
+  const int devices_;
+  const std::int64_t many_;
+  Tensor small_ = rand({kFew}), large_ = rand({many_}), sum_ = rand({many_});
+  Tensor small_there_, large_there_;
+  Times copy_small_, copy_large_, add_, scale_, handoff_, reduce_small_, reduce_large_;
+};
+
+}  // namespace
+
+Costs measure(const Program& program, const MeasureOptions& options) {
+  const int n = options.devices;
+  WEFT_CHECK(n >= 1, InvalidArgument, "simulate", "devices: got ", n, ", expected 1 or more");
+  const std::vector<std::int64_t>& sizes = program.sizes;
+  const EnableGrad recording;
+  std::vector<StepOf> models;
+  for (int i = 0; i < n; ++i) models.emplace_back(program, Device(DeviceType::cpu, i));
+  std::vector<LayerTimes> layers;
+  std::vector<Steps> steps;
+  for (const std::int64_t rows : sizes) {
+    layers.emplace_back(program, rows);
+    steps.emplace_back(models, rows);
+  }
+  std::int64_t floats = 0;
+  for (const Tensor& p : program.layers.parameters()) floats += p.numel();
+  Links links(n, floats);
+
+  const double block = options.seconds / static_cast<double>(kRounds * 3 * sizes.size());
+  for (int round = -1; round < kRounds; ++round) {
+    for (std::size_t s = 0; s < sizes.size(); ++s) {
+      repeat(round < 0 ? 0 : block, [&] { layers[s].pass(); });
+      steps[s].run(round < 0 ? 0 : block);
+    }
+    links.run();
+    if (round >= 0) continue;  // that one chose kernels and made memory
+    for (LayerTimes& each : layers) each.forget();
+    for (Steps& each : steps) each.forget();
+    links.forget();
+  }
+
+  Costs costs{.program = program.name, .devices = n, .first_part = program.first_part};
+  Tensor x = program.batch(1).first;
+  costs.input_bytes = bytes_of(x);
+  costs.target_bytes = bytes_of(program.batch(1).second);
+  for (const nn::AnyModule& module : program.layers) {
+    LayerCost& layer = costs.layers.emplace_back(LayerCost{.name = module.type_name()});
+    for (const Tensor& p : module.parameters()) layer.parameter_bytes.push_back(bytes_of(p));
+    const NoGrad no_grad;
+    x = module(x);
+    layer.output_bytes = bytes_of(x);
+  }
+  for (std::size_t s = 0; s < sizes.size(); ++s) {
+    const auto rows = static_cast<double>(sizes[s]);
+    const LayerTimes& times = layers[s];
+    const auto put = [&](Curve& curve, double value) { curve.points.emplace_back(rows, value); };
+    // Of the model in one piece each layer takes the share that it has of the layers one by one.
+    double forward = 0, backward = 0;
+    for (std::size_t i = 0; i < costs.layers.size(); ++i) {
+      forward += times.forward(i);
+      backward += times.backward_input(i) + times.backward_weight(i);
+    }
+    const double whole_forward = steps[s].alone(&StepTimes::forward),
+                 whole_backward = steps[s].alone(&StepTimes::backward);
+    const double of_forward = whole_forward / forward,
+                 of_backward = std::max(0.0, whole_backward - times.loss()) / backward;
+    for (std::size_t i = 0; i < costs.layers.size(); ++i) {
+      put(costs.layers[i].forward, of_forward * times.forward(i));
+      put(costs.layers[i].backward_input, of_backward * times.backward_input(i));
+      put(costs.layers[i].backward_weight, of_backward * times.backward_weight(i));
+    }
+    put(costs.loss, times.loss());
+    const double optimizer = steps[s].alone(&StepTimes::optimizer);
+    put(costs.optimizer, optimizer);
+    // Two measurements of the same may differ either way; nobody gets faster beside others.
+    put(costs.slowdown, std::max(1.0, (steps[s].together(&StepTimes::forward) +
+                                       steps[s].together(&StepTimes::backward)) /
+                                          (whole_forward + whole_backward)));
+    put(costs.optimizer_slowdown,
+        std::max(1.0, steps[s].together(&StepTimes::optimizer) / optimizer));
+  }
+  links.put_into(costs);
+  return costs;
+}
+
+}  // namespace weft::simulator

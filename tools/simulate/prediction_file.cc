@@ -1,0 +1,57 @@
+#include "weft/tools/simulate/prediction_file.h"
+
+#include <fstream>
+
+#include "weft/benchmarks/sides.h"
+#include "weft/core/error.h"
+
+namespace weft::simulator {
+
+using nlohmann::json;
+
+// Members by their names, for nlohmann's conversions.
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Curve, points)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Link, latency, bytes_per_second)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LayerCost, name, forward, backward_input, backward_weight,
+                                   output_bytes, parameter_bytes)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Costs, program, devices, layers, loss, input_bytes, target_bytes,
+                                   optimizer, slowdown, optimizer_slowdown, add_per_byte,
+                                   scale_per_byte, copy, handoff, all_reduce, all_reduce_computes,
+                                   first_part)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Term, name, seconds, how)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Way, engine, batch, devices, schedule, checkpoint, chunks)
+
+std::string to_text(const PredictionFile& file) {
+  json all = file.about;
+  all["kind"] = "prediction";
+  all["unit"] = "seconds";
+  all["costs"] = file.costs;
+  all["predictions"] = json::array();
+  for (const Prediction& each : file.predictions) {
+    json row = each.way;
+    row["step_ms"] = each.seconds() * 1e3;
+    row["terms"] = each.terms;
+    all["predictions"].push_back(std::move(row));
+  }
+  return bench::to_text(all);
+}
+
+PredictionFile read_predictions(const std::string& path) {
+  std::ifstream in(path);
+  WEFT_CHECK(in && in.peek() != std::ifstream::traits_type::eof(), Io, "simulate", path,
+             " cannot be read, or is empty");
+  PredictionFile file;
+  try {
+    file.about = json::parse(in);
+    file.about.at("costs").get_to(file.costs);
+    for (const json& row : file.about.at("predictions")) {
+      file.predictions.push_back({row.get<Way>(), row.at("terms").get<std::vector<Term>>()});
+    }
+  } catch (const json::exception& error) {
+    WEFT_THROW(Io, "simulate", path, " is nothing that --predict wrote: ", error.what());
+  }
+  for (const char* own : {"costs", "predictions", "kind", "unit"}) file.about.erase(own);
+  return file;
+}
+
+}  // namespace weft::simulator

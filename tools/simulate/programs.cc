@@ -1,0 +1,102 @@
+#include "weft/tools/simulate/programs.h"
+
+#include "weft/autograd/ops.h"
+#include "weft/core/error.h"
+#include "weft/examples/autoencoder.h"
+#include "weft/examples/cnn.h"
+#include "weft/examples/mlp.h"
+#include "weft/examples/resnet.h"
+#include "weft/nn/loss.h"
+#include "weft/nn/summary.h"
+#include "weft/optim/adam.h"
+#include "weft/optim/sgd.h"
+#include "weft/tensor/creation.h"
+
+namespace weft::simulator {
+namespace {
+
+template <class Optimizer, class Options>
+auto maker(const Options& options) {
+  return [options](const std::vector<Tensor>& parameters) -> std::unique_ptr<optim::Optimizer> {
+    return std::make_unique<Optimizer>(parameters, options);
+  };
+}
+
+}  // namespace
+
+std::pair<Tensor, Tensor> Program::batch(std::int64_t count) const {
+  Shape shape = {count};
+  for (const std::int64_t size : row) shape.push_back(size);
+  const Tensor x = rand(shape);
+  return {x, classifies ? zeros({count}, DType::i64) : x};
+}
+
+Tensor Program::loss(const Tensor& output, const Tensor& target) const {
+  return classifies ? nn::cross_entropy(output, target) : nn::mse_loss(output, target);
+}
+
+const std::vector<std::string>& program_names() {
+  static const std::vector<std::string> names = {"autoencoder", "mlp", "cnn", "resnet18",
+                                                 "resnet50"};
+  return names;
+}
+
+Program make_program(const std::string& name) {
+  constexpr std::int64_t kClasses = 10;
+  const auto sgd = maker<optim::SGD>(optim::SGDOptions{.lr = 0.01});
+  if (name == "autoencoder") {
+    return {.name = name,
+            .layers = examples::layers(examples::Autoencoder()),
+            .row = {1, 28, 28},
+            .classifies = false,
+            .make_optimizer = maker<optim::Adam>(optim::AdamOptions()),
+            .optimizer_passes = 7,  // reads w, g and both moments, writes all but g
+            .first_part = 6,
+            .batch_size = 256};
+  }
+  if (name == "mlp") {
+    return {.name = name,
+            .layers = examples::mlp(),
+            .row = {1, 28, 28},
+            .make_optimizer = sgd,
+            .sizes = {4, 16, 64, 256, 1024}};
+  }
+  if (name == "cnn") {  // as narrow as the benchmarks have it
+    return {.name = name,
+            .layers = examples::cnn({.width_scale = 1.0 / 16}),
+            .row = {3, 32, 32},
+            .make_optimizer = sgd};
+  }
+  WEFT_CHECK(name == "resnet18" || name == "resnet50", InvalidArgument, "simulate",
+             "there is no program ", name);
+  const examples::ResNet model =
+      examples::resnet(name == "resnet18" ? 18 : 50, {.num_classes = kClasses});
+  return {.name = name,
+          .layers = examples::layers(model),
+          .row = {3, 224, 224},
+          .make_optimizer = maker<optim::SGD>(
+              optim::SGDOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 1e-4}),
+          .optimizer_passes = 5,
+          .batch_size = 8,
+          .sizes = {1, 4}};
+}
+
+Work work_of(const Program& program) {
+  Shape shape = {1};
+  for (const std::int64_t size : program.row) shape.push_back(size);
+  Work work{.program = program.name, .optimizer_passes = program.optimizer_passes};
+  double input = static_cast<double>(numel(shape)) * sizeof(float);
+  nn::Sequential layers = program.layers;
+  for (const nn::SummaryRow& row : nn::summary(layers, shape).rows) {
+    // What calls others has none of its own; what works in place, as ReLU does, hardly counts.
+    if (row.macs == 0 && row.activation_bytes == 0) continue;
+    work.layers.push_back({.macs = static_cast<double>(row.macs),
+                           .input_bytes = input,
+                           .output_bytes = static_cast<double>(row.activation_bytes),
+                           .parameter_bytes = static_cast<double>(row.parameters) * sizeof(float)});
+    if (row.activation_bytes > 0) input = work.layers.back().output_bytes;
+  }
+  return work;
+}
+
+}  // namespace weft::simulator

@@ -1,0 +1,44 @@
+// The example programs, as far as a step of them costs time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "weft/nn/sequential.h"
+#include "weft/optim/optimizer.h"
+#include "weft/tensor/tensor.h"
+#include "weft/tools/simulate/scaling.h"
+
+namespace weft::simulator {
+
+struct Program {
+  std::string name;
+  nn::Sequential layers;  ///< the model
+  Shape row;              ///< of the images
+  bool classifies =
+      true;  ///< cross entropy of 10 classes; else the mean squared error of the input
+  std::function<std::unique_ptr<optim::Optimizer>(const std::vector<Tensor>&)> make_optimizer;
+  double optimizer_passes = 3;  ///< Work::optimizer_passes
+  std::size_t first_part = 0;   ///< Costs::first_part
+  std::int64_t batch_size = 64;
+  /// The numbers of rows with which layers are timed.
+  std::vector<std::int64_t> sizes = {2, 8, 32, 64, 128, 256};
+
+  /// So many rows and their targets, on the thread's device.
+  std::pair<Tensor, Tensor> batch(std::int64_t count) const;
+  Tensor loss(const Tensor& output, const Tensor& target) const;
+};
+
+const std::vector<std::string>& program_names();
+/// On the thread's device. Throws InvalidArgument for another name.
+Program make_program(const std::string& name);
+
+/// What its layers ask of a device.
+Work work_of(const Program& program);
+
+}  // namespace weft::simulator

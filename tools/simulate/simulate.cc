@@ -1,0 +1,215 @@
+// Predicts the step time of each way of using several devices, compares with runs, and models
+// larger machines: `./weft simulate --predict F.json`, `--check F.json RUN`, `--scaling -o
+// OUT.png`.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "weft/benchmarks/sides.h"
+#include "weft/core/device.h"
+#include "weft/core/error.h"
+#include "weft/core/file.h"
+#include "weft/core/parallel.h"
+#include "weft/core/rng.h"
+#include "weft/io/png.h"
+#include "weft/tools/simulate/check.h"
+#include "weft/tools/simulate/measure.h"
+#include "weft/tools/simulate/prediction_file.h"
+#include "weft/tools/simulate/presets.h"
+#include "weft/tools/simulate/programs.h"
+#include "weft/tools/simulate/scaling.h"
+#include "weft/tools/usage.h"
+#include "weft/train/environment.h"
+
+namespace weft::simulator {
+namespace {
+
+struct Request {
+  std::string predict, check, run, program = "autoencoder";
+  std::vector<std::int64_t> batches;
+  std::vector<int> chunks = {8};
+  std::vector<std::int64_t> sizes;
+  int devices = 2;
+  double seconds = 60;
+  bool scaling = false;
+  std::string preset = "h100", out, json;
+  std::int64_t local_batch = 64, global_batch = 8192;
+};
+
+nlohmann::json about() {
+  const std::time_t now = std::time(nullptr);
+  char date[32];
+  std::strftime(date, sizeof date, "%Y-%m-%d %H:%M:%S UTC", std::gmtime(&now));
+  return {{"machine", bench::describe_machine()}, {"date", date}, {"time", now}, {"dtype", "f32"}};
+}
+
+int predict(const Request& request) {
+  bench::make_folder_of(request.predict);
+  set_host_devices(request.devices);
+  set_num_threads(1);
+  manual_seed(0);
+  if (request.devices > core_count()) {
+    std::printf("%d devices share %d cores: they slow each other down\n", request.devices,
+                core_count());
+  }
+  Program program = make_program(request.program);
+  if (!request.sizes.empty()) program.sizes = request.sizes;
+  std::ranges::sort(program.sizes);
+  const auto [end, last] = std::ranges::unique(program.sizes);
+  program.sizes.erase(end, last);
+  PredictionFile file{.about = about()};
+  file.costs = measure(program, {.devices = request.devices, .seconds = request.seconds});
+  std::vector<std::int64_t> batches = request.batches;
+  if (batches.empty()) batches = {program.batch_size};
+  for (const std::int64_t batch : batches) {
+    const std::vector<Prediction> ranked = ranking(file.costs, batch, request.chunks);
+    std::printf("%s\n", to_text(file.costs, ranked).c_str());
+    file.predictions.insert(file.predictions.end(), ranked.begin(), ranked.end());
+  }
+  write_file_atomically(request.predict, to_text(file));
+  std::printf("%s\n", request.predict.c_str());
+  return 0;
+}
+
+int check(const Request& request) {
+  const PredictionFile file = read_predictions(request.check);
+  const Check checked = check(file, read_run(request.run));
+  std::printf("%s on %s, measured %s, beside %s\n%s", file.costs.program.c_str(),
+              file.about.value("/machine/cpu"_json_pointer, "?").c_str(),
+              file.about.value("date", "?").c_str(), request.run.c_str(), checked.text.c_str());
+  return !checked.good();
+}
+
+int scaling(const Request& request) {
+  for (const std::string& file : {request.out, request.json}) bench::make_folder_of(file);
+  const Cluster& cluster = find_preset(request.preset);
+  const Work work = work_of(make_program(request.program));
+  const Scaling weak = scale(work, cluster, true, request.local_batch, cluster.most_devices);
+  const Scaling strong = scale(work, cluster, false, request.global_batch, cluster.most_devices);
+  std::printf("%s\n%s\n%s, model: %s, from\n", to_text(weak).c_str(), to_text(strong).c_str(),
+              cluster.name.c_str(), cluster.what.c_str());
+  for (const std::string& source : cluster.sources) std::printf("  %s\n", source.c_str());
+  if (!request.json.empty()) {
+    nlohmann::json rows = to_json(weak);
+    for (nlohmann::json& row : to_json(strong)) rows.push_back(std::move(row));
+    const nlohmann::json all = {{"kind", "model, nothing measured"},
+                                {"program", request.program},
+                                {"preset", cluster.name},
+                                {"what", cluster.what},
+                                {"sources", cluster.sources},
+                                {"rows", rows}};
+    write_file_atomically(request.json, bench::to_text(all));
+    std::printf("%s\n", request.json.c_str());
+  }
+  if (!request.out.empty()) {
+    io::write_png(request.out, picture(weak, strong));
+    std::printf("%s\n", request.out.c_str());
+  }
+  return 0;
+}
+
+int misuse(const std::string& text) {
+  std::fprintf(stderr, "simulate: %s\nTry --help.\n", text.c_str());
+  return 2;
+}
+
+}  // namespace
+}  // namespace weft::simulator
+
+int main(int argc, char** argv) {
+  using namespace weft::simulator;
+  weft::train::bound_spinning(argc, argv);
+  CLI::App app(
+      "Predicts what a training step takes with each engine, from what layers and links "
+      "of this machine cost, and models data parallelism on larger machines.",
+      "simulate");
+  app.allow_extras();
+  Request request;
+  CLI::Option* const predicts =
+      app.add_option("--predict", request.predict, "measure, predict, and write this file (.json)");
+  CLI::Option* const checks =
+      app.add_option("--check", request.check, "what --predict wrote, to be compared with RUN")
+          ->excludes(predicts);
+  app.add_option(
+      "RUN", request.run,
+      "the JSON of ./weft bench devices or ddp, of p4_table or a program, or its folder");
+  app.add_option("--program", request.program)
+      ->check(CLI::IsMember(program_names()))
+      ->capture_default_str();
+  app.add_option("--batch", request.batches,
+                 "rows of a step, on all devices together; several: 32,256")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1 << 20))
+      ->needs(predicts);
+  app.add_option("--devices", request.devices, "virtual CPU devices, of one core each")
+      ->check(CLI::Range(1, weft::kMaxDevices))
+      ->capture_default_str()
+      ->needs(predicts);
+  app.add_option("--chunks", request.chunks, "micro-batches of the pipelines; several: 8,16")
+      ->delimiter(',')
+      ->check(CLI::Range(1, weft::parallel::kMostMicroBatches))
+      ->capture_default_str()
+      ->needs(predicts);
+  app.add_option("--sizes", request.sizes,
+                 "with how many rows layers are timed: 8,128; affine between them")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1 << 20))
+      ->needs(predicts);
+  app.add_option("--seconds", request.seconds, "for the measuring, about")
+      ->check(CLI::Range(0.0, 3600.0))
+      ->capture_default_str()
+      ->needs(predicts);
+  CLI::Option* const scales =
+      app.add_flag("--scaling", request.scaling,
+                   "a model of weak and strong scaling on other machines, to 4096 devices")
+          ->disable_flag_override()
+          ->excludes(predicts)
+          ->excludes(checks);
+  app.add_option("--preset", request.preset, "which machine")
+      ->check(CLI::IsMember(preset_names()))
+      ->capture_default_str()
+      ->needs(scales);
+  app.add_option("--local-batch", request.local_batch, "rows of each device, weak scaling")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str()
+      ->needs(scales);
+  app.add_option("--global-batch", request.global_batch, "rows in all, strong scaling")
+      ->check(CLI::Range(1, 1 << 24))
+      ->capture_default_str()
+      ->needs(scales);
+  app.add_option("-o,--out", request.out, "draw it here (.png)")->needs(scales);
+  app.add_option("--json", request.json, "write the table here")->needs(scales);
+  app.footer(
+      "Exit status: 0; 1 when --check finds a prediction off by more than 15 %, or none that is "
+      "of\n"
+      "the run; 2 for wrong usage or a file that cannot be read or written.");
+  try {
+    app.parse(argc, argv);
+    if (!app.remaining().empty()) return misuse(weft::tools::about_unknown_argument(app));
+    const weft::train::EnvironmentScope environment;
+    if (!request.run.empty() && request.check.empty()) {
+      return misuse("unexpected argument '" + request.run + "'; a RUN goes with --check FILE");
+    }
+    if (!request.out.empty() && !request.out.ends_with(".png")) {
+      return misuse("got -o " + request.out + ", expected a name that ends in .png");
+    }
+    if (!request.predict.empty()) return predict(request);
+    if (request.scaling) return scaling(request);
+    if (request.check.empty()) {
+      return misuse("expected --predict FILE, --check FILE RUN, or --scaling");
+    }
+    if (request.run.empty()) return misuse("--check FILE needs a RUN to compare with");
+    return check(request);
+  } catch (const CLI::CallForHelp& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    return misuse(error.what());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "simulate: error: %s\n", error.what());
+    return 2;
+  }
+}

@@ -52,7 +52,7 @@ std::vector<Measured> of_ddp(const json& run) {
   };
   for (const json& row : run.value("throughput", json::array())) {
     add(row, "weft_ms", "ddp", "DistributedDataParallel");
-    add(row, "single_ms", "", concat("one process of ", ranks, " threads"));
+    add(row, "single_ms", "undivided", concat("one process of ", ranks, " threads"));
     add(row, "peer_ms", "", "PyTorch's DDP");
   }
   for (const json& row : run.value("overlap", json::array())) {
@@ -92,7 +92,7 @@ std::vector<Measured> of_program(const json& run) {
   std::string what = example;
   int devices = 0;
   for (const auto& [name, value] : run.items()) devices += name.starts_with("peak_bytes_cpu:");
-  if (kind.empty() && threads == 1) way.engine = "one_device";
+  if (kind.empty()) way.engine = threads == 1 ? "one_device" : "undivided", way.devices = threads;
   if (kind == "_ddp") way.engine = "ddp", way.devices = ranks;
   if (kind == "_dp" && devices > 0) way.engine = "data_parallel", way.devices = devices;
   if (kind == "_mp" && devices > 0) way.engine = "model_parallel", way.devices = devices;

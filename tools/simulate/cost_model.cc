@@ -138,6 +138,13 @@ Prediction one_device(const Costs& costs, std::int64_t batch) {
        {"optimiser", costs.optimizer.within(rows), mb(sum.parameter_bytes) + " of parameters"}}};
 }
 
+Prediction undivided(const Costs& costs, std::int64_t batch) {
+  check_batch(costs, batch);
+  return {{"undivided", batch, costs.devices},
+          {{"step", costs.undivided.at(static_cast<double>(batch)),
+            "measured in one piece, for other numbers of rows"}}};
+}
+
 Prediction data_parallel(const Costs& costs, std::int64_t batch) {
   check_batch(costs, batch);
   const auto sizes = parallel::part_sizes(batch, static_cast<std::size_t>(costs.devices));
@@ -319,6 +326,7 @@ std::vector<Prediction> ranking(const Costs& costs, std::int64_t batch,
   std::vector<Prediction> all = {one_device(costs, batch)};
   const auto devices = static_cast<std::size_t>(costs.devices);
   if (costs.devices > 1) {
+    if (!costs.undivided.points.empty()) all.push_back(undivided(costs, batch));
     all.push_back(data_parallel(costs, batch));
     if (batch >= costs.devices) all.push_back(distributed_data_parallel(costs, batch));
     if (costs.layers.size() >= devices) {

@@ -55,6 +55,9 @@ struct Costs {
   Curve optimizer;
   /// How many times as long a device takes for so many rows while the others compute, too.
   Curve slowdown, optimizer_slowdown;
+  /// Seconds of a whole step on one device that has all the cores; empty: devices have nothing to
+  /// share.
+  Curve undivided;
   double add_per_byte = 0;    ///< seconds, gradient += another one
   double scale_per_byte = 0;  ///< seconds, gradient *= number
   Link copy;                  ///< from one device to another
@@ -78,7 +81,9 @@ struct Term {
 
 /// How a step is run.
 struct Way {
-  std::string engine;  ///< one_device, data_parallel, ddp, model_parallel or pipeline
+  /// one_device, undivided (one device with the cores of all), data_parallel, ddp, model_parallel
+  /// or pipeline
+  std::string engine;
   std::int64_t batch = 0;
   int devices = 1;
   // Of a pipeline alone.
@@ -98,6 +103,8 @@ struct Prediction {
 
 /// Rows of the batch that one device takes, for all of them; others throw InvalidArgument.
 Prediction one_device(const Costs& costs, std::int64_t batch);
+/// Measured in one piece. Throws InvalidArgument where it was not.
+Prediction undivided(const Costs& costs, std::int64_t batch);
 Prediction data_parallel(const Costs& costs, std::int64_t batch);
 /// `batch`: of all ranks together.
 Prediction distributed_data_parallel(const Costs& costs, std::int64_t batch);

@@ -2,11 +2,16 @@
 
 #include <algorithm>
 #include <functional>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "weft/autograd/autograd.h"
+#include "weft/comm/backends.h"
 #include "weft/comm/process_group.h"
+#include "weft/comm/store.h"
 #include "weft/core/error.h"
+#include "weft/core/parallel.h"
 #include "weft/core/thread_state.h"
 #include "weft/core/worker.h"
 #include "weft/tensor/creation.h"
@@ -51,6 +56,11 @@ class Steps {
   }
   void run(double seconds) {
     repeat(seconds, [&] { models_[0].run(batches_[0], alone_); });
+    set_num_threads(static_cast<int>(models_.size()));
+    repeat(seconds, [&] {
+      undivided_.push_back(seconds_of([&] { models_[0].run(batches_[0], with_all_cores_); }));
+    });
+    set_num_threads(1);
     on_devices(static_cast<int>(models_.size()), [&](int device) {
       const auto i = static_cast<std::size_t>(device);
       repeat(seconds, [&] { models_[i].run(batches_[i], together_[i]); });
@@ -58,9 +68,12 @@ class Steps {
   }
   void forget() {
     alone_ = {};
+    undivided_.clear();
     for (StepTimes& each : together_) each = {};
   }
 
+  /// A whole step of the first device with the cores of all.
+  double undivided() const { return low_quartile(undivided_); }
   double alone(Times StepTimes::* what) const { return low_quartile(alone_.*what); }
   double together(Times StepTimes::* what) const {
     Times times;
@@ -73,7 +86,8 @@ class Steps {
  private:
   std::vector<StepOf>& models_;
   std::vector<std::pair<Tensor, Tensor>> batches_;  // by device
-  StepTimes alone_;
+  StepTimes alone_, with_all_cores_;
+  Times undivided_;
   std::vector<StepTimes> together_;  // by device
 };
 
@@ -120,10 +134,14 @@ class Links {
     const double latency = low_quartile(small), rest = low_quartile(large) - latency;
     return {latency, rest > 0 ? (bytes - few) / rest : 0};
   }
-  /// By threads that are ranks; what the slowest of them takes.
+  /// By shared memory, as the ranks of one host have it, which are threads here; what the slowest
+  /// of them takes.
   void all_reduce(std::int64_t floats, int calls, Times& into) {
     std::vector<Times> ranks(static_cast<std::size_t>(devices_));
-    comm::run_ranks(devices_, [&](comm::ProcessGroup& group) {
+    comm::run_ranks(devices_, [&](comm::ProcessGroup& threads) {
+      comm::ProcessGroup group(comm::shm_backend(),
+                               std::make_shared<comm::PrefixStore>("shm", threads.store()),
+                               threads.rank(), devices_);
       const Tensor x = group.empty({floats});
       raw::fill_(x, 0);
       for (int i = -1; i < calls; ++i) {  // the first one connects
@@ -165,7 +183,7 @@ Costs measure(const Program& program, const MeasureOptions& options) {
   for (const Tensor& p : program.layers.parameters()) floats += p.numel();
   Links links(n, floats);
 
-  const double block = options.seconds / static_cast<double>(kRounds * 3 * sizes.size());
+  const double block = options.seconds / static_cast<double>(kRounds * 4 * sizes.size());
   for (int round = -1; round < kRounds; ++round) {
     for (std::size_t s = 0; s < sizes.size(); ++s) {
       repeat(round < 0 ? 0 : block, [&] { layers[s].pass(); });
@@ -211,6 +229,7 @@ Costs measure(const Program& program, const MeasureOptions& options) {
     put(costs.loss, times.loss());
     const double optimizer = steps[s].alone(&StepTimes::optimizer);
     put(costs.optimizer, optimizer);
+    if (n > 1) put(costs.undivided, steps[s].undivided());
     // Two measurements of the same may differ either way; nobody gets faster beside others.
     put(costs.slowdown, std::max(1.0, (steps[s].together(&StepTimes::forward) +
                                        steps[s].together(&StepTimes::backward)) /

@@ -64,6 +64,14 @@ TEST(CostModel, OneDevice) {
                {{"forward", 9}, {"loss", 1}, {"backward", 12}, {"optimiser", 3}});
 }
 
+TEST(CostModel, OneDeviceWithAllCoresIsAsMeasured) {
+  expect_terms(undivided(round_costs(), 8), {{"step", 13}});
+  Costs without = round_costs();
+  without.undivided = {};
+  EXPECT_WEFT_ERROR(undivided(without, 8), InvalidArgument, "a curve needs points");
+  EXPECT_EQ(ranking(without, 8, {}).size() + 1, ranking(round_costs(), 8, {}).size());
+}
+
 TEST(CostModel, DataParallel) {
   expect_terms(data_parallel(round_costs(), 8), {{"scatter", 0.1 + 16 / 100.0},
                                                  {"replicate", 0.25 + 0.1 + 24 / 100.0},
@@ -144,6 +152,7 @@ TEST(CostModel, RanksAllWays) {
   std::map<std::string, int> count;
   for (const Prediction& each : ranked) ++count[each.way.engine];
   EXPECT_EQ(count, (std::map<std::string, int>{{"one_device", 1},
+                                               {"undivided", 1},
                                                {"data_parallel", 1},
                                                {"ddp", 1},
                                                {"model_parallel", 1},

@@ -41,7 +41,7 @@ TEST_F(SimulateCommand, PredictsAndChecks) {
   EXPECT_EQ(written["costs"]["layers"].size(), 4U);
   EXPECT_EQ(written["costs"]["layers"][1]["forward"]["points"].size(), 2U);
   EXPECT_TRUE(written.contains("machine") && written.contains("date") && written["dtype"] == "f32");
-  EXPECT_EQ(written["predictions"].size(), 2U * (4 + 2 * 3 * 3));
+  EXPECT_EQ(written["predictions"].size(), 2U * (5 + 2 * 3 * 3));
 
   // A run that took just what was predicted, and one that took twice that.
   double ms = 0;

@@ -42,19 +42,19 @@ void LayerTimes::pass() {
   for (std::size_t i = 0; i < count; ++i) {
     inputs.push_back(leaf_of(x, i > 0));
     layers_[i].forward.push_back(
-        seconds_of([&] { outputs.push_back(program_.layers[i](inputs[i])); }));
+        computing_seconds_of([&] { outputs.push_back(program_.layers[i](inputs[i])); }));
     x = raw::alias(outputs[i]);
   }
   const Tensor last = leaf_of(x, true);
-  loss_.push_back(seconds_of([&] { program_.loss(last, batch_.second).backward(); }));
+  loss_.push_back(computing_seconds_of([&] { program_.loss(last, batch_.second).backward(); }));
   Tensor grad = last.grad();
   for (std::size_t i = count; i-- > 0;) {
     DeferredGradients of_weights;
-    layers_[i].input.push_back(seconds_of([&] {
+    layers_[i].input.push_back(computing_seconds_of([&] {
       const DeferredGradients::Scope putting_off(of_weights, leaves_[i]);
       if (outputs[i].requires_grad()) outputs[i].backward(grad);
     }));
-    layers_[i].weight.push_back(seconds_of([&] { of_weights.run(); }));
+    layers_[i].weight.push_back(computing_seconds_of([&] { of_weights.run(); }));
     outputs.pop_back();
     if (i > 0) grad = inputs[i].grad();
     inputs.pop_back();
@@ -80,9 +80,10 @@ std::pair<Tensor, Tensor> StepOf::batch(std::int64_t rows) const {
 void StepOf::run(const std::pair<Tensor, Tensor>& batch, StepTimes& into) {
   optimizer_->zero_grad();
   Tensor y;
-  into.forward.push_back(seconds_of([&] { y = model_(batch.first); }));
-  into.backward.push_back(seconds_of([&] { program_->loss(y, batch.second).backward(); }));
-  into.optimizer.push_back(seconds_of([&] { optimizer_->step(); }));
+  into.forward.push_back(computing_seconds_of([&] { y = model_(batch.first); }));
+  into.backward.push_back(
+      computing_seconds_of([&] { program_->loss(y, batch.second).backward(); }));
+  into.optimizer.push_back(computing_seconds_of([&] { optimizer_->step(); }));
 }
 
 }  // namespace weft::simulator

@@ -15,12 +15,14 @@ namespace weft::simulator {
 /// Seconds, each of one time.
 using Times = std::vector<double>;
 
-/// The one that a quarter of them lies below: what others on the machine add is mostly above it.
+/// The one that a quarter of them lies below: what others on the machine add, through caches and
+/// memory, is mostly above it.
 /// Throws InvalidArgument for none.
 double low_quartile(Times times);
 
 /// The layers one by one, each with inputs and outputs of its own, for one number of rows; on the
-/// device of the program's layers, by the calling thread.
+/// device of the program's layers, by the calling thread, which must be the only one of its team:
+/// its computing time counts.
 class LayerTimes {
  public:
   LayerTimes(const Program& program, std::int64_t rows);
@@ -50,7 +52,7 @@ struct StepTimes {
   Times forward, backward, optimizer;  ///< the loss is in backward
 };
 
-/// A copy of the model with its optimiser, on a device.
+/// A copy of the model with its optimiser, on a device; timed as LayerTimes.
 class StepOf {
  public:
   StepOf(const Program& program, Device device);

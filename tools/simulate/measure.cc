@@ -102,10 +102,10 @@ class Links {
   }
   void run() {
     for (int i = 0; i < 5; ++i) {
-      copy_small_.push_back(seconds_of([&] { raw::copy_(small_there_, small_); }));
-      copy_large_.push_back(seconds_of([&] { raw::copy_(large_there_, large_); }));
-      add_.push_back(seconds_of([&] { raw::add_scaled_(sum_, 1, large_); }));
-      scale_.push_back(seconds_of([&] { raw::mul_(sum_, 0.5); }));
+      copy_small_.push_back(computing_seconds_of([&] { raw::copy_(small_there_, small_); }));
+      copy_large_.push_back(computing_seconds_of([&] { raw::copy_(large_there_, large_); }));
+      add_.push_back(computing_seconds_of([&] { raw::add_scaled_(sum_, 1, large_); }));
+      scale_.push_back(computing_seconds_of([&] { raw::mul_(sum_, 0.5); }));
       handoff_.push_back(seconds_of([&] { on_devices(devices_, [](int) {}); }));
     }
     if (devices_ > 1) {

@@ -110,6 +110,21 @@ TEST(CostModel, ModelParallel) {
                                                   {"optimiser", 1.25 * 3 * 16 / 24}});
 }
 
+// The program's cut, where it has one and there are two parts; else where halves take equally long.
+TEST(CostModel, ModelParallelIsCutAsTheProgramCutsIt) {
+  Costs costs = round_costs();
+  costs.layers.push_back(costs.layers[0]);  // so that A | B A is the program's, A B | A balanced
+  costs.layers[2].parameter_bytes = {24};
+  costs.layers[2].forward = Curve::affine(10, 0.5);
+  const auto optimiser = [&] { return terms(model_parallel(costs, 8))["optimiser"]; };
+  EXPECT_NEAR(optimiser(), 1.25 * 3 * 40 / 48, 1e-9);
+  costs.first_part = 0;
+  EXPECT_NEAR(optimiser(), 1.25 * 3 * 24 / 48, 1e-9);
+  costs.devices = 3;
+  costs.first_part = 1;
+  EXPECT_NEAR(optimiser(), 1.25 * 3 * 24 / 48, 1e-9);
+}
+
 // Micro-batches of 4 rows; stage 0: F 4.74, B 4.56; stage 1: F 4.995, I 5.115, W 1.62.
 //   0  F0 0-4.74  F1 -9.48                                     B1 21.665-26.225  B0 28.4-32.96
 //   1             F0 4.84-9.835  F1 -14.83  B1 -21.565  B0 -28.3

@@ -123,6 +123,17 @@ TEST(Scaling, BeginsAtOneAndDoesNotGetBetter) {
   }
 }
 
+TEST(Scaling, EfficiencyIsBesideOneDevice) {
+  const Scaling weak = scale(round_work(), round_cluster(), true, 10, 2);
+  const ModelledStep one = weak.points[0].step, two = weak.points[3].step;
+  EXPECT_EQ(two.devices, 2);
+  EXPECT_DOUBLE_EQ(weak.points[3].efficiency, one.seconds() / two.seconds());
+  EXPECT_DOUBLE_EQ(weak.points[3].images_per_second, 20 / two.seconds());
+  const Scaling strong = scale(round_work(), round_cluster(), false, 10, 2);
+  EXPECT_EQ(strong.points[3].step.rows, 5);
+  EXPECT_DOUBLE_EQ(strong.points[3].images_per_second, 10 / strong.points[3].step.seconds());
+}
+
 TEST(Scaling, EndsWhereThereIsNoRowOrNoDevice) {
   EXPECT_EQ(scale(round_work(), round_cluster(), false, 5, 4096).points.back().step.devices, 4);
   EXPECT_EQ(scale(round_work(), round_cluster(), true, 5, 6).points.back().step.devices, 4);

@@ -1,10 +1,7 @@
 #include "weft/tools/simulate/cost_model.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
-#include <numeric>
-#include <span>
 
 #include "weft/core/error.h"
 #include "weft/parallel/balance.h"
@@ -80,6 +77,17 @@ std::vector<std::size_t> balanced_ends(const Costs& costs, double rows, int part
   return ends;
 }
 
+/// How many times as long micro-batches of `rows` take where a device keeps `kept` of them, of one
+/// of `stages` parts of the model: as much memory as kept / stages of them take of all of it, which
+/// is less in the caches. It is what a row costs among so many, beside a row among `rows`.
+double kept_slowdown(const Costs& costs, double rows, int kept, int stages) {
+  const double as_many = rows * kept / stages;
+  if (as_many <= rows) return 1;
+  const Sum few = sum_of(costs, rows), many = sum_of(costs, as_many);
+  return std::max(
+      1.0, (many.forward + many.backward()) / as_many / ((few.forward + few.backward()) / rows));
+}
+
 std::string sizes_of(const std::vector<std::size_t>& ends) {
   std::string text;
   for (std::size_t i = 1; i < ends.size(); ++i) {
@@ -109,7 +117,13 @@ double Curve::within(double rows) const {
                         : at(std::clamp(rows, points.front().first, points.back().first));
 }
 
-double Costs::parameter_bytes() const { return sum_of(*this, 0).parameter_bytes; }
+double Costs::parameter_bytes() const {
+  double sum = 0;
+  for (const LayerCost& layer : layers) {
+    for (const double bytes : layer.parameter_bytes) sum += bytes;
+  }
+  return sum;
+}
 
 std::string to_string(const Way& way) {
   if (way.engine != "pipeline") return way.engine;
@@ -160,8 +174,7 @@ Prediction data_parallel(const Costs& costs, std::int64_t batch) {
       concat(" of ", rows_of(sizes[0]), ", x ", times(slow), " beside the others");
   result.terms = {
       {"scatter",
-       others * costs.copy.latency + costs.copy.seconds((rows - part) * costs.input_bytes) -
-           costs.copy.latency,
+       others * costs.copy.latency + costs.copy.transfer((rows - part) * costs.input_bytes),
        concat(mb((rows - part) * costs.input_bytes), " to the other devices")},
       {"replicate", costs.handoff + costs.copy.seconds(bytes),
        concat(mb(bytes), " of parameters to each device")},
@@ -230,13 +243,12 @@ Prediction distributed_data_parallel(const Costs& costs, std::int64_t batch) {
   std::string buckets;
   for (const double each : exposed.bucket_bytes)
     buckets += (buckets.empty() ? "" : " + ") + mb(each);
-  const double copying = costs.copy.bytes_per_second > 0 ? bytes / costs.copy.bytes_per_second : 0;
   return {
       {"ddp", batch, costs.devices},
       {{"forward", slow * sum.forward, ms(sum.forward) + slowed},
        {"loss", slow * costs.loss.at(rows), "of each rank's rows"},
        {"backward", slow * sum.backward(), ms(sum.backward()) + slowed},
-       {"into buckets", slow * (copying + costs.scale_per_byte * bytes),
+       {"into buckets", slow * (costs.copy.transfer(bytes) + costs.scale_per_byte * bytes),
         mb(bytes) + " copied and divided"},
        {"all-reduce", exposed.seconds,
         concat("buckets of ", buckets,
@@ -260,9 +272,8 @@ Prediction model_parallel(const Costs& costs, std::int64_t batch) {
   }
   const auto borders = static_cast<double>(ends.size() - 2);
   const Sum sum = sum_of(costs, rows);
-  const double moving = 2 * (borders - 1) * costs.copy.latency +
-                        2 * costs.copy.seconds(rows * across) +
-                        costs.copy.seconds(rows * costs.target_bytes);
+  const double moving = (2 * borders + 1) * costs.copy.latency +
+                        costs.copy.transfer(rows * (2 * across + costs.target_bytes));
   return {{"model_parallel", batch, costs.devices},
           {{"forward", sum.forward, "one part after the other, " + sizes_of(ends)},
            {"loss", costs.loss.at(rows), "on the last device"},
@@ -284,17 +295,20 @@ Prediction pipeline(const Costs& costs, std::int64_t batch, const std::string& s
   // The last one may be smaller; all are taken as of the same size.
   const double rows = static_cast<double>(batch) / micro_batches;
   const std::vector<std::size_t> ends = balanced_ends(costs, rows, costs.devices);
-  const double slow = costs.slowdown.within(rows);
+  const parallel::Schedule actions =
+      parallel::make_schedule(schedule, costs.devices, micro_batches, checkpoint);
+  const std::vector<int> kept = parallel::check(actions).peak_activations;
+  const double beside = costs.slowdown.within(rows);
   const double adding = static_cast<double>(micro_batches - 1) / micro_batches;
   parallel::StageCosts stages{.transfer = costs.copy.latency};
-  std::string forward, backward;
+  std::string forward, backward, factors;
   double dearest = 0;
   for (std::size_t s = 0; s + 1 < ends.size(); ++s) {
     const bool last = s + 2 == ends.size();
+    const double slow = beside * kept_slowdown(costs, rows, kept[s], costs.devices);
     const Sum sum = sum_of(costs, rows, ends[s], ends[s + 1]);
-    const auto moved = [&](double bytes) {  // by the device that made it
-      return costs.copy.bytes_per_second > 0 ? rows * bytes / costs.copy.bytes_per_second : 0;
-    };
+    // By the device that made it.
+    const auto moved = [&](double bytes) { return costs.copy.transfer(rows * bytes); };
     // The loss is half forward, half backward, and is the last stage's.
     const double loss = last ? costs.loss.at(rows) / 2 : 0;
     stages.forward.push_back(
@@ -305,16 +319,16 @@ Prediction pipeline(const Costs& costs, std::int64_t batch, const std::string& s
     stages.backward_weight.push_back(
         slow * (sum.backward_weight + adding * costs.add_per_byte * sum.parameter_bytes));
     dearest = std::max(dearest, sum.parameter_bytes);
+    factors += (s ? " | " : "") + times(slow);
     forward += (s ? " | " : "") + number(stages.forward[s] * 1e3, "%.3f");
     backward += (s ? " | " : "") +
                 number((stages.backward_input[s] + stages.backward_weight[s]) * 1e3, "%.3f");
   }
-  const parallel::Timeline timeline = parallel::simulate(
-      parallel::make_schedule(schedule, costs.devices, micro_batches, checkpoint), stages);
+  const parallel::Timeline timeline = parallel::simulate(actions, stages);
   return {{"pipeline", batch, costs.devices, schedule, parallel::to_string(checkpoint), chunks},
           {{"schedule", timeline.end,
             concat(micro_batches, " micro-batches of ", number(rows, "%g"), ", ", sizes_of(ends),
-                   "; forward ", forward, " ms, backward ", backward, " ms, x ", times(slow),
+                   "; forward ", forward, " ms, backward ", backward, " ms, x ", factors,
                    " included; bubble ", number(100 * timeline.bubble(), "%.1f"), " %")},
            {"optimiser", optimizer_of(costs, static_cast<double>(batch), dearest),
             concat(mb(dearest), " of the largest stage, all at once, x ",

@@ -30,9 +30,10 @@ struct Curve {
 struct Link {
   double latency = 0;           ///< seconds
   double bytes_per_second = 0;  ///< 0: infinitely many
-  double seconds(double bytes) const {
-    return latency + (bytes_per_second > 0 ? bytes / bytes_per_second : 0);
+  double transfer(double bytes) const {
+    return bytes_per_second > 0 ? bytes / bytes_per_second : 0;
   }
+  double seconds(double bytes) const { return latency + transfer(bytes); }
 };
 
 /// Of one device, while the others idle.

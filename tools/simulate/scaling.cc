@@ -16,11 +16,6 @@ using weft::detail::concat;
 
 int levels(int n) { return std::bit_width(static_cast<unsigned>(n - 1)); }
 
-// 1 / bytes per second, so that times add up.
-double seconds_per_byte(const Link& link) {
-  return link.bytes_per_second > 0 ? 1 / link.bytes_per_second : 0;
-}
-
 Link link_of(double latency, double per_byte) { return {latency, per_byte > 0 ? 1 / per_byte : 0}; }
 
 }  // namespace
@@ -38,8 +33,9 @@ Link all_reduce_link(AllReduce algorithm, int n, const Cluster& cluster) {
   if (n == 1) return {};
   const int local = std::min(n, cluster.per_node);
   const int nodes = (n + cluster.per_node - 1) / cluster.per_node;
-  const double inside = seconds_per_byte(cluster.inside);
-  const double between = seconds_per_byte(cluster.between) / cluster.ports;  // of a whole node
+  // Seconds per byte.
+  const double inside = cluster.inside.transfer(1);
+  const double between = cluster.between.transfer(1) / cluster.ports;  // of a whole node
   const double slowest = nodes > 1 ? std::max(inside, between) : inside;
   const auto part = [](int count) { return 2.0 * (count - 1) / count; };
   switch (algorithm) {

@@ -138,6 +138,29 @@ TEST(CostModel, Pipeline) {
   EXPECT_NEAR(terms(again)["schedule"], 32.96 + 4.995, 1e-9);
 }
 
+// Costs of a row rise from 1 s to 2 s between 4 and 8 rows, as caches overflow. GPipe keeps all
+// four micro-batches of 4 rows in each of two stages, as much as of 8 rows in one device: its
+// actions take twice as long. 1F1B keeps two and one.
+TEST(CostModel, WhatAPipelineKeepsIsLessInTheCaches) {
+  Costs costs = round_costs();
+  const Curve rising{{{4, 4}, {8, 16}}};
+  for (LayerCost& layer : costs.layers) {
+    layer.forward = layer.backward_input = layer.backward_weight = rising;
+    layer.parameter_bytes.clear();
+  }
+  costs.slowdown = Curve::affine(1, 0);
+  costs.loss = costs.optimizer = Curve::affine(0, 0);
+  costs.copy = {};
+  const auto passes = [&](const std::string& schedule, Recompute checkpoint) {
+    return pipeline(costs, 16, schedule, checkpoint, 4).seconds();
+  };
+  // 5 of forward and backward, 4 and 8 s.
+  EXPECT_NEAR(passes("1f1b", Recompute::never), 5 * 12, 1e-9);
+  EXPECT_NEAR(passes("gpipe", Recompute::never), 2 * 5 * 12, 1e-9);
+  // Only inputs are kept, but those of what runs again at once.
+  EXPECT_LT(passes("gpipe", Recompute::always), 2 * 5 * 12);
+}
+
 TEST(CostModel, FewRowsAreFewMicroBatches) {
   const Prediction two = pipeline(round_costs(), 2, "gpipe", Recompute::never, 2),
                    many = pipeline(round_costs(), 2, "gpipe", Recompute::never, 64);

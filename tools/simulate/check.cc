@@ -106,10 +106,13 @@ std::vector<Measured> of_program(const json& run) {
 std::vector<Measured> read_run(const std::string& path) {
   std::string file = path;
   if (std::filesystem::is_directory(path)) {
-    for (const char* name : {"metrics.json", "devices.json", "p4_table.json", "ddp.json"}) {
-      file = path + '/' + name;
-      if (std::filesystem::exists(file)) break;
-    }
+    const std::vector<std::string> names = {"metrics.json", "devices.json", "p4_table.json",
+                                            "ddp.json"};
+    const auto found = std::ranges::find_if(
+        names, [&](const auto& name) { return std::filesystem::exists(path + '/' + name); });
+    WEFT_CHECK(found != names.end(), Io, "simulate", path,
+               " holds none of metrics.json, devices.json, p4_table.json and ddp.json");
+    file = path + '/' + *found;
   }
   std::ifstream in(file);
   WEFT_CHECK(in && in.peek() != std::ifstream::traits_type::eof(), Io, "simulate", file,

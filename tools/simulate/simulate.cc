@@ -48,7 +48,13 @@ nlohmann::json about() {
 }
 
 int predict(const Request& request) {
+  for (const int chunks : request.chunks) {  // with R, for each stage
+    WEFT_CHECK(3LL * request.devices * chunks <= parallel::kMostActions, InvalidArgument,
+               "simulate", request.devices, " devices and ", chunks,
+               " chunks: a schedule has at most ", parallel::kMostActions, " actions");
+  }
   bench::make_folder_of(request.predict);
+  AtomicFile out(request.predict);  // what cannot be written is told before a minute of measuring
   set_host_devices(request.devices);
   set_num_threads(1);
   manual_seed(0);
@@ -70,7 +76,8 @@ int predict(const Request& request) {
     std::printf("%s\n", to_text(file.costs, ranked).c_str());
     file.predictions.insert(file.predictions.end(), ranked.begin(), ranked.end());
   }
-  write_file_atomically(request.predict, to_text(file));
+  out.write(to_text(file));
+  out.commit();
   std::printf("%s\n", request.predict.c_str());
   return 0;
 }

@@ -136,6 +136,7 @@ TEST(Check, WithoutAMatchIsNotGood) {
 TEST(Check, RefusesWhatIsNoRun) {
   const testing::TempFolder folder;
   EXPECT_WEFT_ERROR(read_run(folder.path("nothing")), Io, "cannot be read");
+  EXPECT_WEFT_ERROR(read_run(folder.path("")), Io, "holds none of metrics.json");
   for (const std::string text : {"{", "{}", "[1]", R"({"rows": [{"name": "single"}]})"}) {
     testing::write_file(folder.path("run.json"), text);
     EXPECT_WEFT_ERROR(read_run(folder.path("run.json")), Io, "run.json");

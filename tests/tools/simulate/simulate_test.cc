@@ -109,6 +109,9 @@ TEST_F(SimulateCommand, WrongUsageIsTwoAndSaysWhatIsRight) {
   says("--predict F --devices 0", "--devices");
   says("--predict F --device 2", "unknown option --device; did you mean --devices?");
   says("--predict F more", "unexpected argument 'more'");
+  says("--predict F --devices 64 --chunks 65536", "has at most 1000000 actions");
+  says("--predict /proc/no/F.json", "/proc/no");
+  says("--predict " + folder.path(""), "simulate: error");
   says("--scaling --batch 3", "--batch");
   says("--scaling --preset h10", "h10");
   says("--scaling -o out.jpg", "ends in .png");

@@ -57,9 +57,7 @@ class Steps {
   void run(double seconds) {
     repeat(seconds, [&] { models_[0].run(batches_[0], alone_); });
     set_num_threads(static_cast<int>(models_.size()));
-    repeat(seconds, [&] {
-      undivided_.push_back(seconds_of([&] { models_[0].run(batches_[0], with_all_cores_); }));
-    });
+    repeat(seconds, [&] { models_[0].run(batches_[0], with_all_cores_); });
     set_num_threads(1);
     on_devices(static_cast<int>(models_.size()), [&](int device) {
       const auto i = static_cast<std::size_t>(device);
@@ -68,12 +66,16 @@ class Steps {
   }
   void forget() {
     alone_ = {};
-    undivided_.clear();
+    with_all_cores_ = {};
     for (StepTimes& each : together_) each = {};
   }
 
-  /// A whole step of the first device with the cores of all.
-  double undivided() const { return low_quartile(undivided_); }
+  /// A whole step of the first device with the cores of all, as its first thread computes: each of
+  /// the team has as much to do, and waits without computing.
+  double undivided() const {
+    return low_quartile(with_all_cores_.forward) + low_quartile(with_all_cores_.backward) +
+           low_quartile(with_all_cores_.optimizer);
+  }
   double alone(Times StepTimes::* what) const { return low_quartile(alone_.*what); }
   double together(Times StepTimes::* what) const {
     Times times;
@@ -87,7 +89,6 @@ class Steps {
   std::vector<StepOf>& models_;
   std::vector<std::pair<Tensor, Tensor>> batches_;  // by device
   StepTimes alone_, with_all_cores_;
-  Times undivided_;
   std::vector<StepTimes> together_;  // by device
 };
 

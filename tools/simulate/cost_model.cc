@@ -248,7 +248,7 @@ Prediction distributed_data_parallel(const Costs& costs, std::int64_t batch) {
       {{"forward", slow * sum.forward, ms(sum.forward) + slowed},
        {"loss", slow * costs.loss.at(rows), "of each rank's rows"},
        {"backward", slow * sum.backward(), ms(sum.backward()) + slowed},
-       {"into buckets", slow * (costs.copy.transfer(bytes) + costs.scale_per_byte * bytes),
+       {"into buckets", slow * (costs.add_per_byte + costs.scale_per_byte) * bytes,
         mb(bytes) + " copied and divided"},
        {"all-reduce", exposed.seconds,
         concat("buckets of ", buckets,

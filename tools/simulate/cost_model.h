@@ -59,7 +59,7 @@ struct Costs {
   /// Seconds of a whole step on one device that has all the cores; empty: devices have nothing to
   /// share.
   Curve undivided;
-  double add_per_byte = 0;    ///< seconds, gradient += another one
+  double add_per_byte = 0;    ///< seconds, gradient += another one, or a copy of it on its device
   double scale_per_byte = 0;  ///< seconds, gradient *= number
   Link copy;                  ///< from one device to another
   double handoff = 0;         ///< seconds, from giving all devices work to having them done

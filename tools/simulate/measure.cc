@@ -29,6 +29,13 @@ double bytes_of(const Tensor& x) {
   return static_cast<double>(x.numel()) * static_cast<double>(size_of(x.dtype()));
 }
 
+/// f() on the worker of a device.
+void on_device(Device device, const std::function<void()>& f) {
+  JobGroup jobs;
+  jobs.submit(device, [&f] { f(); });
+  jobs.wait();
+}
+
 /// f(i) on the worker of each device, all at once.
 void on_devices(int devices, const std::function<void(int)>& f) {
   JobGroup jobs;
@@ -97,16 +104,21 @@ class Links {
  public:
   Links(int devices, std::int64_t floats)
       : devices_(devices), many_(std::max<std::int64_t>(floats, 1 << 18)) {
-    const Device other(DeviceType::cpu, devices > 1 ? 1 : 0);
-    small_there_ = raw::clone(raw::to(small_, other));
-    large_there_ = raw::clone(raw::to(large_, other));
+    small_there_ = raw::clone(raw::to(small_, other_));
+    large_there_ = raw::clone(raw::to(large_, other_));
   }
   void run() {
     for (int i = 0; i < 5; ++i) {
-      copy_small_.push_back(computing_seconds_of([&] { raw::copy_(small_there_, small_); }));
-      copy_large_.push_back(computing_seconds_of([&] { raw::copy_(large_there_, large_); }));
-      add_.push_back(computing_seconds_of([&] { raw::add_scaled_(sum_, 1, large_); }));
-      scale_.push_back(computing_seconds_of([&] { raw::mul_(sum_, 0.5); }));
+      // What goes to another device was written by this one's core, and comes out of its caches.
+      on_device(own_, [&] {
+        add_.push_back(computing_seconds_of([&] { raw::add_scaled_(large_, 1e-3, sum_); }));
+        scale_.push_back(computing_seconds_of([&] { raw::mul_(large_, 0.5); }));
+        raw::mul_(small_, 0.5);
+      });
+      on_device(other_, [&] {
+        copy_small_.push_back(computing_seconds_of([&] { raw::copy_(small_there_, small_); }));
+        copy_large_.push_back(computing_seconds_of([&] { raw::copy_(large_there_, large_); }));
+      });
       handoff_.push_back(seconds_of([&] { on_devices(devices_, [](int) {}); }));
     }
     if (devices_ > 1) {
@@ -160,6 +172,7 @@ class Links {
 
   const int devices_;
   const std::int64_t many_;
+  const Device own_{DeviceType::cpu, 0}, other_{DeviceType::cpu, devices_ > 1 ? 1 : 0};
   Tensor small_ = rand({kFew}), large_ = rand({many_}), sum_ = rand({many_});
   Tensor small_there_, large_there_;
   Times copy_small_, copy_large_, add_, scale_, handoff_, reduce_small_, reduce_large_;

@@ -65,7 +65,8 @@ Program make_program(const std::string& name) {
     return {.name = name,
             .layers = examples::cnn({.width_scale = 1.0 / 16}),
             .row = {3, 32, 32},
-            .make_optimizer = sgd};
+            .make_optimizer = sgd,
+            .sizes = {2, 8, 32, 64}};
   }
   WEFT_CHECK(name == "resnet18" || name == "resnet50", InvalidArgument, "simulate",
              "there is no program ", name);

@@ -95,7 +95,7 @@ TEST(CostModel, DistributedDataParallel) {
                {{"forward", 1.5 * 6},
                 {"loss", 1.5 * 0.5},
                 {"backward", 1.5 * 7},
-                {"into buckets", 1.5 * (24 / 100.0 + 24 * 0.005)},
+                {"into buckets", 1.5 * 24 * (0.01 + 0.005)},
                 {"all-reduce", 0.5 + 24 / 10.0},
                 {"optimiser", 1.25 * 3}});
   EXPECT_WEFT_ERROR(distributed_data_parallel(round_costs(), 1), InvalidArgument,

@@ -1,0 +1,59 @@
+// Inference from a file of weights, against the model in this process.
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "weft/examples/mlp.h"
+#include "weft/tests/examples/launched.h"
+#include "weft/weft.h"
+
+namespace weft {
+namespace {
+
+class ClassifyRun : public testing::LaunchedTest {
+ protected:
+  ClassifyRun() : LaunchedTest("") {}
+  int classify(const std::string& arguments) const {
+    const std::string command =
+        "examples/classify " + arguments + " >" + folder.path("log") + " 2>&1";
+    const int status = std::system(command.c_str());
+    EXPECT_TRUE(WIFEXITED(status)) << command;
+    return WEXITSTATUS(status);
+  }
+};
+
+TEST_F(ClassifyRun, SaysWhatTheModelSays) {
+  ASSERT_EQ(run("out", false, "mlp", "--epochs 3 --batch-size 4 --lr 0.5"), 0) << log();
+  nn::Sequential model = examples::mlp();
+  model.load_state_dict(io::load_safetensors(folder.path("out/model.safetensors")).tensors);
+  const NoGrad no_grad;
+  for (int seed = 0; seed < 4; ++seed) {
+    Generator generator(static_cast<std::uint64_t>(seed));
+    io::Image image{28, 28, 3, {}};
+    std::vector<float> pixels;
+    for (int i = 0; i < 28 * 28; ++i) {
+      const auto level = static_cast<std::uint8_t>(generator.random32() % 256);
+      image.pixels.insert(image.pixels.end(), 3, level);
+      pixels.push_back(static_cast<float>(level) / 255.F);
+    }
+    io::write_png(folder.path("x.png"), image);
+    const Tensor p = softmax(model(from_vector(pixels, {1, 1, 28, 28})), 1);
+    const auto best = argmax(p, 1).item<std::int64_t>();
+    char expected[64];
+    std::snprintf(expected, sizeof expected, "class %d, %.1f %%\n", static_cast<int>(best),
+                  100 * p[0][best].item<double>());
+    ASSERT_EQ(classify(folder.path("out/model.safetensors ") + folder.path("x.png")), 0) << log();
+    EXPECT_EQ(log(), expected);
+  }
+}
+
+TEST_F(ClassifyRun, SaysWhatIsWrong) {
+  EXPECT_EQ(classify(""), 2);
+  EXPECT_NE(log().find("usage: classify"), std::string::npos) << log();
+  EXPECT_EQ(classify(folder.path("none ") + folder.path("x.png")), 1);
+  EXPECT_NE(log().find("classify: "), std::string::npos) << log();
+  EXPECT_NE(log().find("none"), std::string::npos) << log();
+}
+
+}  // namespace
+}  // namespace weft

@@ -40,6 +40,18 @@ void add_to(Tensor& sum, Tensor grad) {
   }
 }
 
+// The same, with a grad on another CPU device.
+void add_from_afar(Tensor& sum, const Tensor& grad, Device device) {
+  if (sum.defined() && may_write(sum)) {
+    raw::add_from_afar_(sum, grad);
+  } else {
+    add_to(sum, raw::to(grad, device));
+  }
+}
+
+// Takes about as long to add up as a sleeping thread to wake.
+constexpr std::int64_t kWorthWaking = 1 << 16;  // elements
+
 void run_grad_hooks(OutputHooks* hooks, int output, Tensor& grad) {
   hooks->for_each([&](const OutputHook& entry) {
     if (entry.output != output || !grad.defined()) return;
@@ -319,7 +331,7 @@ void Run::run_task(std::int32_t index) {
   }
   for (Tensor& g : of_outputs) g = Tensor();
   for (std::size_t i = 0; i < results.span().size(); ++i) {
-    deliver(task.first_link + static_cast<std::int32_t>(i), std::move(results.span()[i]));
+    deliver(task, task.first_link + static_cast<std::int32_t>(i), std::move(results.span()[i]));
   }
 }
 
@@ -338,7 +350,7 @@ void Run::run_leaf(const Task& task, Tensor& grad) {
   if (state.final_hooks.get()) session_->arrived(leaf);
 }
 
-void Run::deliver(std::int32_t index, Tensor grad) {
+void Run::deliver(const Task& from, std::int32_t index, Tensor grad) {
   const Link link = found.links[index];
   if (link.task < 0) return;
   Task& to = found.tasks[link.task];
@@ -350,7 +362,9 @@ void Run::deliver(std::int32_t index, Tensor grad) {
   if (parallel_) {
     contributions_[index] = std::move(grad);
     std::lock_guard lock(mutex_);
+    to.crossed |= to.part != from.part;
     if (--to.pending > 0) return;
+    if (any_worker_may_add(to)) return push_shared(link.task);
     Part& part = *parts_[to.part];
     push_ready(part.ready, link.task);
     if (!part.active) activate(part);
@@ -422,6 +436,7 @@ void Run::run_on_workers() {
     parts_[i]->ready.clear();
     parts_[i]->active = false;
   }
+  shared_.clear();
   caller_ = std::this_thread::get_id();
   caller_waits_ = false;
   caller_wanted_ = false;
@@ -466,6 +481,22 @@ void Run::run_on_workers() {
 
 // The rest with the lock held.
 
+// The gradients of a leaf that several CPU devices used. Its hooks run where it is.
+bool Run::any_worker_may_add(const Task& task) const {
+  if (!task.leaf || !task.crossed || !parts_[task.part]->device.is_cpu()) return false;
+  if (numel(task.impl()->shape) < kWorthWaking) return false;
+  const LeafState& state = *meta_of(task.impl())->leaf;
+  return !state.grad_hooks.get() && !state.leaf_hooks.get() && !state.final_hooks.get();
+}
+
+// Every part of a CPU device takes such tasks when it has none of its own.
+void Run::push_shared(std::int32_t task) {
+  shared_.push_back(task);
+  for (int i = 0; i < part_count_; ++i) {
+    if (parts_[i]->device.is_cpu() && !parts_[i]->active) return activate(*parts_[i]);
+  }
+}
+
 // A part has got its first ready task. The thread that called backward takes it, where that has
 // nothing else to do or may have nothing soon, else the device's worker.
 void Run::activate(Part& part) {
@@ -497,10 +528,18 @@ void Run::share_out() {
 
 void Run::run_ready(Part& part, std::unique_lock<std::mutex>& lock) {
   const bool here = std::this_thread::get_id() == caller_;
-  const Scoped device(&ThreadState::device, part.device);
   try {
-    while (!part.ready.empty() && !error_) {
-      const std::int32_t task = pop_ready(part.ready);
+    while (!error_) {
+      std::int32_t task;
+      if (!part.ready.empty()) {
+        task = pop_ready(part.ready);
+      } else if (part.device.is_cpu() && !shared_.empty()) {
+        task = shared_.back();
+        shared_.pop_back();
+      } else {
+        break;
+      }
+      const Scoped device(&ThreadState::device, parts_[found.tasks[task].part]->device);
       lock.unlock();
       run_task(task);
       lock.lock();
@@ -531,8 +570,15 @@ void Run::work(Part& part) {
 void Run::gather(const Task& task, std::int32_t index) {
   for (std::int32_t i = first_incoming_[index]; i < first_incoming_[index + 1]; ++i) {
     const std::int32_t link = incoming_[i];
-    if (!contributions_[link].defined()) continue;
-    add_to(buffers_[task.first_buffer + found.links[link].output], std::move(contributions_[link]));
+    Tensor grad = std::move(contributions_[link]);
+    if (!grad.defined()) continue;
+    Tensor& sum = buffers_[task.first_buffer + found.links[link].output];
+    const Device device = task.leaf ? task.impl()->storage->device() : grad.device();
+    if (grad.device() == device) {
+      add_to(sum, std::move(grad));
+    } else {
+      add_from_afar(sum, grad, device);
+    }
   }
 }
 

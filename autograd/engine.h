@@ -33,6 +33,7 @@ struct Task {
   bool wanted = true;     // grad(): an input is reached from here
   bool runs = true;       // its rule has wanted results
   bool captured = false;  // grad(): it is an input
+  bool crossed = false;   // some of its gradients come from other devices
 
   Node& node() const { return *static_cast<Node*>(target); }
   TensorImpl* impl() const { return static_cast<TensorImpl*>(target); }
@@ -115,8 +116,10 @@ class Run {
   static void hand_over(const Tensor& x, const Stream& to);
   void run_task(std::int32_t index);
   void run_leaf(const Task& task, Tensor& grad);
-  void deliver(std::int32_t link, Tensor grad);
+  void deliver(const Task& from, std::int32_t link, Tensor grad);
   void gather(const Task& task, std::int32_t index);
+  bool any_worker_may_add(const Task& task) const;
+  void push_shared(std::int32_t task);
   void push_ready(std::vector<std::int32_t>& ready, std::int32_t task) const;
   std::int32_t pop_ready(std::vector<std::int32_t>& ready) const;
 
@@ -133,13 +136,14 @@ class Run {
   std::vector<Tensor> results_;
   std::vector<std::int32_t> order_, counts_;  // prune()
 
-  // Several devices. A contribution waits in its link's slot and is added by the thread of its
-  // target, in an order that does not depend on timing.
+  // Several devices. A contribution waits in its link's slot until all of its target are in, and
+  // then they are added in an order that does not depend on timing.
   std::vector<std::unique_ptr<Part>> parts_;
   int part_count_ = 0;
   std::vector<Tensor> contributions_;         // by link
   std::vector<std::int32_t> incoming_;        // links, grouped by target task
   std::vector<std::int32_t> first_incoming_;  // by task
+  std::vector<std::int32_t> shared_;          // ready tasks for any CPU device that is free
   std::mutex mutex_;
   std::condition_variable wake_caller_;
   std::atomic<bool> caller_wanted_{false};  // there is something for it to do

@@ -129,7 +129,11 @@ class CopyNode final : public Node {
     add_input(x);
   }
   void apply(Gradients& grads) override {
-    if (grads.wants(0)) grads.set(0, raw::to(raw::to(grads.y(), dtype_), device_));
+    if (!grads.wants(0)) return;
+    Tensor grad = raw::to(grads.take(), dtype_);
+    // What goes to a leaf of another CPU device is added up from where it lies.
+    const bool read_from_afar = device_.is_cpu() && grad.device().is_cpu() && edges()[0].is_leaf();
+    grads.set(0, read_from_afar ? std::move(grad) : raw::to(grad, device_));
   }
 
  private:

@@ -135,11 +135,10 @@ void reduce_gradients(std::span<nn::ModuleBase* const> replicas) {
       const Tensor grad = from[i].grad();
       if (!grad.defined()) continue;
       const Scoped owner(&ThreadState::memory_owner, MemoryOwner::gradients);
-      const Tensor here = raw::to(grad, into[i].device());
       if (const Tensor sum = into[i].grad(); sum.defined()) {
-        raw::add_scaled_(sum, 1, here);
+        raw::add_from_afar_(sum, grad);
       } else {
-        into[i].set_grad(here);
+        into[i].set_grad(raw::to(grad, into[i].device()));
       }
       autograd::zero_grad(from[i]);
     }

@@ -77,9 +77,10 @@ const Tensor& binary_(BinaryOp op, const Tensor& y, const Tensor& b) {
   return y;
 }
 
-const Tensor& add_scaled_(const Tensor& y, double alpha, const Tensor& x) {
-  check_same_device("add_", "the written tensor", y, "the operand", x);
-  if (!is_floating(y.dtype())) return binary_(BinaryOp::add, y, alpha == 1 ? x : mul(x, alpha));
+namespace {
+
+// y += alpha x for a floating y, whose device can read x.
+const Tensor& add_readable(const Tensor& y, double alpha, const Tensor& x) {
   check_broadcasts_to("add_", x, y);
   check_writable("add_", y);
   const Tensor other = disjoint(cast(x, y.dtype()), y);
@@ -96,6 +97,22 @@ const Tensor& add_scaled_(const Tensor& y, double alpha, const Tensor& x) {
     run(current_stream(device), alpha, broadcast_view(other, y.shape()), y.view_of());
   }
   return y;
+}
+
+}  // namespace
+
+const Tensor& add_scaled_(const Tensor& y, double alpha, const Tensor& x) {
+  check_same_device("add_", "the written tensor", y, "the operand", x);
+  if (!is_floating(y.dtype())) return binary_(BinaryOp::add, y, alpha == 1 ? x : mul(x, alpha));
+  return add_readable(y, alpha, x);
+}
+
+const Tensor& add_from_afar_(const Tensor& y, const Tensor& x) {
+  check_defined("add_", "the written tensor", y);
+  check_defined("add_", "the operand", x);
+  // CPU devices are parts of one memory.
+  const bool readable = y.device().is_cpu() && x.device().is_cpu() && is_floating(y.dtype());
+  return readable ? add_readable(y, 1, x) : add_scaled_(y, 1, to(x, y.device()));
 }
 
 namespace {

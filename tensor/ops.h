@@ -83,6 +83,8 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 const Tensor& unary_(UnaryOp op, const Tensor& y, UnaryParams params = {});
 const Tensor& binary_(BinaryOp op, const Tensor& y, const Tensor& b);       ///< y = op(y, b)
 const Tensor& add_scaled_(const Tensor& y, double alpha, const Tensor& x);  ///< y += alpha x
+/// y += x, which may be on another device: read there, if both are CPUs, else copied first.
+const Tensor& add_from_afar_(const Tensor& y, const Tensor& x);
 const Tensor& mul_(const Tensor& y, double value);
 const Tensor& add_(const Tensor& y, double value);
 const Tensor& fill_(const Tensor& y, double value);

@@ -13,6 +13,7 @@
 #include "weft/autograd/function.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/ops.h"
+#include "weft/core/allocator.h"
 #include "weft/core/rng.h"
 #include "weft/core/worker.h"
 #include "weft/tests/core/expect_error.h"
@@ -211,6 +212,63 @@ TEST(WorkerTest, ContributionsAddUpInAFixedOrder) {
     autograd::backward(losses, {}, true);
     // Recorded last comes first: (-1 + 1e-16) + 1.
     EXPECT_EQ(w.grad().item<double>(), (-1.0 + 1e-16) + 1.0);
+  }
+}
+
+// A gradient of another CPU device is read where it lies, or moved where there is nothing to add
+// to.
+TEST(WorkerTest, GradientsOfOtherDevicesAreAddedWithoutACopy) {
+  constexpr std::int64_t kBytes = 1 << 20;
+  const TensorOptions f32{DType::f32, kDevices[0]};
+  for (const bool both : {true, false}) {
+    const Tensor x = ones({kBytes / 4}, f32).set_requires_grad(), other = ones({kBytes / 4}, f32);
+    const Tensor there = x.to(kDevices[1]) * 3.0;
+    const Tensor outputs[] = {there.sum(), (x * other).sum()};
+    const std::int64_t before = memory_stats(kDevices[0]).in_use_bytes;
+    reset_peak_memory(kDevices[0]);
+    autograd::backward(std::span(outputs).first(both ? 2 : 1));
+    EXPECT_LT(memory_stats(kDevices[0]).peak_in_use_bytes, before + kBytes * 3 / 2);
+    EXPECT_EQ(x.grad().device(), kDevices[0]);
+    const Tensor expected = both ? other + 3.0 : other * 3.0;
+    EXPECT_EQ(testing::values_of(x.grad()), testing::values_of(expected));
+  }
+}
+
+// What is large is added by a device's worker that is free, while its own device's is not. `late`:
+// the device whose gradient comes last.
+TEST(WorkerTest, AFreeWorkerAddsUpForABusyOne) {
+  const auto wait_for = [](const auto& ready) {
+    for (int i = 0; !ready() && i < 20'000; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_TRUE(ready());
+  };
+  for (const int late : {0, 1}) {
+    const Tensor x = ones({1 << 18}).set_requires_grad(), y = leaf(1);
+    std::atomic<bool> busy = false, given = false;
+    const Tensor blocked = y * 1.0;
+    autograd::add_grad_hook(blocked, [&](const Tensor&) {
+      busy = true;
+      wait_for([&] { return x.grad().defined(); });
+      return Tensor();
+    });
+    const Tensor here = x * 2.0, there = x.to(kDevices[1]) * 3.0;
+    autograd::add_grad_hook(late == 0 ? here : there, [&](const Tensor&) {
+      if (late == 1) {
+        wait_for([&] { return busy.load(); });
+      } else {
+        wait_for([&] { return given.load(); });
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the worker goes to sleep
+      }
+      return Tensor();
+    });
+    autograd::add_grad_hook(late == 0 ? there : here, [&](const Tensor&) {
+      given = true;
+      return Tensor();
+    });
+    const Tensor outputs[] = {blocked + here.sum(), there.sum()};
+    autograd::backward(outputs);
+    EXPECT_EQ(x.grad().mean().item<float>(), 5);
   }
 }
 

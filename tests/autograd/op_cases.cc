@@ -466,6 +466,7 @@ const std::set<std::string>& not_recorded() {
                                               "unary_",
                                               "binary_",
                                               "add_scaled_",
+                                              "add_from_afar_",
                                               "mul_",
                                               "add_",
                                               "fill_",

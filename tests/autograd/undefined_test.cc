@@ -77,6 +77,8 @@ std::vector<Case> cases() {
   RAW_AS(binary_, "add_", "the written tensor", BinaryOp::add, u, t)
   RAW_AS(binary_, "add_", "the operand", BinaryOp::add, t, u)
   RAW_AS(add_scaled_, "add_", "the operand", t, 2, u)
+  RAW_AS(add_from_afar_, "add_", "the written tensor", u, t)
+  RAW_AS(add_from_afar_, "add_", "the operand", t, u)
   RAW(mul_, "the written tensor", u, 2)
   RAW(add_, "the written tensor", u, 2)
   RAW(fill_, "the written tensor", u, 2)

@@ -75,6 +75,27 @@ TEST_P(InPlaceTest, AddScaled) {
   EXPECT_TENSOR(y, ({2}), {3, 5});
 }
 
+TEST_P(InPlaceTest, AddFromAfar) {
+  set_host_devices(2);
+  for (const Device afar : {Device("cpu:1"), Device("cpu:0")}) {
+    for (DType dtype : kFloating) {
+      for (const Tensor& y : layouts(make({1, 2, 3, 4}, {2, 2}, dtype))) {
+        for (const Tensor& x : layouts(make({2, 4, 6, 8}, {2, 2}, dtype))) {
+          raw::fill_(y, 1);
+          EXPECT_EQ(&raw::add_from_afar_(y, raw::to(x, afar)), &y);
+          EXPECT_TENSOR(y, ({2, 2}), {3, 5, 7, 9});
+        }
+      }
+    }
+    const Tensor whole = make({1, 2}, {2}, DType::i32);
+    raw::add_from_afar_(whole, raw::to(make({3, 4}, {2}, DType::i32), afar));
+    EXPECT_TENSOR(whole, ({2}), {4, 6});
+    const Tensor empty = make({}, {0}, DType::f32);
+    raw::add_from_afar_(empty, raw::to(make({}, {0}, DType::f32), afar));
+  }
+  set_host_devices(1);
+}
+
 TEST_P(InPlaceTest, Numbers) {
   for (DType dtype : kAllDTypes) {
     const Tensor y = make({0, 1}, {2}, dtype);

@@ -193,15 +193,7 @@ void JobQueue::run(Job* job) noexcept {
   // Once run() has begun the job may be gone, or submitted again.
   JobGroup& group = *job->group_;
   const bool owned = job->owned_by_queue_;
-  std::exception_ptr error;
-  try {
-    const ThreadStateGuard state(group.state_);
-    const StreamsGuard streams(group.streams_);
-    thread_state().device = *worker_device();
-    job->run();
-  } catch (...) {
-    error = std::current_exception();
-  }
+  std::exception_ptr error = group.run(*worker_device(), *job);
   if (owned) delete job;
   group.finish(std::move(error));
 }
@@ -290,11 +282,33 @@ JobGroup::JobGroup()
 
 JobGroup::~JobGroup() { wait_until_done(); }
 
-void JobGroup::enqueue(Device device, Job& job) {
+void JobGroup::check_takes(Device device) const {
   graph::check_not_capturing("worker", "what another thread does would not be part of the step");
   runtime(device);  // throws where there is no such device
   WEFT_CHECK(process_ == fork_count(), Internal, "worker",
              "this group was made in the parent process; make another one after fork()");
+}
+
+std::exception_ptr JobGroup::run(Device device, Job& job) const noexcept {
+  try {
+    const ThreadStateGuard state(state_);
+    const StreamsGuard streams(streams_);
+    thread_state().device = device;
+    job.run();
+  } catch (...) {
+    return std::current_exception();
+  }
+  return nullptr;
+}
+
+void JobGroup::run_here(Device device, Job& job) {
+  check_takes(device);
+  pending_.fetch_add(1, std::memory_order_relaxed);
+  finish(run(device, job));
+}
+
+void JobGroup::enqueue(Device device, Job& job) {
+  check_takes(device);
   job.group_ = this;
   pending_.fetch_add(1, std::memory_order_relaxed);
   try {

@@ -68,6 +68,16 @@ class JobGroup {
   void submit(Device device, F&& f) {
     submit_owned(device, new JobOf<std::decay_t<F>>(std::forward<F>(f)));
   }
+  /// Runs `job` at once in the calling thread, as the worker of `device` would, beside what that
+  /// may be doing: who would only wait for the others takes one job itself, which wakes a thread
+  /// less. What it throws reaches wait(). Throws as submit() does.
+  void run_here(Device device, Job& job);
+  template <class F>
+    requires(!std::is_base_of_v<Job, std::remove_cvref_t<F>>)
+  void run_here(Device device, F&& f) {
+    JobOf<std::decay_t<F>> job(std::forward<F>(f));
+    run_here(device, job);
+  }
   /// Until all jobs have run. Rethrows the error that came first, if any; the others are lost. The
   /// group can be used again. Throws Internal in a child of fork() for jobs of the parent.
   void wait();
@@ -85,7 +95,9 @@ class JobGroup {
   };
 
   void submit_owned(Device device, Job* job);
+  void check_takes(Device device) const;
   void enqueue(Device device, Job& job);
+  std::exception_ptr run(Device device, Job& job) const noexcept;
   void finish(std::exception_ptr error) noexcept;
   void wait_until_done() noexcept;
 

@@ -37,9 +37,8 @@ void warn_if_unlike(const char* what, std::span<const Device> devices,
 void on_devices(const char* step, std::span<const Device> devices, std::size_t n,
                 const std::function<void(std::size_t)>& body) {
   const std::uint64_t first = autograd::reserve_sequence(n * kNodesPerReplica);
-  JobGroup jobs;
-  for (std::size_t i = 0; i < n; ++i) {
-    jobs.submit(devices[i], [&, i] {
+  const auto job = [&](std::size_t i) {
+    return [&, i] {
       const autograd::SequenceScope sequence(first + i * kNodesPerReplica);
       within([&] { return weft::detail::concat("replica ", i, " on ", devices[i]); },
              [&] {
@@ -47,8 +46,11 @@ void on_devices(const char* step, std::span<const Device> devices, std::size_t n
                span.set_arg("replica", static_cast<std::int64_t>(i));
                body(i);
              });
-    });
-  }
+    };
+  };
+  JobGroup jobs;
+  for (std::size_t i = 1; i < n; ++i) jobs.submit(devices[i], job(i));
+  if (n > 0) jobs.run_here(devices[0], job(0));
   jobs.wait();
 }
 

@@ -48,9 +48,9 @@ struct DataParallelOptions {
 
 namespace detail {
 
-/// body(i) for i < n on the workers of the devices, all at once; `step` names it in traces. What
-/// they record is ordered by i, whoever is faster. The first error is rethrown when all have ended,
-/// with its replica and device.
+/// body(i) for i < n, all at once: body(0) in the calling thread, the others on the workers of
+/// their devices; `step` names it in traces. What they record is ordered by i, whoever is faster.
+/// The first error is rethrown when all have ended, with its replica and device.
 void on_devices(const char* step, std::span<const Device> devices, std::size_t n,
                 const std::function<void(std::size_t)>& body);
 
@@ -85,10 +85,10 @@ std::vector<M> replicate(const M& module, std::span<const Device> devices) {
   return replicas;
 }
 
-/// replicas[i](inputs[i]...), all at once, on the workers of the devices; inputs[i] is a tuple of
-/// arguments and is given up, or one argument. There may be fewer inputs than replicas. The results
-/// in order. When some throw, the first error is rethrown after all have ended, with its device in
-/// its text.
+/// replicas[i](inputs[i]...), all at once, the first in the calling thread and the others on the
+/// workers of their devices; inputs[i] is a tuple of arguments and is given up, or one argument.
+/// There may be fewer inputs than replicas. The results in order. When some throw, the first error
+/// is rethrown after all have ended, with its device in its text.
 template <class M, class Inputs>
 auto parallel_apply(std::span<M> replicas, std::vector<Inputs> inputs,
                     std::span<const Device> devices) {

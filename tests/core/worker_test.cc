@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <functional>
 #include <new>
+#include <optional>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -137,6 +138,48 @@ TEST(WorkerTest, AJobRunsAsItsSubmitterWould) {
     EXPECT_EQ(thread_state().path, nullptr);
   });
   next.wait();
+}
+
+TEST(WorkerTest, TheCallerTakesAJobItself) {
+  manual_seed(11);
+  std::int64_t counter = 0;
+  const Scoped rank(&ThreadState::rank, 7);
+  const Scoped counting(&ThreadState::multiply_adds, &counter);
+  const Stream side = runtime(Device("cuda:0")).new_stream(0);
+  const std::uint64_t expected = Generator(device_seed(11, cpu(2))).random64();
+  std::optional<JobGroup> group;
+  {
+    const StreamScope streams(side);
+    group.emplace();
+  }
+  const std::thread::id here = std::this_thread::get_id();
+  std::atomic<bool> met = false;
+  group->submit(cpu(2), [&] {
+    EXPECT_NE(std::this_thread::get_id(), here);
+    while (!met) std::this_thread::yield();  // beside what the worker does
+  });
+  group->run_here(cpu(2), [&] {
+    EXPECT_EQ(std::this_thread::get_id(), here);
+    EXPECT_EQ(thread_state().rank, 7);
+    EXPECT_EQ(thread_state().device, cpu(2));
+    EXPECT_EQ(current_stream(side.device), side);
+    EXPECT_EQ(thread_state().multiply_adds, nullptr);
+    EXPECT_EQ(default_generator(cpu(2)).random64(), expected);
+    met = true;
+    throw std::runtime_error("of the caller");
+  });
+  EXPECT_EQ(thread_state().device, Device());
+  EXPECT_EQ(thread_state().multiply_adds, &counter);
+  std::atomic<bool> ended = false;
+  group->submit(cpu(1), [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    ended = true;
+  });
+  EXPECT_THROW(group->wait(), std::runtime_error);
+  EXPECT_TRUE(ended);
+  group->run_here(cpu(0), [] {});
+  group->wait();
+  EXPECT_WEFT_ERROR(group->run_here(cpu(60), [] {}), Device, "cpu:60");
 }
 
 TEST(WorkerTest, TheFirstErrorReachesWhoeverWaits) {

@@ -283,6 +283,22 @@ TEST_P(DataParallelTest, ReplicasRunAtOnce) {
   EXPECT_EQ(Sleeper::most, 2);
 }
 
+struct Threads : nn::Module<Threads> {
+  static inline std::thread::id of[2];
+  Tensor forward(const Tensor& x) {
+    of[x.device().index] = std::this_thread::get_id();
+    return x;
+  }
+};
+
+// It would only wait: a thread less to wake.
+TEST_P(DataParallelTest, TheCallerRunsTheFirstReplica) {
+  DataParallel dp(Threads(), {.devices = devices(2)});
+  dp(ones({2, 2}, {DType::f32, first()}));
+  EXPECT_EQ(Threads::of[0], std::this_thread::get_id());
+  EXPECT_NE(Threads::of[1], std::this_thread::get_id());
+}
+
 TEST_P(DataParallelTest, ATraceShowsTheStepsAndReplicasAtOnce) {
   Sleeper::most = 0;
   Tracer tracer;

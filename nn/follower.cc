@@ -61,11 +61,28 @@ void Follower::follow() {
   }
 }
 
+void Follower::copy_part(std::size_t i, std::size_t n) {
+  const auto size = [](const Tensors& tensors) {
+    return tensors.from.numel() * static_cast<std::int64_t>(size_of(tensors.from.dtype()));
+  };
+  std::int64_t all = 1, before = 0;
+  for (const Tensors& tensors : tensors_) all += size(tensors);
+  for (Tensors& tensors : tensors_) {
+    const std::int64_t middle = before + size(tensors) / 2;
+    before += size(tensors);
+    const auto part = static_cast<std::size_t>(middle * static_cast<std::int64_t>(n) / all);
+    if (part == i && !converted(tensors)) copy(tensors);
+  }
+}
+
+bool Follower::converted(const Tensors& tensors) {
+  const Tensor &from = tensors.from, &to = tensors.to;
+  return from.dtype() != to.dtype() || from.shape() != to.shape() || from.strides() != to.strides();
+}
+
 void Follower::copy(Tensors& tensors) {
   const Tensor &from = tensors.from, &to = tensors.to;
-  const bool converted =
-      from.dtype() != to.dtype() || from.shape() != to.shape() || from.strides() != to.strides();
-  if (converted) {
+  if (converted(tensors)) {
     const Scoped owner(&ThreadState::memory_owner, MemoryOwner::parameters);
     detail::set_data(to, raw::to(from, to.device()));
   } else if (!(tensors.storage == from.storage()) ||

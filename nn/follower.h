@@ -1,6 +1,7 @@
 // A copy of a module that stays what its original is.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -33,6 +34,10 @@ class Follower {
   /// the two got another child or tensor meanwhile.
   void follow();
 
+  /// What follow() would copy, the i-th of `n` parts of about the same size, for n threads to make
+  /// all parts at once and one to call follow() then. Converted tensors are left to it.
+  void copy_part(std::size_t i, std::size_t n);
+
  private:
   struct Modules {
     std::shared_ptr<detail::ModuleNode> from, to;
@@ -46,6 +51,7 @@ class Follower {
   };
   void pair(const std::shared_ptr<detail::ModuleNode>& from,
             const std::shared_ptr<detail::ModuleNode>& to);
+  static bool converted(const Tensors& tensors);
   static void copy(Tensors& tensors);
 
   std::vector<Modules> modules_;

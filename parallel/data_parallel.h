@@ -215,6 +215,11 @@ class DataParallel {
   /// The first `n` replicas become what the module is.
   void replicate(std::size_t n) {
     const Span span("parallel", "replicate");
+    if (devices()[0].is_cpu()) {  // one memory: the first device's worker helps with the copying
+      detail::on_devices("replicate", devices(), n, [&](std::size_t i) {
+        for (std::size_t k = 1; k < n; ++k) followers_[k - 1].copy_part(i, n);
+      });
+    }
     detail::on_devices("replicate", devices(), n, [&](std::size_t i) {
       if (i > 0) followers_[i - 1].follow();
     });

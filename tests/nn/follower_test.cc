@@ -88,6 +88,51 @@ struct Tied : Module<Tied> {
   Tensor forward(const Tensor& x) { return a(x) + matmul(x, again.t()); }
 };
 
+TEST(Follower, PartsTogetherAreEverythingButWhatIsConverted) {
+  Sequential net{Linear(2, 2), Linear(8, 8), BatchNorm2d(3)};
+  Sequential replica = replicate(net, kThere);
+  Follower follower(net, replica);
+  net[0].to(DType::f64);
+  const auto change = [&] {
+    for (const auto& [name, tensor] : net.state_dict()) raw::add_(tensor, 1);
+  };
+  const auto copied = [&](std::size_t n) {
+    std::vector<int> times;
+    for (const auto& [name, tensor] : replica.state_dict()) {
+      times.push_back(-static_cast<int>(tensor.storage()->version()));
+    }
+    for (std::size_t i = 0; i < n; ++i) follower.copy_part(i, n);
+    int at = 0;
+    for (const auto& [name, tensor] : replica.state_dict()) {
+      times[at++] += static_cast<int>(tensor.storage()->version());
+    }
+    return times;
+  };
+  EXPECT_EQ(replica.state_dict()[0].second.dtype(), DType::f32);
+  for (const std::size_t n : {1, 2, 3, 20}) {
+    change();
+    // Two of the first layer, two of the second, five of the norm.
+    EXPECT_EQ(copied(n), (std::vector<int>{0, 0, 1, 1, 1, 1, 1, 1, 1})) << n << " parts";
+  }
+  follower.follow();
+  const auto from = net.state_dict(), to = replica.state_dict();
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    EXPECT_EQ(to[i].second.dtype(), from[i].second.dtype());
+    EXPECT_EQ(values_of(to[i].second), values_of(from[i].second)) << to[i].first;
+  }
+  EXPECT_EQ(copied(2), std::vector<int>(9, 0)) << "copied for nothing";
+}
+
+TEST(Follower, PartsAreOfAboutTheSameSize) {
+  Sequential net{Linear(8, 8, false), Linear(8, 8, false)};
+  Sequential replica = replicate(net, kThere);
+  Follower follower(net, replica);
+  for (const auto& [name, tensor] : net.state_dict()) raw::fill_(tensor, 7);
+  follower.copy_part(1, 2);
+  EXPECT_NE(values_of(replica.parameters()[0])[0], 7);
+  EXPECT_EQ(values_of(replica.parameters()[1])[0], 7);
+}
+
 TEST(Follower, ASharedParameterIsOne) {
   Tied net;
   Tied replica = replicate(net, kThere);

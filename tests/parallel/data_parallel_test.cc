@@ -332,6 +332,41 @@ TEST_P(DataParallelTest, ATraceShowsTheStepsAndReplicasAtOnce) {
             std::min(replicas[0].second, replicas[1].second));
 }
 
+// Each of two layers' weights on another thread: the first device's has nothing else to do.
+TEST_P(DataParallelTest, AllDevicesOfTheCpuCopyTheWeights) {
+  if (GetParam() != DeviceType::cpu) GTEST_SKIP() << "streams copy for GPUs";
+  nn::Sequential net{nn::Linear(64, 64, false), nn::Linear(64, 64, false)};
+  DataParallel dp(net, {.devices = devices(2)});
+  Tracer tracer;
+  {
+    const Scoped traced(&ThreadState::tracer, &tracer);
+    dp(ones({2, 64}));
+  }
+  const testing::TempFolder folder;
+  tracer.write(folder.path("trace.json"));
+  const auto trace = nlohmann::json::parse(testing::read_file(folder.path("trace.json")));
+  std::map<int, double> begins, ends;  // of the first replicate of each thread
+  std::map<int, int> copies;
+  for (const auto& event : trace["traceEvents"]) {
+    if (event["ph"] != "X" || event["name"] != "replicate" || !event["args"].contains("replica")) {
+      continue;
+    }
+    const int thread = event["tid"];
+    const double begin = event["ts"];
+    if (begins.contains(thread) && begins[thread] < begin) continue;
+    begins[thread] = begin;
+    ends[thread] = begin + event["dur"].get<double>();
+  }
+  for (const auto& event : trace["traceEvents"]) {
+    if (event["ph"] != "X" || event["name"] != "copy_") continue;
+    const int thread = event["tid"];
+    const double at = event["ts"];
+    if (begins.contains(thread) && begins[thread] <= at && at <= ends[thread]) ++copies[thread];
+  }
+  ASSERT_EQ(copies.size(), 2u);
+  for (const auto& [thread, count] : copies) EXPECT_EQ(count, 1) << "thread " << thread;
+}
+
 struct Thrower : nn::Module<Thrower> {
   static inline std::atomic<int> done = 0;
   nn::Linear fc = child("fc", nn::Linear(2, 1));

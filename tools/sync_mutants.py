@@ -170,7 +170,8 @@ def enclosing_function(code, at):
     name = "?"
     for head in FUNCTION.finditer(code, 0, at):
         called = re.search(r"([\w~:]+)\(", head[0].replace("__launch_bounds__(", ""))
-        if called and not re.search(r"\[[&=\w]*\][(<]", head[0]):
+        whole = head[0].count("(") == head[0].count(")")  # else a call with a list in it
+        if called and whole and not re.search(r"\[[&=\w]*\][(<]", head[0]):
             name = called[1]
             scopes = re.findall(r"^(?:class|struct) ([\w:]+)[^;{}]*\{", code[:head.start()], re.M)
             if head[1] and scopes:

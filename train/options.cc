@@ -5,6 +5,7 @@
 #include <charconv>
 #include <iomanip>
 #include <iostream>
+#include <map>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -61,6 +62,26 @@ CLI::Validator whole_number(T least, T most) {
         return detail::concat("'", text, "' is no whole number from ", least, " to ", most);
       },
       "");
+}
+
+/// Puts the bytes in place of "64MiB".
+std::string count_bytes(std::string& text) {
+  const std::map<std::string, std::int64_t> units = {{"KiB", std::int64_t{1} << 10},
+                                                     {"MiB", std::int64_t{1} << 20},
+                                                     {"GiB", std::int64_t{1} << 30}};
+  constexpr auto kAsWritten = CLI::AsNumberWithUnit::Options(CLI::AsNumberWithUnit::CASE_SENSITIVE |
+                                                             CLI::AsNumberWithUnit::UNIT_REQUIRED);
+  const CLI::AsNumberWithUnit convert(units, kAsWritten);
+  std::string bytes = text;
+  bool known = !text.empty() && '1' <= text[0] && text[0] <= '9';
+  try {
+    known = known && convert(bytes).empty();
+  } catch (const CLI::ValidationError&) {
+    known = false;
+  }
+  if (!known) return "'" + text + "' is no size like 512KiB, 64MiB or 2GiB";
+  text = bytes;
+  return {};
 }
 
 std::string check_path(const std::string& text) {
@@ -217,6 +238,9 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
       ->disable_flag_override();
   app.add_option("--host-devices", options.host_devices, "split the CPU into so many devices")
       ->check(whole_number(1, kMaxDevices));
+  app.add_option("--host-device-memory", options.host_device_memory,
+                 "what each device of the CPU may hold, like 64MiB; none: as much as there is")
+      ->transform(CLI::Validator(count_bytes, ""));
   app.add_option("--as-ranks", options.as_ranks,
                  "take in this one process the steps of so many ranks (docs/ddp.md)")
       ->check(whole_number(1, 64))

@@ -45,12 +45,13 @@ struct Options {
   std::string trace = {};             ///< where the spans go
   bool tensorboard = false;           ///< event files in OUT/tensorboard
   bool deterministic = false;
-  bool graph = false;             ///< steps are captured and replayed (step.h)
-  int host_devices = 0;           ///< 0: as WEFT_HOST_DEVICES says
-  std::int64_t log_every = 0;     ///< a line that stays every so many steps; 0: none
-  bool summary = false;           ///< show what nn::summary finds, and train nothing
-  bool keep_checkpoints = false;  ///< one of each epoch; else only the last
-  int as_ranks = 1;               ///< take the steps of so many ranks (shards.h)
+  bool graph = false;                   ///< steps are captured and replayed (step.h)
+  int host_devices = 0;                 ///< 0: as WEFT_HOST_DEVICES says
+  std::int64_t host_device_memory = 0;  ///< bytes that each of them may hold; 0: no limit
+  std::int64_t log_every = 0;           ///< a line that stays every so many steps; 0: none
+  bool summary = false;                 ///< show what nn::summary finds, and train nothing
+  bool keep_checkpoints = false;        ///< one of each epoch; else only the last
+  int as_ranks = 1;                     ///< take the steps of so many ranks (shards.h)
 
   /// For the loader of the training data; `sampler`: in place of shuffle. Throws InvalidArgument
   /// for --as-ranks.

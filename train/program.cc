@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "weft/autograd/autocast.h"
+#include "weft/core/allocator.h"
 #include "weft/core/device.h"
 #include "weft/core/error.h"
 #include "weft/core/file.h"
@@ -36,6 +37,11 @@ void leave_own_trace(const Tracer& tracer, const std::string& path) {
 
 int run_body(const Options& options, const std::function<void(const Options&)>& body) {
   if (options.host_devices > 0) set_host_devices(options.host_devices);
+  if (options.host_device_memory > 0) {
+    for (int i = 0; i < host_device_count(); ++i) {
+      set_memory_limit(Device(DeviceType::cpu, i), options.host_device_memory);
+    }
+  }
   // Of the process: each device has its share.
   if (options.threads > 0) set_num_threads(std::max(1, options.threads / host_device_count()));
   runtime(options.device);  // throws where there is no such device

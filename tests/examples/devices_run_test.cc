@@ -90,6 +90,15 @@ TEST_F(DevicesRun, WrongDevicesGetOneLine) {
   EXPECT_NE(log().find("--host-devices 2"), std::string::npos) << log();
 }
 
+TEST_F(DevicesRun, DevicesMayHaveLittleMemory) {
+  const std::string options = "--host-devices 2 --limit-steps 1 --epochs 1 --batch-size 256 ";
+  ASSERT_EQ(run("x", false, "autoencoder_pipe", options + "--host-device-memory 1GiB"), 0) << log();
+  EXPECT_EQ(run("x", false, "autoencoder_pipe", options + "--host-device-memory 16MiB"), 1);
+  EXPECT_NE(log().find("is out of memory: asked"), std::string::npos) << log();
+  EXPECT_NE(log().find("limit 16.00 MiB"), std::string::npos) << log();
+  EXPECT_EQ(run("x", false, "autoencoder_pipe", options + "--host-device-memory 16"), 2);
+}
+
 // Two steps of each row: what is written, not how fast.
 TEST_F(DevicesRun, TheTableHasAllRows) {
   ASSERT_EQ(run("table", false, "p4_table", "--host-devices 2 --limit-steps 2 --rows 32"), 0)

@@ -72,6 +72,8 @@ TEST(Options, EveryOptionArrives) {
                           "--graph",
                           "--host-devices",
                           "2",
+                          "--host-device-memory",
+                          "64MiB",
                           "--map-location",
                           "cpu:1",
                           "--log-every",
@@ -95,6 +97,7 @@ TEST(Options, EveryOptionArrives) {
   EXPECT_TRUE(o.deterministic);
   EXPECT_TRUE(o.graph);
   EXPECT_EQ(o.host_devices, 2);
+  EXPECT_EQ(o.host_device_memory, 64 << 20);
   EXPECT_EQ(o.map_location, Device("cpu:1"));
   EXPECT_EQ(o.log_every, 100);
   EXPECT_TRUE(o.summary);
@@ -194,6 +197,7 @@ TEST(Options, HelpNamesEveryOption) {
                              "--trace",
                              "--deterministic",
                              "--host-devices",
+                             "--host-device-memory",
                              "--log-every",
                              "--summary",
                              "--amp",
@@ -203,6 +207,12 @@ TEST(Options, HelpNamesEveryOption) {
                              "--graph"}) {
     EXPECT_NE(p.out.find(option), std::string::npos) << option;
   }
+}
+
+TEST(Options, SizesHaveTheirUnit) {
+  EXPECT_EQ(parse({}).options.host_device_memory, 0);
+  EXPECT_EQ(parse({"--host-device-memory", "3KiB"}).options.host_device_memory, 3 << 10);
+  EXPECT_EQ(parse({"--host-device-memory=1 GiB"}).options.host_device_memory, 1 << 30);
 }
 
 TEST(Options, WrongUsageIsStatusTwoAndSaysWhy) {
@@ -241,6 +251,10 @@ TEST(Options, WrongUsageIsStatusTwoAndSaysWhy) {
   refuses({"--deterministic=3"}, "--deterministic takes no value");
   refuses({"--graph=1"}, "--graph takes no value");
   refuses({"--host-devices", "0"}, "--host-devices: '0' is no whole number from 1 to 64\n");
+  for (const char* size : {"", "64", "64mb", "64 mib", "MiB", "0MiB", "-1MiB", "1.5GiB", "64MiB,",
+                           "9999999999999999GiB", "many"})
+    refuses({"--host-device-memory", size}, "--host-device-memory: '" + std::string(size) +
+                                                "' is no size like 512KiB, 64MiB or 2GiB\n");
   for (const char* path : {"--data", "--out", "--resume", "--trace"})
     refuses({path, ""}, std::string(path) + ": needs a name, got ''");
 }

@@ -36,7 +36,8 @@ bool read(std::optional<std::string_view> text, Number& value) {
 }  // namespace
 
 std::string to_text(const Failure& failure) {
-  return detail::concat("rank ", failure.rank, "\nstep ", failure.step, "\nphase ",
+  return detail::concat("rank ", failure.rank, "\nstep ", failure.step, "\ntimed_out ",
+                        failure.timed_out ? 1 : 0, "\nphase ",
                         one_line(failure.phase, kMostPhaseBytes), "\ncause ",
                         one_line(failure.cause, kMostCauseBytes));
 }
@@ -46,10 +47,14 @@ Failure parse_failure(std::string_view text) {
   std::string_view rest = text;
   const bool rank = read(take_line(rest, "rank"), failure.rank);
   const bool step = read(take_line(rest, "step"), failure.step);
+  int timed_out = -1;
+  read(take_line(rest, "timed_out"), timed_out);
   const auto phase = take_line(rest, "phase"), cause = take_line(rest, "cause");
-  WEFT_CHECK(rank && step && phase && cause && rest.empty(), InvalidArgument, "failure",
+  WEFT_CHECK(rank && step && (timed_out == 0 || timed_out == 1) && phase && cause && rest.empty(),
+             InvalidArgument, "failure",
              "the store says nothing that can be read of who failed first: \"", text.substr(0, 80),
              '"');
+  failure.timed_out = timed_out == 1;
   failure.phase = *phase;
   failure.cause = *cause;
   return failure;

@@ -18,6 +18,9 @@ struct Failure {
   std::string cause;       ///< "killed by signal 9", or the text of an error
   std::string phase = {};  ///< what it was in: "all_reduce 17 (bucket 2)"; empty: not known
   std::int64_t step = -1;  ///< of training; -1: not known
+  /// It waited for others until its timeout: one of them stands still, but which one it need not
+  /// know.
+  bool timed_out = false;
 };
 
 /// The rank that failed first and knows why, or the launcher for it.
@@ -29,6 +32,7 @@ inline constexpr std::string_view kLostKey = "failure/lost";
 /// What the store holds, in lines, of which the last may be long:
 ///   rank 2
 ///   step 5
+///   timed_out 0
 ///   phase all_reduce 17 (bucket 2)
 ///   cause killed by signal 9
 /// Line ends inside phase and cause become blanks; a phase is cut off after 1 KiB, a cause after

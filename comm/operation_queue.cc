@@ -266,7 +266,7 @@ std::string OperationQueue::first_failure(const Error& error, const Call& call,
   using Told = std::optional<Failure>;
   const bool lost_a_rank = error.code() == ErrorCode::PeerFailed;
   const Failure mine{members_.number_in_run(members_.rank), error.what() + absent, to_string(call),
-                     call.step};
+                     call.step, error.code() == ErrorCode::Timeout};
   const auto stands = if_told<Told>(
       [&] { return note_failure(*run_store_, mine, lost_a_rank ? kLostKey : kFailureKey); });
   backend_->abort();
@@ -274,7 +274,9 @@ std::string OperationQueue::first_failure(const Error& error, const Call& call,
   if (lost_a_rank) {
     first = if_told<Told>([&] { return find_failure(*run_store_, Deadline(kStoreTimeout)); });
   }
-  const char* did = first ? " failed first: " : " lost a rank before: ";
+  const char* did = !first             ? " lost a rank before: "
+                    : first->timed_out ? " was the first to give up: "
+                                       : " failed first: ";
   if (!first) first = stands;
   // All ranks whose operations do not fit find that out by themselves.
   if (!first || first->rank == mine.rank || error.code() == ErrorCode::Comm) return {};

@@ -16,19 +16,23 @@ using std::chrono::milliseconds;
 
 const Failure kKilled{2, "killed by signal 9", "all_reduce 17 (bucket 2)", 5};
 
-TEST(FailureTest, IsFourLinesOfText) {
-  EXPECT_EQ(to_text(kKilled),
-            "rank 2\nstep 5\nphase all_reduce 17 (bucket 2)\ncause killed by signal 9");
-  EXPECT_EQ(to_text({0, ""}), "rank 0\nstep -1\nphase \ncause ");
+TEST(FailureTest, IsFiveLinesOfText) {
+  EXPECT_EQ(
+      to_text(kKilled),
+      "rank 2\nstep 5\ntimed_out 0\nphase all_reduce 17 (bucket 2)\ncause killed by signal 9");
+  EXPECT_EQ(to_text({.rank = 0, .cause = "", .timed_out = true}),
+            "rank 0\nstep -1\ntimed_out 1\nphase \ncause ");
 }
 
 TEST(FailureTest, ComesBackAsItWas) {
-  for (const Failure& failure : {kKilled, Failure{0, "x"}, Failure{7, "", "", 1 << 20}}) {
+  for (const Failure& failure :
+       {kKilled, Failure{0, "x"}, Failure{7, "", "", 1 << 20}, Failure{1, "", "", 2, true}}) {
     const Failure back = parse_failure(to_text(failure));
     EXPECT_EQ(back.rank, failure.rank);
     EXPECT_EQ(back.cause, failure.cause);
     EXPECT_EQ(back.phase, failure.phase);
     EXPECT_EQ(back.step, failure.step);
+    EXPECT_EQ(back.timed_out, failure.timed_out);
   }
 }
 
@@ -43,9 +47,13 @@ TEST(FailureTest, LinesAreKeptApartAndShort) {
 
 TEST(FailureTest, RefusesOtherTexts) {
   for (const char* text :
-       {"", "rank 2", "rank 2\nstep 5\nphase x", "rank two\nstep 5\nphase x\ncause y",
-        "rank 2\nstep 5\nphase x\ncause y\nmore", "rank2\nstep 5\nphase x\ncause y",
-        "step 5\nrank 2\nphase x\ncause y", "rank 2x\nstep 5\nphase x\ncause y"}) {
+       {"", "rank 2", "rank 2\nstep 5\ntimed_out 0\nphase x",
+        "rank two\nstep 5\ntimed_out 0\nphase x\ncause y",
+        "rank 2\nstep 5\ntimed_out 0\nphase x\ncause y\nmore",
+        "rank2\nstep 5\ntimed_out 0\nphase x\ncause y",
+        "step 5\nrank 2\ntimed_out 0\nphase x\ncause y",
+        "rank 2x\nstep 5\ntimed_out 0\nphase x\ncause y",
+        "rank 2\nstep 5\ntimed_out 2\nphase x\ncause y", "rank 2\nstep 5\nphase x\ncause y"}) {
     EXPECT_WEFT_ERROR(parse_failure(text), InvalidArgument, "who failed first");
   }
 }

@@ -231,7 +231,8 @@ TEST(OperationQueueTest, ATimeoutNamesWhoWasWaitedFor) {
         const Tensor x = ones({100});
         if (group.rank() == 1) {
           failed.get_future().wait();
-          EXPECT_FAILS(group.all_reduce(x), PeerFailed, "(rank 0 failed first: [threads] ");
+          EXPECT_FAILS(group.all_reduce(x), PeerFailed,
+                       "(rank 0 was the first to give up: [threads] ");
           return;
         }
         const ProcessGroup::Tag tag("bucket 2");
@@ -247,6 +248,7 @@ TEST(OperationQueueTest, ATimeoutNamesWhoWasWaitedFor) {
             << text;
         ASSERT_TRUE(noted);
         EXPECT_EQ(noted->rank, 0);
+        EXPECT_TRUE(noted->timed_out);
         EXPECT_EQ(noted->phase, "all_reduce 1 (bucket 2)");
       },
       kOptions);
@@ -303,7 +305,8 @@ TEST(OperationQueueTest, SubgroupsCallRanksByTheirNumbersInTheRun) {
           failed.set_value();
         } else if (group.rank() == 3) {
           failed.get_future().wait();
-          EXPECT_FAILS(part->all_reduce(ones({3})), PeerFailed, "(rank 1 failed first: ");
+          EXPECT_FAILS(part->all_reduce(ones({3})), PeerFailed,
+                       "(rank 1 was the first to give up: ");
         }
       },
       kOptions);

@@ -185,7 +185,10 @@ std::unique_ptr<Training> with_fault(const std::string& kind, const std::string&
 /// as a regular expression.
 std::string expected_text(const std::string& kind, const std::string& phase, int rank) {
   // Nobody knows more of who stands still: "ranks 0, 2 have not come", of whom one has gone again.
-  if (kind == "stop") return "ranks? ([0-9]+, )*" + std::to_string(rank) + "\\b";
+  // And who gave up first is not called the one that failed.
+  if (kind == "stop") {
+    return "^(?!.* failed first: ).*ranks? ([0-9]+, )*" + std::to_string(rank) + "\\b";
+  }
   std::string text = "rank " + std::to_string(rank);
   text += phase == "rendezvous" ? " failed before all ranks had met: " : " failed first: ";
   if (kind == "kill") text += R"(killed by signal 9 \(SIGKILL\) in )";

@@ -52,11 +52,8 @@ bool comes_soon(const std::future<void>& event) {
 class BusyRanks : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    try {
-      testing::maker_of(GetParam());
-    } catch (const Error& error) {
-      GTEST_SKIP() << error.what();
-    }
+    const std::string missing = testing::missing_backend(GetParam());
+    if (!missing.empty()) GTEST_SKIP() << missing;
   }
 };
 

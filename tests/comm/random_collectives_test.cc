@@ -211,11 +211,8 @@ std::vector<std::shared_ptr<ProcessGroup>> groups_of(ProcessGroup& all, Draw& dr
 class RandomCollectives : public ::testing::TestWithParam<std::tuple<const char*, int>> {
  protected:
   void SetUp() override {
-    try {
-      testing::maker_of(std::get<0>(GetParam()));
-    } catch (const Error& error) {
-      GTEST_SKIP() << error.what();
-    }
+    const std::string missing = testing::missing_backend(std::get<0>(GetParam()));
+    if (!missing.empty()) GTEST_SKIP() << missing;
   }
 };
 

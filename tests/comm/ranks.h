@@ -35,6 +35,16 @@ inline BackendMaker maker_of(const std::string& name) {
   return thread_backend();
 }
 
+/// Why this build has no such backend; empty where it has.
+inline std::string missing_backend(const std::string& name) {
+  try {
+    maker_of(name);
+    return {};
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
 /// f(backend) as ranks 0 to n-1. A rank that throws leaves at once; what the first one throws is
 /// thrown again when all have ended.
 inline void as_ranks(const BackendMaker& make, int n, const std::function<void(Backend&)>& f) {

@@ -6,10 +6,13 @@
 #include <utility>
 #include <vector>
 
+#include "weft/tests/comm/ranks.h"
 #include "weft/tests/examples/launched.h"
 
 namespace weft {
 namespace {
+
+using comm::testing::missing_backend;
 
 class DdpRun : public testing::LaunchedTest, public ::testing::WithParamInterface<const char*> {
  protected:
@@ -29,6 +32,7 @@ class DdpRun : public testing::LaunchedTest, public ::testing::WithParamInterfac
 
 // In f64 sums in another order differ by 1e-16 of their size.
 TEST_P(DdpRun, TwoRanksOfHalfTheBatchAreOneProcess) {
+  if (!missing_backend(GetParam()).empty()) GTEST_SKIP() << missing_backend(GetParam());
   const std::string options = "--dtype f64 --no-shuffle --epochs 2 --seed 7 --lr 0.1 ";
   ASSERT_EQ(run("one", false, "mlp", options + "--batch-size 8"), 0) << log();
   ASSERT_EQ(run("two", true, "mlp_ddp", options + "--batch-size 4" + backend()), 0) << log();
@@ -44,6 +48,7 @@ TEST_P(DdpRun, TwoRanksOfHalfTheBatchAreOneProcess) {
 }
 
 TEST_P(DdpRun, StoppedAndResumedIsTheSameRun) {
+  if (!missing_backend(GetParam()).empty()) GTEST_SKIP() << missing_backend(GetParam());
   const std::string options = "--batch-size 4 --epochs 3 --lr 0.1" + backend();
   ASSERT_EQ(run("whole", true, "mlp_ddp", options), 0) << log();
   ASSERT_EQ(run("part", true, "mlp_ddp", options + " --limit-steps 7"), 0) << log();
@@ -56,6 +61,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, DdpRun, ::testing::Values("shm", "gloo", "rin
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_F(DdpRun, TheAutoencodersRanksAreOneProcess) {
+  if (!missing_backend("gloo").empty()) GTEST_SKIP() << missing_backend("gloo");
   const std::string options = "--dtype f64 --no-shuffle --epochs 1 --seed 7 ";
   ASSERT_EQ(run("one", false, "autoencoder", options + "--batch-size 8"), 0) << log();
   ASSERT_EQ(run("two", true, "autoencoder_ddp", options + "--batch-size 4 --backend gloo"), 0)
@@ -147,6 +153,7 @@ TEST_F(DdpRun, OneRankTellsForAll) {
 
 // Rows for the threads of both ranks, times by one clock.
 TEST_P(DdpRun, TheTraceHasBothRanks) {
+  if (!missing_backend(GetParam()).empty()) GTEST_SKIP() << missing_backend(GetParam());
   const std::string file = folder.path("trace.json");
   ASSERT_EQ(run("out", true, "mlp_ddp", "--epochs 1 --batch-size 4 --trace " + file + backend()), 0)
       << log();

@@ -4,10 +4,13 @@
 #include <utility>
 #include <vector>
 
+#include "weft/tests/comm/ranks.h"
 #include "weft/tests/examples/launched.h"
 
 namespace weft {
 namespace {
+
+using comm::testing::missing_backend;
 
 class HorovodRun : public testing::LaunchedTest, public ::testing::WithParamInterface<const char*> {
  protected:
@@ -18,6 +21,7 @@ class HorovodRun : public testing::LaunchedTest, public ::testing::WithParamInte
 
 // In f64 sums in another order differ by 1e-16 of their size.
 TEST_P(HorovodRun, TwoRanksOfHalfTheBatchAreOneProcess) {
+  if (!missing_backend(GetParam()).empty()) GTEST_SKIP() << missing_backend(GetParam());
   const std::string options = "--dtype f64 --no-shuffle --epochs 2 --seed 7 --lr 0.1 ";
   ASSERT_EQ(run("one", false, "mlp", options + "--batch-size 8"), 0) << log();
   ASSERT_EQ(run("two", true, "mlp_horovod", options + "--batch-size 4" + backend()), 0) << log();

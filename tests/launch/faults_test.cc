@@ -15,12 +15,14 @@
 #include <vector>
 
 #include "weft/comm/socket.h"
+#include "weft/tests/comm/ranks.h"
 #include "weft/tests/io/files.h"
 #include "weft/tests/launch/weftrun.h"
 
 namespace weft::launch {
 namespace {
 
+using comm::testing::missing_backend;
 using testing::becomes_true;
 using testing::Weftrun;
 
@@ -258,6 +260,8 @@ void check(const Cell& cell, int repeat, Training& training) {
 class Faults : public ::testing::TestWithParam<Cell> {};
 
 TEST_P(Faults, TheOthersNameTheRankAndThePhase) {
+  const std::string missing = missing_backend(GetParam().backend);
+  if (!missing.empty()) GTEST_SKIP() << missing;
   const Cell& cell = GetParam();
   in_batches(
       repeats(), 3, [&](int i) { return with_fault(cell.kind, cell.phase, cell.backend, i); },
@@ -269,7 +273,8 @@ INSTANTIATE_TEST_SUITE_P(All, Faults, ::testing::ValuesIn(cells(false)), [](cons
 });
 
 TEST(StoppedRank, TheOthersEndAtTheTimeout) {
-  const std::vector<Cell> stopped = cells(true);
+  std::vector<Cell> stopped = cells(true);
+  std::erase_if(stopped, [](const Cell& c) { return !missing_backend(c.backend).empty(); });
   const int count = static_cast<int>(stopped.size());
   const auto cell = [&](int i) { return stopped[static_cast<std::size_t>(i % count)]; };
   in_batches(
@@ -312,6 +317,7 @@ class FromOutside : public ::testing::TestWithParam<std::string> {
 };
 
 TEST_P(FromOutside, ARankThatIsKilled) {
+  if (!missing_backend(GetParam()).empty()) GTEST_SKIP() << missing_backend(GetParam());
   repeat("SIGKILL from outside", GetParam(), 1, {"PeerFailed"},
          R"(rank 1 failed first: killed by signal 9 \(SIGKILL\))", [](int i) {
            auto training =

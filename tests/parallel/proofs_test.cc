@@ -32,11 +32,8 @@ using testing::with_model;
 class Proofs : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {
  protected:
   void SetUp() override {
-    try {
-      comm::testing::maker_of(backend());
-    } catch (const Error& error) {
-      GTEST_SKIP() << error.what();
-    }
+    const std::string missing = comm::testing::missing_backend(backend());
+    if (!missing.empty()) GTEST_SKIP() << missing;
   }
   static std::string model() { return std::get<0>(GetParam()); }
   static std::string backend() { return std::get<1>(GetParam()); }

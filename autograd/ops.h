@@ -45,6 +45,8 @@ inline Tensor operator*(double a, const Tensor& b) { return mul(b, a); }
 inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
 inline Tensor operator/(const Tensor& a, double b) { return div(a, b); }
 inline Tensor operator/(double a, const Tensor& b) { return div(a, b); }
+inline Tensor operator%(const Tensor& a, const Tensor& b) { return remainder(a, b); }
+inline Tensor operator%(const Tensor& a, double b) { return remainder(a, b); }
 inline const Tensor& operator+=(const Tensor& a, const Tensor& b) { return a.add_(b); }
 inline const Tensor& operator-=(const Tensor& a, const Tensor& b) { return a.sub_(b); }
 inline const Tensor& operator*=(const Tensor& a, const Tensor& b) { return a.mul_(b); }
@@ -61,7 +63,8 @@ using raw::argmin;
 using raw::logical_not;
 using raw::one_hot;
 
-Tensor clamp(const Tensor& x, double low, double high);
+/// As raw::clamp: clamp(x, 0) and clamp(x, {}, 1) have one bound.
+Tensor clamp(const Tensor& x, std::optional<double> min, std::optional<double> max = {});
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 std::vector<Tensor> chunk(const Tensor& x, int count, int dim = 0);
 std::vector<Tensor> split(const Tensor& x, std::int64_t size, int dim = 0);

@@ -132,7 +132,10 @@ Tensor record_binary(const char* name, BinaryOp op, const Tensor& a, const Tenso
 constexpr CastPolicy policy_of(UnaryOp op) {
   switch (op) {
     case UnaryOp::exp:
+    case UnaryOp::expm1:
     case UnaryOp::log:
+    case UnaryOp::log1p:
+    case UnaryOp::tan:
     case UnaryOp::pow_scalar:
     case UnaryOp::rdiv_scalar:
     case UnaryOp::reciprocal:
@@ -204,9 +207,17 @@ Tensor maximum(const Tensor& a, double b) {
 Tensor minimum(const Tensor& a, double b) {
   return recording(a) ? minimum(a, scalar_like(b, a)) : raw::minimum(a, b);
 }
+Tensor remainder(const Tensor& a, double b) {
+  return recording(a) ? remainder(a, scalar_like(b, a)) : raw::remainder(a, b);
+}
+Tensor floor_divide(const Tensor& a, double b) {
+  return recording(a) ? floor_divide(a, scalar_like(b, a)) : raw::floor_divide(a, b);
+}
 
-Tensor clamp(const Tensor& x, double low, double high) {
-  return record_unary("clamp", UnaryOp::clamp, x, raw::clamp(x, low, high), {.a = low, .b = high});
+Tensor clamp(const Tensor& x, std::optional<double> min, std::optional<double> max) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  return record_unary("clamp", UnaryOp::clamp, x, raw::clamp(x, min, max),
+                      {.a = min.value_or(-kInfinity), .b = max.value_or(kInfinity)});
 }
 
 Tensor leaky_relu(const Tensor& x, double negative_slope) {

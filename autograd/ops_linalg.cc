@@ -98,6 +98,13 @@ class LinearNode final : public Node {
 }  // namespace
 
 Tensor matmul(const Tensor& a, const Tensor& b) {
+  const auto is_vector = [](const Tensor& x) { return x.defined() && x.dim() == 1; };
+  if ((is_vector(a) || is_vector(b)) && recording(a, b)) [[unlikely]] {
+    // A row times, and a column, each recorded.
+    const Tensor y = matmul(is_vector(a) ? a.unsqueeze(0) : a, is_vector(b) ? b.unsqueeze(1) : b);
+    const Tensor rows = is_vector(b) ? y.squeeze(-1) : y;
+    return is_vector(a) ? rows.squeeze(is_vector(b) ? -1 : -2) : rows;
+  }
   constexpr auto policy = CastPolicy::lower_precision;
   if (autocasts(policy, a, b)) [[unlikely]]
     return matmul(autocast(policy, a), autocast(policy, b));

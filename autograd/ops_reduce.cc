@@ -257,8 +257,12 @@ Tensor index_select(const Tensor& x, int dim, const Tensor& index) {
 }
 Tensor gather(const Tensor& x, int dim, const Tensor& index) {
   Tensor y = raw::gather(x, dim, index);
-  return recording(x) ? record<PickNode>(std::move(y), "gather", raw::scatter_add_, x, dim, index)
-                      : y;
+  // That the index is in range has been seen above.
+  const auto add_back = [](const Tensor& to, int d, const Tensor& at,
+                           const Tensor& grad) -> const Tensor& {
+    return raw::scatter_add_(to, d, at, grad, false);
+  };
+  return recording(x) ? record<PickNode>(std::move(y), "gather", add_back, x, dim, index) : y;
 }
 
 Tensor Tensor::sum(const Dims& dims, bool keepdim) const { return weft::sum(*this, dims, keepdim); }

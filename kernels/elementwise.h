@@ -63,6 +63,45 @@ WEFT_HD T round(T x) {
   else return std::nearbyint(x);
 }
 
+/// Towards 0.
+template <class T>
+WEFT_HD T trunc(T x) {
+  if constexpr (std::is_integral_v<T>) return x;
+  else return std::trunc(x);
+}
+
+/// a - b floor(a / b) without its roundings: of b's sign, as in Python. Integers by 0, which tensor/
+/// refuses: 0.
+template <class T>
+WEFT_HD T remainder_of(T a, T b) {
+  if constexpr (std::is_integral_v<T>) {
+    if (b == 0 || b == -1) return 0;
+    const T r = a % b;
+    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+  } else {
+    const T r = std::fmod(a, b);
+    return r != T(0) && (r < T(0)) != (b < T(0)) ? r + b : r;
+  }
+}
+
+/// floor(a / b), where the division must not round up to the next whole number. Integers by 0: 0.
+template <class T>
+WEFT_HD T floor_quotient(T a, T b) {
+  if constexpr (std::is_integral_v<T>) {
+    if (b == 0) return 0;
+    if (b == -1) return static_cast<T>(-static_cast<std::uint64_t>(a));  // no overflow of the least
+    return a / b - (a % b != 0 && (a < 0) != (b < 0));
+  } else {
+    if (b == T(0)) return a / b;
+    const T r = std::fmod(a, b);
+    T q = (a - r) / b;
+    if (r != T(0) && (r < T(0)) != (b < T(0))) q -= T(1);
+    if (q == T(0)) return std::copysign(T(0), a / b);
+    const T whole = std::floor(q);
+    return q - whole > T(0.5) ? whole + T(1) : whole;
+  }
+}
+
 /// a^b. Of integers as PyTorch: modulo 2^64, and the inverse of a power rounded towards 0, where 0
 /// has 0.
 template <class T>
@@ -121,6 +160,10 @@ WEFT_UNARY_FUNCTOR(Rsqrt, y, T(1) / std::sqrt(x), T(-0.5) * g * s * s * s)
 WEFT_UNARY_FUNCTOR(Reciprocal, y, T(1) / x, -g * s * s)
 WEFT_UNARY_FUNCTOR(Exp, y, std::exp(x), g * s)
 WEFT_UNARY_FUNCTOR(Log, x, std::log(x), g / s)
+WEFT_UNARY_FUNCTOR(Log1p, x, std::log1p(x), g / (T(1) + s))
+WEFT_UNARY_FUNCTOR(Expm1, y, std::expm1(x), g * (s + T(1)))
+WEFT_UNARY_FUNCTOR(Erf, x, std::erf(x), T(2 * std::numbers::inv_sqrtpi) * std::exp(-(s * s)) * g)
+WEFT_UNARY_FUNCTOR(Tan, y, std::tan(x), g * (T(1) + s * s))
 WEFT_UNARY_FUNCTOR(Sin, x, std::sin(x), g * std::cos(s))
 WEFT_UNARY_FUNCTOR(Cos, x, std::cos(x), -g * std::sin(s))
 WEFT_UNARY_FUNCTOR(Tanh, y, std::tanh(x), g * (T(1) - s * s))
@@ -136,6 +179,7 @@ WEFT_UNARY_FUNCTOR(LogSigmoid, x, (x < T(0) ? x : T(0)) - std::log1p(std::exp(x 
 WEFT_UNARY_FUNCTOR(Floor, nothing, floor(x), g * T(0))
 WEFT_UNARY_FUNCTOR(Ceil, nothing, ceil(x), g * T(0))
 WEFT_UNARY_FUNCTOR(Round, nothing, round(x), g * T(0))
+WEFT_UNARY_FUNCTOR(Trunc, nothing, trunc(x), g * T(0))
 WEFT_UNARY_FUNCTOR(AddScalar, nothing, x + a, g)
 WEFT_UNARY_FUNCTOR(MulScalar, nothing, x * a, g * a)
 WEFT_UNARY_FUNCTOR(RsubScalar, nothing, a - x, -g)
@@ -183,6 +227,8 @@ WEFT_BINARY_FUNCTOR(Mul, false, a* b, g* b, g* a)
 WEFT_BINARY_FUNCTOR(Div, false, a / b, g / b, -g * ((a / b) / b))
 WEFT_BINARY_FUNCTOR(Pow, false, power(a, b), b == T(0) ? T(0) : g * (b * std::pow(a, b - T(1))),
                     a == T(0) && b >= T(0) ? T(0) : g * (std::pow(a, b) * std::log(a)))
+WEFT_BINARY_FUNCTOR(Remainder, false, remainder_of(a, b), g, -g * floor_quotient(a, b))
+WEFT_BINARY_FUNCTOR(FloorDivide, false, floor_quotient(a, b), g * T(0), g * T(0))
 // As PyTorch: NaN wins and has the gradient, the other one too; at a tie both get half.
 WEFT_BINARY_FUNCTOR(Maximum, false, a != a ? a : (b != b ? b : (a > b ? a : b)),
                     a < b ? T(0) : (a == b ? g / T(2) : g), b < a ? T(0) : (a == b ? g / T(2) : g))
@@ -205,6 +251,10 @@ WEFT_BINARY_FUNCTOR(Minimum, false, a != a ? a : (b != b ? b : (a < b ? a : b)),
   X(reciprocal, reciprocal, Reciprocal, false, 0.2, 3)        \
   X(exp, exp, Exp, false, -3, 3)                              \
   X(log, log, Log, false, 0.1, 3)                             \
+  X(log1p, log1p, Log1p, false, -0.8, 3)                      \
+  X(expm1, expm1, Expm1, false, -3, 3)                        \
+  X(erf, erf, Erf, false, -3, 3)                              \
+  X(tan, tan, Tan, false, -1.2, 1.2)                          \
   X(sin, sin, Sin, false, -3, 3)                              \
   X(cos, cos, Cos, false, -3, 3)                              \
   X(tanh, tanh, Tanh, false, -3, 3)                           \
@@ -215,7 +265,8 @@ WEFT_BINARY_FUNCTOR(Minimum, false, a != a ? a : (b != b ? b : (a < b ? a : b)),
   X(log_sigmoid, log_sigmoid, LogSigmoid, false, -3, 3)       \
   X(floor, floor, Floor, true,  0.1, 0.9)                     \
   X(ceil, ceil, Ceil, true,  0.1, 0.9)                        \
-  X(round, round, Round, true,  0.6, 0.9)
+  X(round, round, Round, true,  0.6, 0.9)                     \
+  X(trunc, trunc, Trunc, true,  0.1, 0.9)
 
 // X(enum value, functor, integer types too?): operations with one tensor and scalars.
 #define WEFT_SCALAR_OPS(X)               \
@@ -236,7 +287,9 @@ WEFT_BINARY_FUNCTOR(Minimum, false, a != a ? a : (b != b ? b : (a < b ? a : b)),
   X(div, div, Div, false, 0.3, 3)                \
   X(pow, pow, Pow, true,  0.3, 3)                \
   X(maximum, maximum, Maximum, true, -3, 3)      \
-  X(minimum, minimum, Minimum, true, -3, 3)
+  X(minimum, minimum, Minimum, true, -3, 3)      \
+  X(remainder, remainder, Remainder, true, 0.3, 3)           \
+  X(floor_divide, floor_divide, FloorDivide, true, 0.3, 3)
 
 // X(enum value, function name, C++ expression of a and b)
 #define WEFT_COMPARE_OPS(X)                          \

@@ -14,12 +14,17 @@ using namespace internal;
 
 namespace {
 
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
 // numpy and PyTorch refuse these too: true - true has no boolean meaning.
 bool undefined_for_bool(UnaryOp op) {
   return op == UnaryOp::neg || op == UnaryOp::rsub_scalar || op == UnaryOp::floor ||
-         op == UnaryOp::ceil || op == UnaryOp::round;
+         op == UnaryOp::ceil || op == UnaryOp::round || op == UnaryOp::trunc;
 }
-bool undefined_for_bool(BinaryOp op) { return op == BinaryOp::sub || op == BinaryOp::pow; }
+bool undefined_for_bool(BinaryOp op) {
+  return op == BinaryOp::sub || op == BinaryOp::pow || op == BinaryOp::remainder ||
+         op == BinaryOp::floor_divide;
+}
 
 template <class Op>
 void check_not_boolean(Op op, DType dtype) {
@@ -35,6 +40,14 @@ Entry elementwise(const char* op, Device device, DType dtype, Entry ElementwiseK
 }
 
 }  // namespace
+
+void internal::check_divisor(BinaryOp op, const char* name, const Tensor& b) {
+  if (op != BinaryOp::remainder && op != BinaryOp::floor_divide) return;
+  if (is_floating(b.dtype()) || b.numel() == 0) return;
+  graph::check_not_capturing(name, "the host waits to see whether a divisor is 0");
+  WEFT_CHECK(all(b).item<bool>(), InvalidArgument, name, "division by 0 of integers (", b.dtype(),
+             "), which have no value for it");
+}
 
 Tensor unary(UnaryOp op, const Tensor& x, UnaryParams params) {
   const OpInfo& about = info(op);
@@ -124,6 +137,7 @@ Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b) {
   if (a.dtype() != dtype || b.dtype() != dtype) [[unlikely]] {
     return binary(op, cast(a, dtype), cast(b, dtype));
   }
+  check_divisor(op, name, b);
   const Span span("op", name);
   const Device device = a.device();
   const auto run = elementwise(name, device, dtype, &ElementwiseKernels::binary);
@@ -326,6 +340,12 @@ Tensor pow(const Tensor& a, double b) {
 }
 Tensor maximum(const Tensor& a, double b) { return binary_with_scalar(BinaryOp::maximum, a, b); }
 Tensor minimum(const Tensor& a, double b) { return binary_with_scalar(BinaryOp::minimum, a, b); }
+Tensor remainder(const Tensor& a, double b) {
+  return binary_with_scalar(BinaryOp::remainder, a, b);
+}
+Tensor floor_divide(const Tensor& a, double b) {
+  return binary_with_scalar(BinaryOp::floor_divide, a, b);
+}
 
 #define X(value, name, ...) \
   Tensor name(const Tensor& a, double b) { return compare_with_scalar(CompareOp::value, a, b); }
@@ -348,8 +368,16 @@ Tensor smooth_l1(const Tensor& x, double beta) {
   return unary(UnaryOp::smooth_l1, x, {.a = beta});
 }
 
-Tensor clamp(const Tensor& x, double low, double high) {
+Tensor clamp(const Tensor& x, std::optional<double> min, std::optional<double> max) {
   check_defined("clamp", "x", x);
+  WEFT_CHECK(min || max, InvalidArgument, "clamp", "needs a bound: min, max or both");
+  const bool narrow = x.dtype() == DType::u8 || x.dtype() == DType::i32;
+  const double least = x.dtype() == DType::u8 ? 0 : std::numeric_limits<std::int32_t>::min();
+  const double most = x.dtype() == DType::u8 ? 255 : std::numeric_limits<std::int32_t>::max();
+  // A bound that is not there, or beyond every value, is the last value of those.
+  const double low =
+      narrow && min.value_or(-kInfinity) < -0x1p63 ? least : min.value_or(-kInfinity);
+  const double high = narrow && max.value_or(kInfinity) >= 0x1p63 ? most : max.value_or(kInfinity);
   if (std::isnan(low) || std::isnan(high)) {
     const Tensor y = empty_like(cast(x, is_floating(x.dtype()) ? x.dtype() : DType::f32));
     return fill_(y, std::numeric_limits<double>::quiet_NaN());
@@ -357,13 +385,10 @@ Tensor clamp(const Tensor& x, double low, double high) {
   const UnaryParams bounds{.a = low, .b = high};
   if (is_floating(x.dtype())) return unary(UnaryOp::clamp, x, bounds);
   if (is_int64(low) && is_int64(high)) {
-    const bool narrow = x.dtype() == DType::u8 || x.dtype() == DType::i32;
     if (!narrow || (holds(x.dtype(), low) && holds(x.dtype(), high))) {
       return unary(UnaryOp::clamp, x, bounds);
     }
     // A bound that the dtype does not hold must not be converted to it.
-    const double least = x.dtype() == DType::u8 ? 0 : std::numeric_limits<std::int32_t>::min();
-    const double most = x.dtype() == DType::u8 ? 255 : std::numeric_limits<std::int32_t>::max();
     WEFT_CHECK(std::min(low, high) <= most && high >= least, InvalidArgument, "clamp", "no ",
                x.dtype(), " lies within the bounds ", low, " and ", high,
                "; convert the tensor with to(dtype)");

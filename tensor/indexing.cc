@@ -103,18 +103,18 @@ const Tensor& index_add_(const Tensor& y, int dim, const Tensor& index, const Te
   return y;
 }
 
-Tensor gather(const Tensor& x, int dim, const Tensor& index) {
+Tensor gather(const Tensor& x, int dim, const Tensor& index, bool checked) {
   const char* op = "gather";
   check_defined(op, "x", x);
   check_defined(op, "index", index);
   if (x.dim() == 0 || index.dim() == 0) {
-    return reshape(gather(at_least_1d(x), dim, at_least_1d(index)), index.shape());
+    return reshape(gather(at_least_1d(x), dim, at_least_1d(index), checked), index.shape());
   }
   const Span span("op", op);
   dim = normalize_dim(dim, x.dim(), op);
   check_index(op, x, index);
   check_walk(op, x, dim, index);
-  check_bounds(op, index, x.shape()[dim]);
+  if (checked) check_bounds(op, index, x.shape()[dim]);
   const auto run = indexing(op, x, &IndexingKernels::gather);
   Tensor y = allocate(index.shape(), x.dtype(), x.device());
   if (y.numel() == 0) return y;
@@ -122,11 +122,12 @@ Tensor gather(const Tensor& x, int dim, const Tensor& index) {
   return y;
 }
 
-const Tensor& scatter_add_(const Tensor& y, int dim, const Tensor& index, const Tensor& x) {
+const Tensor& scatter_add_(const Tensor& y, int dim, const Tensor& index, const Tensor& x,
+                           bool checked) {
   const char* op = "scatter_add_";
   check_operands(op, y, index, x);
   if (y.dim() == 0 || index.dim() == 0) {
-    scatter_add_(at_least_1d(y), dim, at_least_1d(index), at_least_1d(x));
+    scatter_add_(at_least_1d(y), dim, at_least_1d(index), at_least_1d(x), checked);
     return y;
   }
   const Span span("op", op);
@@ -137,7 +138,7 @@ const Tensor& scatter_add_(const Tensor& y, int dim, const Tensor& index, const 
   check_walk(op, y, dim, index);
   WEFT_CHECK(x.shape() == index.shape(), Shape, op, "x: got ", x.shape(), ", index has ",
              index.shape());
-  check_bounds(op, index, y.shape()[dim]);
+  if (checked) check_bounds(op, index, y.shape()[dim]);
   const Tensor from = overlap(x, y) ? clone(x) : x;
   const Tensor at = disjoint(index, y);
   const auto run = indexing(op, y, &IndexingKernels::scatter_add);

@@ -58,6 +58,7 @@ const Tensor& binary_(BinaryOp op, const Tensor& y, const Tensor& b) {
       compute_dtype(info(op), y.dtype() == b.dtype() ? y.dtype() : result_type(y, b));
   check_keeps_kind(name, dtype, y.dtype());
   if (y.dtype() != dtype) return copy_(y, binary(op, y, b));
+  check_divisor(op, name, b);
 
   const Tensor other = disjoint(cast(b, dtype), y);
   const Span span("op", name);

@@ -141,8 +141,15 @@ Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias) {
   const Span span("op", op);
   check_same_kind(op, "a", a, "b", b);
   check_floating(op, "a", a);
-  WEFT_CHECK(a.dim() >= 2 && b.dim() >= 2, Shape, op, "needs matrices, got a ", a.shape(), ", b ",
-             b.shape());
+  WEFT_CHECK(a.dim() >= 1 && b.dim() >= 1, Shape, op, "needs vectors or matrices, got a ",
+             a.shape(), ", b ", b.shape());
+  if (a.dim() == 1 || b.dim() == 1) {
+    // A row times, and a column.
+    const Tensor y =
+        matmul(a.dim() == 1 ? unsqueeze(a, 0) : a, b.dim() == 1 ? unsqueeze(b, 1) : b, bias);
+    const Tensor rows = b.dim() == 1 ? squeeze(y, -1) : y;
+    return a.dim() == 1 ? squeeze(rows, b.dim() == 1 ? -1 : -2) : rows;
+  }
   const std::int64_t m = a.shape()[a.dim() - 2], k = a.shape().back();
   const std::int64_t n = b.shape().back();
   WEFT_CHECK(b.shape()[b.dim() - 2] == k, Shape, op, "inner dimensions: a has ", k, ", b has ",

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "weft/kernels/elementwise.h"
+#include "weft/tensor/tensor.h"
 
 namespace weft::raw::internal {
 
@@ -42,6 +43,9 @@ inline const char* name_of(CompareOp op) {
   };
   return table[static_cast<int>(op)];
 }
+
+/// Of integers, remainder and floor_divide have no value at 0. CUDA is waited for to see.
+void check_divisor(BinaryOp op, const char* name, const Tensor& b);
 
 /// What an operation on `dtype` computes in: f32 for integers that it leads out of.
 inline DType compute_dtype(const OpInfo& op, DType dtype) {

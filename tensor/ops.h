@@ -53,7 +53,8 @@ WEFT_UNARY_OPS(X)
 #undef X
 // add(a, b), maximum(a, b), ... The power of integers is one, modulo 2^bits; pow(a, b) with a
 // double b < 0 is InvalidArgument for them, with a tensor b of them the inverse is rounded towards
-// 0.
+// 0. remainder has the sign of b and floor_divide rounds down, as % and // in Python; of integers
+// by 0 they are InvalidArgument, for which CUDA is waited for.
 #define X(value, name, ...)                      \
   Tensor name(const Tensor& a, const Tensor& b); \
   Tensor name(const Tensor& a, double b);
@@ -68,8 +69,10 @@ Tensor div(double a, const Tensor& b);
 WEFT_COMPARE_OPS(X)
 #undef X
 Tensor logical_not(const Tensor& x);
-/// high where low > high, NaN where a bound is NaN.
-Tensor clamp(const Tensor& x, double low, double high);
+/// max where min > max, NaN where a bound is NaN.
+/// One of the bounds may be left out: clamp(x, 0), clamp(x, {}, 1). Throws InvalidArgument without
+/// any.
+Tensor clamp(const Tensor& x, std::optional<double> min, std::optional<double> max = {});
 /// x where x > 0, negative_slope x elsewhere. Throws InvalidArgument for a slope below 0, where the
 /// result would no longer tell the sign of x, which is all that backward keeps.
 Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);
@@ -141,8 +144,10 @@ Tensor any(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor var(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
 /// sqrt(sum x^2)
 Tensor norm(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
-Tensor argmax(const Tensor& x, int dim, bool keepdim = false);
-Tensor argmin(const Tensor& x, int dim, bool keepdim = false);
+/// i64, the first position of the extreme, a NaN counting as one; without a dim in the row-major
+/// order of all elements.
+Tensor argmax(const Tensor& x, std::optional<int> dim = {}, bool keepdim = false);
+Tensor argmin(const Tensor& x, std::optional<int> dim = {}, bool keepdim = false);
 /// Sums x over the dimensions that broadcasting added, back to `shape`.
 Tensor sum_to(const Tensor& x, const Shape& shape);
 
@@ -161,8 +166,9 @@ Tensor softmax_backward(SoftmaxOp op, const Tensor& grad_y, const Tensor& y, int
 /// checked = false: the caller knows the index to be in range, and CUDA is not waited for to see.
 Tensor index_select(const Tensor& x, int dim, const Tensor& index, bool checked = true);
 const Tensor& index_add_(const Tensor& y, int dim, const Tensor& index, const Tensor& x);
-Tensor gather(const Tensor& x, int dim, const Tensor& index);
-const Tensor& scatter_add_(const Tensor& y, int dim, const Tensor& index, const Tensor& x);
+Tensor gather(const Tensor& x, int dim, const Tensor& index, bool checked = true);
+const Tensor& scatter_add_(const Tensor& y, int dim, const Tensor& index, const Tensor& x,
+                           bool checked = true);
 /// i64 [..] -> i64 [.., classes]; classes -1: the largest index + 1.
 Tensor one_hot(const Tensor& index, std::int64_t classes = -1);
 

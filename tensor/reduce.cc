@@ -166,12 +166,18 @@ Tensor norm(const Tensor& x, const Dims& dims, bool keepdim) {
 
 namespace {
 
-Tensor arg_reduce(const char* name, ArgReduceOp op, const Tensor& x, int dim, bool keepdim) {
+Tensor arg_reduce(const char* name, ArgReduceOp op, const Tensor& x, std::optional<int> of,
+                  bool keepdim) {
   check_defined(name, "x", x);
   if (x.dim() == 0) {
-    return reshape(arg_reduce(name, op, reshape(x, {1}), dim, false), {});
+    return reshape(arg_reduce(name, op, reshape(x, {1}), of, false), {});
   }
-  dim = normalize_dim(dim, x.dim(), name);
+  if (!of) {
+    check_choice(name, x, (1u << kMaxDims) - 1);
+    const Tensor y = arg_reduce(name, op, reshape(x, {x.numel()}), 0, false);
+    return keepdim ? reshape(y, Shape::filled(x.dim(), 1)) : y;
+  }
+  const int dim = normalize_dim(*of, x.dim(), name);
   const Span span("op", name);
   const Device device = x.device();
   const auto run =
@@ -184,10 +190,10 @@ Tensor arg_reduce(const char* name, ArgReduceOp op, const Tensor& x, int dim, bo
 
 }  // namespace
 
-Tensor argmax(const Tensor& x, int dim, bool keepdim) {
+Tensor argmax(const Tensor& x, std::optional<int> dim, bool keepdim) {
   return arg_reduce("argmax", ArgReduceOp::argmax, x, dim, keepdim);
 }
-Tensor argmin(const Tensor& x, int dim, bool keepdim) {
+Tensor argmin(const Tensor& x, std::optional<int> dim, bool keepdim) {
   return arg_reduce("argmin", ArgReduceOp::argmin, x, dim, keepdim);
 }
 

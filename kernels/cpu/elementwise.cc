@@ -38,6 +38,10 @@ std::int64_t grain_of(UnaryOp op) {
   switch (op) {
     case UnaryOp::exp:
     case UnaryOp::log:
+    case UnaryOp::log1p:
+    case UnaryOp::expm1:
+    case UnaryOp::erf:
+    case UnaryOp::tan:
     case UnaryOp::sin:
     case UnaryOp::cos:
     case UnaryOp::tanh:
@@ -50,7 +54,11 @@ std::int64_t grain_of(UnaryOp op) {
   }
 }
 
-std::int64_t grain_of(BinaryOp op) { return op == BinaryOp::pow ? kCostlyGrain : kCheapGrain; }
+std::int64_t grain_of(BinaryOp op) {
+  const bool costly =
+      op == BinaryOp::pow || op == BinaryOp::remainder || op == BinaryOp::floor_divide;
+  return costly ? kCostlyGrain : kCheapGrain;
+}
 
 void unary(const Stream& stream, UnaryOp op, UnaryParams params, const View& x, const View& y) {
   const RowFn f = rows_of(y.dtype).unary[static_cast<int>(op)];

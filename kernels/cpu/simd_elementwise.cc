@@ -26,6 +26,17 @@ struct Forward<functor::Tanh, float> {
   static float call(const functor::Tanh&, float x) { return WEFT_SIMD::tanh_f32(x); }
 };
 template <>
+struct Forward<functor::Erf, float> {
+  static float call(const functor::Erf&, float x) { return WEFT_SIMD::erf_f32(x); }
+};
+template <>
+struct Backward<functor::Erf, float> {
+  static float call(const functor::Erf&, float g, float x) {
+    constexpr auto kSlope = static_cast<float>(2 * std::numbers::inv_sqrtpi);
+    return kSlope * WEFT_SIMD::exp_f32(-(x * x)) * g;
+  }
+};
+template <>
 struct Forward<functor::Gelu, float> {
   static float call(const functor::Gelu&, float x) { return x * WEFT_SIMD::normal_cdf_f32(x); }
 };

@@ -31,9 +31,9 @@ def conv_options(a):
 
 UNARY = {name: getattr(torch, name) for name in (
     "neg", "abs", "sign", "square", "sqrt", "rsqrt", "reciprocal", "exp", "log", "sin", "cos", "tanh", "sigmoid",
-    "relu", "floor", "ceil", "round")}
+    "relu", "floor", "ceil", "round", "log1p", "expm1", "erf", "tan", "trunc")}
 UNARY |= {"gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "log_sigmoid": F.logsigmoid}
-BINARY = {name: getattr(torch, name) for name in ("add", "sub", "mul", "div", "pow")}
+BINARY = {name: getattr(torch, name) for name in ("add", "sub", "mul", "div", "pow", "remainder", "floor_divide")}
 COMPARE = {name: getattr(torch, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
 LOGICAL = {name: getattr(torch, name) for name in ("logical_and", "logical_or", "logical_xor")}
 

@@ -80,7 +80,8 @@ const UnaryCase kUnary[] = {
 TEST_P(ElementwiseTest, UnaryOfEveryDtypeShapeAndLayout) {
   for (const UnaryCase& c : kUnary) {
     for (DType dtype : kAllDTypes) {
-      const bool rounds = c.op == UnaryOp::floor || c.op == UnaryOp::ceil || c.op == UnaryOp::round;
+      const bool rounds = c.op == UnaryOp::floor || c.op == UnaryOp::ceil ||
+                          c.op == UnaryOp::round || c.op == UnaryOp::trunc;
       if (dtype == DType::boolean && (rounds || c.op == UnaryOp::neg)) continue;  // refused
       for (const Shape& shape : kShapes) {
         const double low = is_floating(dtype) ? c.low : (c.low > 0 ? 1 : -3);
@@ -229,7 +230,8 @@ const BinaryCase kBinary[] = {
 TEST_P(ElementwiseTest, BinaryOfEveryDtypeBroadcastAndLayout) {
   for (const BinaryCase& c : kBinary) {
     for (DType dtype : kAllDTypes) {
-      const bool arithmetic = c.op == BinaryOp::sub || c.op == BinaryOp::pow;
+      const bool arithmetic = c.op == BinaryOp::sub || c.op == BinaryOp::pow ||
+                              c.op == BinaryOp::remainder || c.op == BinaryOp::floor_divide;
       if (dtype == DType::boolean && arithmetic) continue;  // refused
       for (const ShapePair& shapes : kPairs) {
         const double low = is_floating(dtype) ? c.low : (c.low > 0 ? 1 : -3);

@@ -107,8 +107,8 @@ TEST_P(MatmulTest, TransposedSlicedAndExpandedOperands) {
 TEST_P(MatmulTest, Errors) {
   EXPECT_WEFT_ERROR(raw::matmul(ones({2, 3}), ones({4, 2})), Shape,
                     "[matmul] inner dimensions: a has 3, b has 4 (a [2,3], b [4,2])");
-  EXPECT_WEFT_ERROR(raw::matmul(ones({3}), ones({3, 2})), Shape,
-                    "[matmul] needs matrices, got a [3]");
+  EXPECT_WEFT_ERROR(raw::matmul(ones({}), ones({3, 2})), Shape,
+                    "[matmul] needs vectors or matrices, got a []");
   EXPECT_WEFT_ERROR(raw::matmul(ones({2, 2, 3}), ones({3, 3, 2})), Shape,
                     "[matmul] shapes [2] and [3] do not broadcast");
   EXPECT_WEFT_ERROR(raw::matmul(ones({2, 2}), ones({2, 2}, DType::f64)), Dtype,

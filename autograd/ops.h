@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/autograd/composed.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 #include "weft/tensor/tensor.h"

@@ -265,9 +265,4 @@ Tensor gather(const Tensor& x, int dim, const Tensor& index) {
   return recording(x) ? record<PickNode>(std::move(y), "gather", add_back, x, dim, index) : y;
 }
 
-Tensor Tensor::sum(const Dims& dims, bool keepdim) const { return weft::sum(*this, dims, keepdim); }
-Tensor Tensor::mean(const Dims& dims, bool keepdim) const {
-  return weft::mean(*this, dims, keepdim);
-}
-
 }  // namespace weft

@@ -18,6 +18,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <ostream>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -171,6 +172,12 @@ class ModuleBase {
   std::shared_ptr<detail::ModuleNode> node_;  // null after a move
   Name name_;                                 // as registered by way of this handle, or null
 };
+
+/// As the method: of any module, as of a tensor.
+inline std::string to_string(const ModuleBase& module) { return module.to_string(); }
+inline std::ostream& operator<<(std::ostream& out, const ModuleBase& module) {
+  return out << module.to_string();
+}
 
 namespace detail {
 

@@ -68,6 +68,13 @@ Tensor full(const Shape& shape, double value, const TensorOptions& options) {
   return filled("full", shape, value, options);
 }
 
+Tensor full_like(const Tensor& x, double value) {
+  check_defined("full_like", "x", x);
+  Tensor y = empty_like(x);
+  raw::fill_(y, value);
+  return y;
+}
+
 Tensor scalar(double value, const TensorOptions& options) {
   return filled("scalar", {}, value, options);
 }
@@ -94,6 +101,20 @@ Tensor arange(double start, double end, double step, const TensorOptions& option
     kernel(device, &KernelTable::elementwise, &ElementwiseKernels::arange, "arange", y.dtype())(
         current_stream(device), start, step, y.view_of());
   }
+  return y;
+}
+
+Tensor linspace(double start, double end, std::int64_t steps, const TensorOptions& options) {
+  WEFT_CHECK(steps >= 0, InvalidArgument, "linspace", "negative number of steps ", steps);
+  Tensor y = allocate_for("linspace", {steps}, options);
+  if (steps == 0) return y;
+  // From both ends, so that they are met exactly and the values lie symmetrically.
+  const double step = steps == 1 ? 0 : (end - start) / static_cast<double>(steps - 1);
+  const Tensor i = arange(0, static_cast<double>(steps), 1, {DType::f64, y.device()});
+  const Tensor up = raw::add(raw::mul(i, step), start);
+  const Tensor down = raw::sub(end, raw::mul(raw::sub(static_cast<double>(steps - 1), i), step));
+  const Tensor first_half = raw::lt(i, std::max(static_cast<double>(steps / 2), 1.0));
+  raw::copy_(y, raw::where(first_half, up, down));
   return y;
 }
 

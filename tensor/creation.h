@@ -29,11 +29,15 @@ Tensor zeros_like(const Tensor& x);
 Tensor ones(const Shape& shape, const TensorOptions& options = {});
 Tensor ones_like(const Tensor& x);
 Tensor full(const Shape& shape, double value, const TensorOptions& options = {});
+Tensor full_like(const Tensor& x, double value);
 /// 0-dimensional.
 Tensor scalar(double value, const TensorOptions& options = {});
 /// start, start + step, ... below end. i64 unless options say otherwise; for integers, the whole
 /// parts of all three.
 Tensor arange(double start, double end, double step = 1, const TensorOptions& options = DType::i64);
+/// `steps` values from start to end, both included, at even distances. Throws InvalidArgument for
+/// a negative count.
+Tensor linspace(double start, double end, std::int64_t steps, const TensorOptions& options = {});
 Tensor eye(std::int64_t n, const TensorOptions& options = {});
 
 /// Copies; T decides the dtype. Throws Shape when values do not fill the shape.
@@ -61,6 +65,13 @@ Tensor uniform(const Shape& shape, double from, double to, const TensorOptions& 
                Generator* generator = nullptr);
 Tensor bernoulli(const Shape& shape, double p, const TensorOptions& options = {},
                  Generator* generator = nullptr);
+/// Of x's shape, dtype and device. Throw Dtype for integers.
+Tensor rand_like(const Tensor& x, Generator* generator = nullptr);
+Tensor randn_like(const Tensor& x, Generator* generator = nullptr);
+/// Whole numbers in [low, high), i64 unless options say otherwise; drawn on the host. Throws
+/// InvalidArgument unless low < high, and where the dtype does not hold one of them.
+Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape,
+               const TensorOptions& options = DType::i64, Generator* generator = nullptr);
 Tensor randperm(std::int64_t n, const TensorOptions& options = DType::i64,
                 Generator* generator = nullptr);
 

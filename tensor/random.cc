@@ -126,6 +126,46 @@ Tensor bernoulli(const Shape& shape, double p, const TensorOptions& options, Gen
   return y;
 }
 
+Tensor rand_like(const Tensor& x, Generator* generator) {
+  Tensor y = empty_like(x);
+  raw::uniform_fill("rand_like", y, 0, 1, generator);
+  return y;
+}
+
+Tensor randn_like(const Tensor& x, Generator* generator) {
+  Tensor y = empty_like(x);
+  raw::normal_fill("randn_like", y, 0, 1, generator);
+  return y;
+}
+
+Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape,
+               const TensorOptions& options, Generator* generator) {
+  WEFT_CHECK(low < high, InvalidArgument, "randint", "needs low < high, got ", low, " and ", high);
+  const auto holds = [&](std::int64_t value) {
+    switch (options.dtype) {
+      case DType::u8: return value >= 0 && value <= 255;
+      case DType::i32: return value == static_cast<std::int32_t>(value);
+      case DType::boolean: return value == 0 || value == 1;
+      default: return true;
+    }
+  };
+  WEFT_CHECK(holds(low) && holds(high - 1), InvalidArgument, "randint", "a tensor of ",
+             options.dtype, " does not hold all of ", low, " to ", high - 1);
+  Tensor y = empty(shape, options);
+  if (y.numel() == 0) return y;
+  raw::check_not_recomputed_in_capture("randint");
+  Generator& from = raw::generator_for(y.device(), generator);
+  // PyTorch's random_from_to: from 2^28 on one draw of 32 bits would show that 2^32 is no multiple.
+  const std::uint64_t range = static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low);
+  std::vector<std::int64_t> values(static_cast<std::size_t>(y.numel()));
+  for (std::int64_t& v : values) {
+    const std::uint64_t drawn = range >= (1u << 28) ? from.random64() : from.random32();
+    v = static_cast<std::int64_t>(static_cast<std::uint64_t>(low) + drawn % range);
+  }
+  raw::copy_(y, from_vector(values, shape, Device()));
+  return y;
+}
+
 Tensor randperm(std::int64_t n, const TensorOptions& options, Generator* generator) {
   WEFT_CHECK(n >= 0, InvalidArgument, "randperm", "negative length ", n);
   Tensor y = empty({n}, options);

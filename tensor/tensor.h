@@ -1,6 +1,7 @@
 // Tensor: a strided view of a storage, with a slot that autograd fills.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <iosfwd>
 #include <optional>
@@ -13,9 +14,12 @@
 #include "weft/core/dtype.h"
 #include "weft/core/lazy.h"
 #include "weft/core/shape.h"
+#include "weft/kernels/elementwise.h"
 #include "weft/kernels/view.h"
 
 namespace weft {
+
+struct ValuesAndIndices;
 
 /// What autograd hangs on a tensor; tensor/ only owns and drops it.
 class AutogradMeta : public Pooled {
@@ -109,9 +113,67 @@ class Tensor {
   Tensor to(DType dtype) const;
   Tensor to(Device device, DType dtype) const;
 
+  // Element by element (records): x.exp(), x.add(y), x.add(2), x.lt(y). All that follows is as the
+  // function of the same name in autograd/ops.h or autograd/composed.h.
+#define X(value, name, ...) Tensor name() const;
+  WEFT_UNARY_OPS(X)
+#undef X
+#define X(value, name, ...)               \
+  Tensor name(const Tensor& other) const; \
+  Tensor name(double other) const;
+  WEFT_BINARY_OPS(X)
+  WEFT_COMPARE_OPS(X)
+#undef X
+  Tensor logical_not() const;
+  Tensor isnan() const;
+  Tensor isinf() const;
+  Tensor isfinite() const;
+  Tensor clamp(std::optional<double> min, std::optional<double> max = {}) const;
+  Tensor masked_fill(const Tensor& mask, double value) const;
+  bool equal(const Tensor& other) const;
+  bool allclose(const Tensor& other, double rtol = 1e-5, double atol = 1e-8,
+                bool equal_nan = false) const;
+
   // Reductions (records). No dims: all of them.
   Tensor sum(const Dims& dims = {}, bool keepdim = false) const;
   Tensor mean(const Dims& dims = {}, bool keepdim = false) const;
+  Tensor prod(const Dims& dims = {}, bool keepdim = false) const;
+  Tensor max(const Dims& dims = {}, bool keepdim = false) const;
+  Tensor min(const Dims& dims = {}, bool keepdim = false) const;
+  /// Of one dimension, as an integer: x.max(1), where x.max({1}) has no indices.
+  template <class Dim>
+    requires(std::integral<Dim> && !std::same_as<Dim, bool>)
+  ValuesAndIndices max(Dim dim, bool keepdim = false) const;
+  template <class Dim>
+    requires(std::integral<Dim> && !std::same_as<Dim, bool>)
+  ValuesAndIndices min(Dim dim, bool keepdim = false) const;
+  Tensor argmax(std::optional<int> dim = {}, bool keepdim = false) const;
+  Tensor argmin(std::optional<int> dim = {}, bool keepdim = false) const;
+  Tensor var(const Dims& dims = {}, double correction = 1, bool keepdim = false) const;
+  Tensor std(const Dims& dims = {}, double correction = 1, bool keepdim = false) const;
+  Tensor norm(const Dims& dims = {}, bool keepdim = false) const;
+  Tensor logsumexp(const Dims& dims = {}, bool keepdim = false) const;
+  Tensor all(const Dims& dims = {}, bool keepdim = false) const;
+  Tensor any(const Dims& dims = {}, bool keepdim = false) const;
+  Tensor softmax(int dim) const;
+  Tensor log_softmax(int dim) const;
+
+  // Products, picking and arranging (records).
+  Tensor matmul(const Tensor& other) const;
+  Tensor dot(const Tensor& other) const;
+  Tensor index_select(int dim, const Tensor& index) const;
+  Tensor gather(int dim, const Tensor& index) const;
+  Tensor masked_select(const Tensor& mask) const;
+  /// x[mask]: the elements where the mask holds, which covers the first dimensions of x.
+  Tensor operator[](const Tensor& mask) const;
+  std::vector<Tensor> chunk(int count, int dim = 0) const;
+  std::vector<Tensor> split(std::int64_t size, int dim = 0) const;
+  std::vector<Tensor> split(const Dims& sizes, int dim) const;
+  Tensor repeat(const Dims& counts) const;
+  Tensor flip(const Dims& dims) const;
+  Tensor roll(std::int64_t shift, std::optional<int> dim = {}) const;
+  Tensor tril(std::int64_t diagonal = 0) const;
+  Tensor triu(std::int64_t diagonal = 0) const;
 
   // In place (records; writes bump the version counter). Return *this.
   const Tensor& add_(const Tensor& other, double alpha = 1) const;
@@ -141,6 +203,7 @@ class Tensor {
   TensorImpl* impl() const { return impl_.get(); }
 
  private:
+  ValuesAndIndices extreme(bool largest, int dim, bool keepdim) const;
   /// `method`: the caller's name, for the message.
   const TensorImpl& get(const char* method = __builtin_FUNCTION()) const {
     if (!impl_) [[unlikely]]
@@ -152,6 +215,23 @@ class Tensor {
 
   intrusive_ptr<TensorImpl> impl_;
 };
+
+/// What max and min of one dimension give.
+struct ValuesAndIndices {
+  Tensor values;
+  Tensor indices;  ///< i64, the first position of each value
+};
+
+template <class Dim>
+  requires(std::integral<Dim> && !std::same_as<Dim, bool>)
+ValuesAndIndices Tensor::max(Dim dim, bool keepdim) const {
+  return extreme(true, static_cast<int>(dim), keepdim);
+}
+template <class Dim>
+  requires(std::integral<Dim> && !std::same_as<Dim, bool>)
+ValuesAndIndices Tensor::min(Dim dim, bool keepdim) const {
+  return extreme(false, static_cast<int>(dim), keepdim);
+}
 
 /// As numpy prints an array: shape-aware brackets, `...` above 1000 elements, then dtype and device
 /// where they are not f32 and cpu.

@@ -19,8 +19,10 @@ namespace {
   Tensor x = borrow(std::span(memory), {2, 3});
   x = tensor({1, 2}), x = from_vector(memory, {2, 3}), x = scalar(1);
   x = empty({2}), x = zeros({2}), x = ones({2}), x = full({2}, 1), x = arange(0, 3), x = eye(2);
+  x = linspace(0, 1, 3), x = full_like(x, 1), x = rand_like(x), x = randn_like(x);
   x = empty_like(x), x = zeros_like(x), x = ones_like(x);
   x = rand({2}), x = randn({2}), x = randperm(2), x = bernoulli({2}, 0.5), x = uniform({2}, 0, 1);
+  x = randint(0, 9, {2});
   manual_seed(0);
   Generator& generator = default_generator();
   generator.manual_seed(1);
@@ -31,15 +33,22 @@ namespace {
   x.slice(0, 0, 1), x.narrow(0, 0, 1), x.select(0, 0), x[0];
   index_select(x, 0, x), gather(x, 0, x), one_hot(x);
   raw::index_add_(x, 0, x, x), raw::scatter_add_(x, 0, x, x);
+  x[x], masked_select(x, x), masked_fill(x, x, 0), x.repeat({2}), x.flip({0}), x.roll(1);
+  x.tril(), x.triu(), pad(x, {1, 1});
   cat({x, x}), stack({x, x}), split(x, 1), chunk(x, 2);
   add(x, x), sub(x, x), mul(x, x), div(x, x), pow(x, 2), maximum(x, x), minimum(x, x);
-  clamp(x, 0, 1), where(x, x, x);
+  remainder(x, x), floor_divide(x, 2), x % 2, x.abs(), x.exp(), x.sqrt(), x.add(x), x.lt(1);
+  clamp(x, 0, 1), clamp(x, 0), x.clamp({}, 1), where(x, x, x);
   neg(x), abs(x), sign(x), square(x), sqrt(x), rsqrt(x), reciprocal(x), exp(x), log(x), sin(x);
-  cos(x), floor(x), ceil(x), round(x);
+  cos(x), floor(x), ceil(x), round(x), trunc(x), log1p(x), expm1(x), erf(x), tan(x);
+  isnan(x), isinf(x), isfinite(x), isclose(x, x), allclose(x, x), equal(x, x);
   eq(x, x), ne(x, x), lt(x, x), le(x, x), gt(x, x), ge(x, x);
   logical_and(x, x), logical_or(x, x), logical_xor(x, x), logical_not(x);
   sum(x), mean(x), prod(x), max(x), min(x), var(x), norm(x), all(x), any(x);
-  argmax(x, 0), argmin(x, 0), matmul(x, x);
+  weft::std(x), x.std(), logsumexp(x), x.max(), x.min({0}), argmax(x), argmin(x, 0);
+  auto [values, indices] = x.max(0);
+  values = max(x, 0).values, indices = min(x, 1).indices;
+  matmul(x, x), dot(x, x);
   x.copy_(x), x.fill_(0), x.zero_(), x.add_(x), x.sub_(x), x.mul_(x), x.div_(x);
 }
 
@@ -72,7 +81,7 @@ struct Twice : autograd::Function<Twice> {
   net.apply([](nn::ModuleBase&) {});
   net.train(), net.eval(), net.is_training(), net.to(DType::f32), net.zero_grad();
   net.requires_grad(true), net.load_state_dict(net.state_dict());
-  nn::clone(net), nn::replicate(net, "cpu"), net.to_string(), nn::summary(net, {1});
+  nn::clone(net), nn::replicate(net, "cpu"), net.to_string(), to_string(net), nn::summary(net, {1});
   nn::Sequential{nn::Identity(),
                  nn::Linear(1, 1),
                  nn::Conv2d(1, 1, 1),

@@ -264,6 +264,7 @@ TEST(Module, OneModuleUnderTwoNames) {
   EXPECT_EQ(names_of(net.named_parameters()),
             (std::vector<std::string>{"first.weight", "first.bias"}));
   EXPECT_EQ(net.parameter_count(), 6);
+  EXPECT_EQ(to_string(net), net.to_string());
   EXPECT_EQ(net.to_string(),
             "Shared(\n"
             "  (first): Linear(in_features=2, out_features=2, bias=True)  # 6 parameters\n"

@@ -1,0 +1,202 @@
+// What composed.h declares about places: masks, and elements in another order.
+#include <functional>
+
+#include "weft/autograd/composed.h"
+#include "weft/autograd/graph.h"
+#include "weft/autograd/ops.h"
+
+namespace weft {
+
+using autograd::Gradients;
+using autograd::Node;
+using autograd::record;
+using autograd::recording;
+
+namespace {
+
+void check_defined(const char* op, const char* name, const Tensor& x) {
+  WEFT_CHECK(x.defined(), InvalidArgument, op, name, " is an undefined tensor");
+}
+
+void check_mask(const char* op, const Tensor& x, const Tensor& mask) {
+  check_defined(op, "x", x);
+  check_defined(op, "mask", mask);
+  WEFT_CHECK(mask.dtype() == DType::boolean, Dtype, op, "mask: got ", mask.dtype(),
+             ", expected bool");
+  WEFT_CHECK(mask.device() == x.device(), Device, op, "x is on ", x.device(), ", mask on ",
+             mask.device());
+}
+
+// Positions of the elements that hold, in row-major order.
+Tensor positions(const Tensor& mask) {
+  const Tensor host = raw::contiguous(raw::to(mask, Device()));
+  const bool* holds = host.data<bool>();
+  std::vector<std::int64_t> found;
+  for (std::int64_t i = 0; i < host.numel(); ++i) {
+    if (holds[i]) found.push_back(i);
+  }
+  return from_vector(found, {static_cast<std::int64_t>(found.size())}, mask.device());
+}
+
+// A linear operation without a constant part: the gradient is another such operation.
+class LinearNode final : public Node {
+ public:
+  using Adjoint = std::function<Tensor(const Tensor&)>;
+  LinearNode(const char* name, const Tensor& x, Adjoint adjoint)
+      : Node(name), adjoint_(std::move(adjoint)) {
+    add_input(x);
+  }
+  void apply(Gradients& grads) override {
+    if (grads.wants(0)) grads.set(0, adjoint_(grads.y()));
+  }
+
+ private:
+  Adjoint adjoint_;
+};
+
+template <class Adjoint>
+Tensor record_linear(const char* name, Tensor y, const Tensor& x, Adjoint adjoint) {
+  return recording(x) ? record<LinearNode>(std::move(y), name, x, std::move(adjoint)) : y;
+}
+
+}  // namespace
+
+Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
+  check_mask("masked_fill", x, mask);
+  return where(mask, scalar(value, {x.dtype(), x.device()}), x);
+}
+
+Tensor masked_select(const Tensor& x, const Tensor& mask) {
+  check_mask("masked_select", x, mask);
+  const Shape shape = broadcast_shapes(x.shape(), mask.shape(), "masked_select");
+  return x.expand(shape).flatten().index_select(0, positions(raw::expand(mask, shape)));
+}
+
+Tensor Tensor::operator[](const Tensor& mask) const {
+  check_mask("masked_select", *this, mask);
+  const int n = mask.dim();
+  bool covers = n >= 1 && n <= dim();
+  for (int i = 0; covers && i < n; ++i) covers = mask.shape()[i] == shape()[i];
+  WEFT_CHECK(covers, Shape, "masked_select", "mask: got ", mask.shape(),
+             ", which is not the first dimensions of ", shape());
+  return flatten(0, n - 1).index_select(0, positions(mask));
+}
+
+Tensor repeat(const Tensor& x, const Dims& counts) {
+  check_defined("repeat", "x", x);
+  WEFT_CHECK(counts.size() >= x.dim(), Shape, "repeat", "got ", counts.size(), " counts for ",
+             x.shape());
+  for (const std::int64_t n : counts) {
+    WEFT_CHECK(n >= 0, InvalidArgument, "repeat", "negative count in ", counts);
+  }
+  Tensor y = x;
+  while (y.dim() < counts.size()) y = y.unsqueeze(0);
+  for (int i = counts.size() - 1; i >= 0; --i) {
+    if (counts[i] == 1) continue;
+    if (y.dim() == kMaxDims) {  // no room for one more
+      y = counts[i] == 0 ? y.slice(i, 0, 0) : cat(std::vector<Tensor>(counts[i], y), i);
+      continue;
+    }
+    Shape wide = y.shape();
+    wide.insert(i, counts[i]);
+    y = y.unsqueeze(i).expand(wide).flatten(i, i + 1);
+  }
+  return y.same(x) ? x.clone() : y;
+}
+
+namespace {
+
+Tensor flipped(const Tensor& x, const Dims& dims) {
+  Tensor y = x;
+  unsigned seen = 0;
+  for (const std::int64_t d : dims) {
+    const int dim = normalize_dim(static_cast<int>(d), std::max(x.dim(), 1), "flip");
+    WEFT_CHECK(!(seen >> dim & 1), Shape, "flip", "dimension ", dim, " appears twice in ", dims);
+    seen |= 1u << dim;
+    if (x.dim() == 0) continue;
+    const double last = static_cast<double>(x.shape()[dim]) - 1;
+    y = raw::index_select(y, dim, arange(last, -1, -1, {DType::i64, x.device()}), false);
+  }
+  return y.same(x) ? raw::clone(x) : y;
+}
+
+Tensor rolled(const Tensor& x, std::int64_t shift, int dim) {
+  const std::int64_t n = x.shape()[dim];
+  const std::int64_t first = n == 0 ? 0 : ((-shift % n) + n) % n;  // what comes to the front
+  if (first == 0) return raw::clone(x);
+  return raw::cat(std::vector<Tensor>{raw::slice(x, dim, first, n), raw::slice(x, dim, 0, first)},
+                  dim);
+}
+
+Tensor triangle(const char* op, const Tensor& x, std::int64_t diagonal, bool lower) {
+  check_defined(op, "x", x);
+  WEFT_CHECK(x.dim() >= 2, Shape, op, "needs matrices, got ", x.shape());
+  const auto count = [&](int dim) {
+    return arange(0, static_cast<double>(x.shape(dim)), 1, {DType::i64, x.device()});
+  };
+  const Tensor columns = count(-1);
+  const Tensor ends = raw::add(raw::unsqueeze(count(-2), 1), static_cast<double>(diagonal));
+  const Tensor kept = lower ? raw::le(columns, ends) : raw::ge(columns, ends);
+  return where(kept, x, scalar(0, {x.dtype(), x.device()}));
+}
+
+// pads: before and after, per dimension of x.
+Tensor padded(const Tensor& x, const std::vector<std::int64_t>& pads, double value) {
+  Shape shape = x.shape();
+  Tensor from = x;
+  for (int i = 0; i < x.dim(); ++i) {
+    const std::int64_t before = pads[2 * i], after = pads[2 * i + 1];
+    shape[i] += before + after;
+    WEFT_CHECK(shape[i] >= 0, Shape, "pad", "dimension ", i, " of ", x.shape(),
+               " has fewer than the ", -before - after, " elements to take away");
+    from = raw::slice(from, i, std::max<std::int64_t>(-before, 0),
+                      x.shape()[i] - std::max<std::int64_t>(-after, 0));
+  }
+  Tensor y = full(shape, value, {x.dtype(), x.device()});
+  Tensor to = y;
+  for (int i = 0; i < x.dim(); ++i) {
+    const std::int64_t start = std::max<std::int64_t>(pads[2 * i], 0);
+    to = raw::slice(to, i, start, start + from.shape()[i]);
+  }
+  raw::copy_(to, from);
+  return y;
+}
+
+}  // namespace
+
+Tensor flip(const Tensor& x, const Dims& dims) {
+  check_defined("flip", "x", x);
+  return record_linear("flip", flipped(x, dims), x,
+                       [dims](const Tensor& grad) { return flipped(grad, dims); });
+}
+
+Tensor roll(const Tensor& x, std::int64_t shift, std::optional<int> dim) {
+  check_defined("roll", "x", x);
+  if (!dim || x.dim() == 0) {
+    if (dim) normalize_dim(*dim, 1, "roll");
+    return roll(x.reshape({x.numel()}), shift, 0).reshape(x.shape());
+  }
+  const int at = normalize_dim(*dim, x.dim(), "roll");
+  return record_linear("roll", rolled(x, shift, at), x,
+                       [shift, at](const Tensor& grad) { return rolled(grad, -shift, at); });
+}
+
+Tensor tril(const Tensor& x, std::int64_t diagonal) { return triangle("tril", x, diagonal, true); }
+Tensor triu(const Tensor& x, std::int64_t diagonal) { return triangle("triu", x, diagonal, false); }
+
+Tensor pad(const Tensor& x, const std::vector<std::int64_t>& pads, double value) {
+  check_defined("pad", "x", x);
+  WEFT_CHECK(pads.size() % 2 == 0 && std::ssize(pads) <= 2 * x.dim(), Shape, "pad", "got ",
+             pads.size(), " numbers for ", x.shape(),
+             ", expected two per dimension, the last dimension first");
+  std::vector<std::int64_t> of_all(static_cast<std::size_t>(2 * x.dim()), 0), taken(of_all);
+  for (std::size_t i = 0; i < pads.size(); ++i) {
+    const std::size_t dim = static_cast<std::size_t>(x.dim()) - 1 - i / 2;
+    of_all[2 * dim + i % 2] = pads[i];
+    taken[2 * dim + i % 2] = -pads[i];
+  }
+  return record_linear("pad", padded(x, of_all, value), x,
+                       [taken](const Tensor& grad) { return padded(grad, taken, 0); });
+}
+
+}  // namespace weft

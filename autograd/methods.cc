@@ -1,0 +1,95 @@
+// Methods of Tensor that are functions too.
+#include "weft/autograd/ops.h"
+
+namespace weft {
+
+#define X(value, name, ...) \
+  Tensor Tensor::name() const { return weft::name(*this); }
+WEFT_UNARY_OPS(X)
+#undef X
+#define X(value, name, ...)                                                           \
+  Tensor Tensor::name(const Tensor& other) const { return weft::name(*this, other); } \
+  Tensor Tensor::name(double other) const { return weft::name(*this, other); }
+WEFT_BINARY_OPS(X)
+WEFT_COMPARE_OPS(X)
+#undef X
+
+#define WEFT_METHOD(name) \
+  Tensor Tensor::name() const { return weft::name(*this); }
+WEFT_METHOD(logical_not)
+WEFT_METHOD(isnan)
+WEFT_METHOD(isinf)
+WEFT_METHOD(isfinite)
+#undef WEFT_METHOD
+
+#define WEFT_METHOD(name)                                     \
+  Tensor Tensor::name(const Dims& dims, bool keepdim) const { \
+    return weft::name(*this, dims, keepdim);                  \
+  }
+WEFT_METHOD(sum)
+WEFT_METHOD(mean)
+WEFT_METHOD(prod)
+WEFT_METHOD(max)
+WEFT_METHOD(min)
+WEFT_METHOD(norm)
+WEFT_METHOD(logsumexp)
+WEFT_METHOD(all)
+WEFT_METHOD(any)
+#undef WEFT_METHOD
+
+Tensor Tensor::clamp(std::optional<double> min, std::optional<double> max) const {
+  return weft::clamp(*this, min, max);
+}
+Tensor Tensor::masked_fill(const Tensor& mask, double value) const {
+  return weft::masked_fill(*this, mask, value);
+}
+bool Tensor::equal(const Tensor& other) const { return weft::equal(*this, other); }
+bool Tensor::allclose(const Tensor& other, double rtol, double atol, bool equal_nan) const {
+  return weft::allclose(*this, other, rtol, atol, equal_nan);
+}
+
+ValuesAndIndices Tensor::extreme(bool largest, int dim, bool keepdim) const {
+  return largest ? max_of_dim(*this, dim, keepdim) : min_of_dim(*this, dim, keepdim);
+}
+Tensor Tensor::argmax(std::optional<int> dim, bool keepdim) const {
+  return weft::argmax(*this, dim, keepdim);
+}
+Tensor Tensor::argmin(std::optional<int> dim, bool keepdim) const {
+  return weft::argmin(*this, dim, keepdim);
+}
+Tensor Tensor::var(const Dims& dims, double correction, bool keepdim) const {
+  return weft::var(*this, dims, correction, keepdim);
+}
+Tensor Tensor::std(const Dims& dims, double correction, bool keepdim) const {
+  return weft::std(*this, dims, correction, keepdim);
+}
+Tensor Tensor::softmax(int dim) const { return weft::softmax(*this, dim); }
+Tensor Tensor::log_softmax(int dim) const { return weft::log_softmax(*this, dim); }
+
+Tensor Tensor::matmul(const Tensor& other) const { return weft::matmul(*this, other); }
+Tensor Tensor::dot(const Tensor& other) const { return weft::dot(*this, other); }
+Tensor Tensor::index_select(int dim, const Tensor& index) const {
+  return weft::index_select(*this, dim, index);
+}
+Tensor Tensor::gather(int dim, const Tensor& index) const {
+  return weft::gather(*this, dim, index);
+}
+Tensor Tensor::masked_select(const Tensor& mask) const { return weft::masked_select(*this, mask); }
+std::vector<Tensor> Tensor::chunk(int count, int dim) const {
+  return weft::chunk(*this, count, dim);
+}
+std::vector<Tensor> Tensor::split(std::int64_t size, int dim) const {
+  return weft::split(*this, size, dim);
+}
+std::vector<Tensor> Tensor::split(const Dims& sizes, int dim) const {
+  return weft::split(*this, sizes, dim);
+}
+Tensor Tensor::repeat(const Dims& counts) const { return weft::repeat(*this, counts); }
+Tensor Tensor::flip(const Dims& dims) const { return weft::flip(*this, dims); }
+Tensor Tensor::roll(std::int64_t shift, std::optional<int> dim) const {
+  return weft::roll(*this, shift, dim);
+}
+Tensor Tensor::tril(std::int64_t diagonal) const { return weft::tril(*this, diagonal); }
+Tensor Tensor::triu(std::int64_t diagonal) const { return weft::triu(*this, diagonal); }
+
+}  // namespace weft

@@ -1,0 +1,470 @@
+// autograd/composed.h and methods of Tensor: values and gradients against PyTorch's, rules against
+// finite differences in every layout, dtypes, empty tensors, errors.
+#include "weft/autograd/composed.h"
+
+#include <cmath>
+#include <functional>
+
+#include "weft/autograd/gradcheck.h"
+#include "weft/autograd/ops.h"
+#include "weft/tests/autograd/composed_goldens.h"
+#include "weft/tests/core/expect_error.h"
+#include "weft/tests/device_param.h"
+#include "weft/tests/tensor/tensor_util.h"
+
+namespace weft {
+namespace {
+
+using testing::kAllDTypes;
+using testing::kFloating;
+using testing::layouts;
+using testing::make;
+using testing::near_values;
+using testing::some;
+using testing::values_of;
+
+using Inputs = std::span<const Tensor>;
+using F = std::function<Tensor(Inputs)>;
+using Goldens = std::vector<const std::vector<double>*>;
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+class ComposedTest : public testing::DeviceParam {};
+WEFT_FOR_EACH_DEVICE(ComposedTest);
+
+// The formula of golden_arrays.py.
+Tensor ramp(const Shape& shape) {
+  std::vector<double> values(static_cast<std::size_t>(numel(shape)));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<double>(i * 7919 % 1009) / 504.5 - 1;
+  }
+  return make(values, shape, DType::f64);
+}
+
+// A few roundings of f64, where the sums are short.
+constexpr double kTolerance = 1e-14;
+
+// f's value and gradients in every layout of the inputs.
+void check(const char* name, const F& f, const std::vector<Tensor>& inputs, const Goldens& goldens,
+           double tolerance = kTolerance) {
+  ASSERT_EQ(goldens.size(), inputs.size() + 1) << name;
+  for (int layout : {0, 1, 2}) {
+    SCOPED_TRACE(std::string(name) + ", layout " + std::to_string(layout));
+    std::vector<Tensor> laid;
+    for (const Tensor& x : inputs) laid.push_back(layouts(x)[layout].detach().set_requires_grad());
+    const Tensor y = f(laid);
+    EXPECT_TRUE(near_values(y, *goldens[0], tolerance));
+    y.backward(y.dim() == 0 ? Tensor() : ramp(y.shape()));
+    for (std::size_t i = 0; i < laid.size(); ++i) {
+      EXPECT_TRUE(near_values(laid[i].grad(), *goldens[i + 1], tolerance)) << "gradient " << i;
+    }
+  }
+}
+
+#define ONE(name, x, ...)                                         \
+  check(#name, [=](Inputs in) { return in[0].__VA_ARGS__; }, {x}, \
+        {&goldens::name##_y, &goldens::name##_grad0})
+#define TWO(name, a, b, f)                                        \
+  check(#name, [](Inputs in) { return f(in[0], in[1]); }, {a, b}, \
+        {&goldens::name##_y, &goldens::name##_grad0, &goldens::name##_grad1})
+
+TEST_P(ComposedTest, Reductions) {
+  const Tensor x = ramp({2, 3, 4}) * 4;
+  ONE(std_all_drop, x, std());
+  ONE(std_all_keep, x, std({0, 1, 2}, 1, true));
+  ONE(std_one_drop, x, std({1}));
+  ONE(std_one_keep, x, std({-2}, 1, true));
+  ONE(std_two_drop, x, std({0, 2}));
+  ONE(std_two_keep, x, std({2, 0}, 1, true));
+  ONE(std_population, x, std({1}, 0));
+  ONE(std_constant, ones({3}, DType::f64), std());
+  ONE(logsumexp_all_drop, x, logsumexp());
+  ONE(logsumexp_all_keep, x, logsumexp({}, true));
+  ONE(logsumexp_one_drop, x, logsumexp({1}));
+  ONE(logsumexp_one_keep, x, logsumexp({1}, true));
+  ONE(logsumexp_two_drop, x, logsumexp({0, 2}));
+  ONE(logsumexp_two_keep, x, logsumexp({0, 2}, true));
+  // PyTorch's gradient comes from exp(x - y), where y has 13 digits behind the point.
+  check(
+      "logsumexp_large", [](Inputs in) { return in[0].logsumexp({1}); },
+      {make({1000, 999, -1000, -1001, -kInf, 2}, {3, 2}, DType::f64)},
+      {&goldens::logsumexp_large_y, &goldens::logsumexp_large_grad0}, 1e-12);
+  EXPECT_TRUE(near_values(logsumexp(zeros({0, 2}), {0}), {-kInf, -kInf}, 0));
+  EXPECT_EQ(logsumexp(zeros({0, 2}), {1}).shape(), Shape{0});
+  EXPECT_EQ(logsumexp(make({1, 2}, {2}, DType::i64)).dtype(), DType::f32);
+  EXPECT_TRUE(std::isnan(ones({1}).std().item<double>()));
+  EXPECT_EQ(zeros({2, 0}).std({1}).shape(), Shape{2});
+}
+
+TEST_P(ComposedTest, ExtremesWithTheirPlaces) {
+  const Tensor x = make({3, 1, 3, -2, kNaN, 5, kNaN, 7, -1, -1, -4, -4}, {3, 4}, DType::f64);
+  ONE(max_of_dim_0, x, max(0).values);
+  ONE(max_of_dim_1, x, max(-1).values);
+  ONE(min_of_dim_0, x, min(0).values);
+  ONE(min_of_dim_1, x, min(1).values);
+  EXPECT_EQ(values_of(max(x, 0).indices), goldens::max_of_dim_0_at);
+  EXPECT_EQ(values_of(max(x, 1).indices), goldens::max_of_dim_1_at);
+  EXPECT_EQ(values_of(min(x, 0).indices), goldens::min_of_dim_0_at);
+  EXPECT_EQ(values_of(min(x, 1).indices), goldens::min_of_dim_1_at);
+  const Tensor whole = ramp({2, 3, 4}) * 4;
+  for (const Tensor& t : layouts(whole)) {
+    EXPECT_EQ(values_of(t.argmax()), goldens::argmax);
+    EXPECT_EQ(values_of(t.argmin()), goldens::argmin);
+  }
+  EXPECT_EQ(values_of(argmax(x)), goldens::argmax_nan);
+  EXPECT_EQ(values_of(argmin(x)), goldens::argmin_nan);
+  EXPECT_EQ(argmax(x, {}, true).shape(), (Shape{1, 1}));
+
+  for (const DType dtype : kAllDTypes) {
+    const auto [values, indices] = max(make({0, 1, 1, 1, 0, 0}, {2, 3}, dtype), 1, true);
+    EXPECT_EQ(values.dtype(), dtype);
+    EXPECT_TENSOR(values, ({2, 1}), {1, 1});
+    EXPECT_TENSOR(indices, ({2, 1}), {1, 0});
+  }
+  EXPECT_TENSOR(max(scalar(3), 0).values, ({}), {3});
+  EXPECT_EQ(max(zeros({0, 2}), 1).indices.shape(), Shape{0});
+  EXPECT_TENSOR(x.slice(0, 2, 3).max({1}), ({1}), {-1});  // in braces: no indices
+  EXPECT_WEFT_ERROR(max(zeros({0, 2}), 0), Shape,
+                    "[max] no elements to choose from: dimension 0 of [0,2] is empty");
+  EXPECT_WEFT_ERROR(min(ones({2}), 1), Shape, "[min] dimension: got 1");
+  EXPECT_WEFT_ERROR(argmin(zeros({2, 0})), Shape, "[argmin] no elements to choose from");
+
+  // The indices are the caller's: what is done to them does not reach backward.
+  const Tensor leaf = ones({2, 2}).set_requires_grad();
+  const auto [values, indices] = max(leaf, 0);
+  indices.fill_(1);
+  values.sum().backward();
+  EXPECT_TENSOR(leaf.grad(), ({2, 2}), {1, 1, 0, 0});
+}
+
+TEST_P(ComposedTest, ProductsOfVectors) {
+  const auto up = [](const Shape& shape) { return ramp(shape) + 0.5; };
+  TWO(dot, ramp({5}), up({5}), dot);
+  TWO(matmul_vectors, ramp({4}), up({4}), matmul);
+  TWO(matmul_row, ramp({3}), up({3, 2}), matmul);
+  TWO(matmul_column, ramp({2, 3}), up({3}), matmul);
+  TWO(matmul_rows, ramp({3}), up({2, 3, 2}), matmul);
+  TWO(matmul_columns, ramp({2, 2, 3}), up({3}), matmul);
+  for (const DType dtype : kAllDTypes) {
+    if (dtype == DType::boolean) continue;
+    const Tensor a = make({1, 2, 3}, {3}, dtype);
+    EXPECT_EQ(a.dot(a).dtype(), dtype);
+    EXPECT_TENSOR(a.dot(a), ({}), {14});
+  }
+  EXPECT_TENSOR(dot(zeros({0}), zeros({0})), ({}), {0});
+  EXPECT_TENSOR(matmul(zeros({2, 0}), zeros({0})), ({2}), {0, 0});
+  EXPECT_EQ(matmul(zeros({3}), zeros({0, 3, 2})).shape(), (Shape{0, 2}));
+  EXPECT_TENSOR(raw::matmul(make({1, 2}, {2}), make({1, 2, 3, 4}, {2, 2})), ({2}), {7, 10});
+  EXPECT_TENSOR(raw::matmul(make({1, 2, 3, 4}, {2, 2}), make({1, 2}, {2})), ({2}), {5, 11});
+  EXPECT_WEFT_ERROR(dot(ones({2}), ones({3})), Shape, "[dot] lengths: a has 2, b has 3");
+  EXPECT_WEFT_ERROR(dot(ones({2, 1}), ones({2})), Shape, "[dot] needs two vectors");
+  EXPECT_WEFT_ERROR(dot(ones({2}), ones({2}, DType::f64)), Dtype, "[dot] dtype: a is f32");
+  EXPECT_WEFT_ERROR(matmul(ones({2}), ones({3})), Shape, "[matmul] inner dimensions: a has 2");
+  EXPECT_WEFT_ERROR(matmul(ones({}), ones({3})), Shape, "[matmul] needs vectors or matrices");
+}
+
+TEST_P(ComposedTest, Masks) {
+  const Tensor m = ramp({3, 4}) * 4, mask = gt(m, 0.3);
+  ONE(masked_fill, m, masked_fill(mask, -7.5));
+  ONE(masked_fill_row, m, masked_fill(mask[1], kInf));
+  ONE(masked_select, m, masked_select(mask));
+  ONE(masked_select_wide, ramp({4}), masked_select(mask));
+  check("rows", [=](Inputs in) { return in[0][mask.select(1, 0)]; }, {m},
+        {&goldens::mask_of_rows_y, &goldens::mask_of_rows_grad0});
+  check("front", [=](Inputs in) { return in[0][mask]; }, {ramp({3, 4, 2})},
+        {&goldens::mask_of_front_y, &goldens::mask_of_front_grad0});
+  const Tensor truth = make({1, 0, 1}, {3}, DType::boolean);
+  for (const DType dtype : kAllDTypes) {
+    const Tensor x = make({0, 1, 1}, {3}, dtype);
+    EXPECT_EQ(masked_fill(x, truth, 1).dtype(), dtype);
+    EXPECT_TENSOR(masked_fill(x, truth, 1), ({3}), {1, 1, 1});
+    EXPECT_TENSOR(x[truth], ({2}), {0, 1});
+  }
+  EXPECT_EQ(ones({2, 3})[zeros({2}, DType::boolean)].shape(), (Shape{0, 3}));
+  EXPECT_EQ(zeros({0, 3})[zeros({0}, DType::boolean)].shape(), (Shape{0, 3}));
+  EXPECT_TENSOR(scalar(3).masked_select(ones({}, DType::boolean)), ({1}), {3});
+  EXPECT_WEFT_ERROR(ones({3})[zeros({2}, DType::boolean)], Shape,
+                    "[masked_select] mask: got [2], which is not the first dimensions of [3]");
+  EXPECT_WEFT_ERROR(ones({3})[scalar(1, DType::boolean)], Shape, "mask: got []");
+  EXPECT_WEFT_ERROR(ones({3})[ones({3})], Dtype, "[masked_select] mask: got f32, expected bool");
+  EXPECT_WEFT_ERROR(masked_fill(ones({3}), ones({2}, DType::boolean), 0), Shape,
+                    "do not broadcast");
+  EXPECT_WEFT_ERROR(masked_fill(ones({3}), ones({3}), 0), Dtype, "[masked_fill] mask: got f32");
+}
+
+TEST_P(ComposedTest, Order) {
+  ONE(repeat, ramp({2, 3}), repeat({2, 1, 3}));
+  ONE(flip, ramp({2, 3, 4}), flip({0, 2}));
+  ONE(roll, ramp({2, 5}), roll(2, 1));
+  ONE(roll_back, ramp({3, 4}), roll(-7, -2));
+  ONE(roll_all, ramp({3, 4}), roll(5));
+  ONE(tril_m2, ramp({2, 3, 4}), tril(-2));
+  ONE(tril_0, ramp({2, 3, 4}), tril());
+  ONE(tril_1, ramp({2, 3, 4}), tril(1));
+  ONE(tril_9, ramp({2, 3, 4}), tril(9));
+  ONE(triu_m2, ramp({2, 3, 4}), triu(-2));
+  ONE(triu_0, ramp({2, 3, 4}), triu());
+  ONE(triu_1, ramp({2, 3, 4}), triu(1));
+  ONE(triu_9, ramp({2, 3, 4}), triu(9));
+  check("pad", [](Inputs in) { return pad(in[0], {1, 2, 0, 3}, -1.5); }, {ramp({2, 3, 2})},
+        {&goldens::pad_y, &goldens::pad_grad0});
+  check("pad_crop", [](Inputs in) { return pad(in[0], {-1, 2, 1, -2}); }, {ramp({3, 4})},
+        {&goldens::pad_crop_y, &goldens::pad_crop_grad0});
+  for (const DType dtype : kAllDTypes) {
+    const Tensor x = make({0, 1, 1, 0}, {2, 2}, dtype);
+    EXPECT_TENSOR(x.repeat({1, 2}), ({2, 4}), {0, 1, 0, 1, 1, 0, 1, 0});
+    EXPECT_TENSOR(x.flip({0}), ({2, 2}), {1, 0, 0, 1});
+    EXPECT_TENSOR(x.roll(1, 0), ({2, 2}), {1, 0, 0, 1});
+    EXPECT_TENSOR(x.tril(), ({2, 2}), {0, 0, 1, 0});
+    EXPECT_TENSOR(x.triu(), ({2, 2}), {0, 1, 0, 0});
+    EXPECT_TENSOR(pad(x, {0, 1}, 1), ({2, 3}), {0, 1, 1, 1, 0, 1});
+    for (const Tensor& y :
+         {x.repeat({1, 2}), x.flip({0}), x.roll(1, 0), x.tril(), pad(x, {1, 1})}) {
+      EXPECT_EQ(y.dtype(), dtype);
+    }
+  }
+  // Nothing to do is a copy nevertheless.
+  const Tensor x = ones({2});
+  EXPECT_NE(x.repeat({1}).storage(), x.storage());
+  EXPECT_NE(x.flip({}).storage(), x.storage());
+  EXPECT_NE(x.roll(2, 0).storage(), x.storage());
+  EXPECT_EQ(x.repeat({0}).shape(), Shape{0});
+  EXPECT_EQ(ones({1, 1, 1, 1, 1, 1, 1, 2}).repeat({1, 1, 1, 1, 1, 1, 2, 0}).shape(),
+            (Shape{1, 1, 1, 1, 1, 1, 2, 0}));
+  EXPECT_EQ(zeros({0, 3}).flip({0, 1}).shape(), (Shape{0, 3}));
+  EXPECT_EQ(zeros({0, 3}).roll(1, 0).shape(), (Shape{0, 3}));
+  EXPECT_EQ(zeros({0, 3}).roll(1).shape(), (Shape{0, 3}));
+  EXPECT_EQ(zeros({2, 0, 3}).tril().shape(), (Shape{2, 0, 3}));
+  EXPECT_TENSOR(pad(zeros({0}), {1, 1}, 2), ({2}), {2, 2});
+  EXPECT_TENSOR(scalar(3).flip({0}), ({}), {3});
+  EXPECT_TENSOR(scalar(3).roll(1), ({}), {3});
+  EXPECT_TENSOR(scalar(3).repeat({2}), ({2}), {3, 3});
+  EXPECT_WEFT_ERROR(ones({2, 2}).repeat({2}), Shape, "[repeat] got 1 counts for [2,2]");
+  EXPECT_WEFT_ERROR(ones({2}).repeat({-1}), InvalidArgument, "[repeat] negative count");
+  EXPECT_WEFT_ERROR(ones({2}).flip({0, -1}), Shape, "[flip] dimension 0 appears twice");
+  EXPECT_WEFT_ERROR(ones({2}).flip({1}), Shape, "[flip] dimension: got 1");
+  EXPECT_WEFT_ERROR(ones({2}).roll(1, 1), Shape, "[roll] dimension: got 1");
+  EXPECT_WEFT_ERROR(ones({3}).tril(), Shape, "[tril] needs matrices, got [3]");
+  EXPECT_WEFT_ERROR(pad(ones({3}), {1}), Shape, "[pad] got 1 numbers for [3]");
+  EXPECT_WEFT_ERROR(pad(ones({3}), {1, 1, 1, 1}), Shape, "[pad] got 4 numbers for [3]");
+  EXPECT_WEFT_ERROR(pad(ones({3}), {-2, -2}), Shape, "[pad] dimension 0 of [3] has fewer");
+}
+
+TEST_P(ComposedTest, TestsOfValues) {
+  const Tensor x = make({0, -1.5, kInf, -kInf, kNaN, 3e38}, {6}, DType::f64);
+  EXPECT_EQ(values_of(x.isnan()), goldens::isnan);
+  EXPECT_EQ(values_of(x.isinf()), goldens::isinf);
+  EXPECT_EQ(values_of(x.isfinite()), goldens::isfinite);
+  for (const DType dtype : kAllDTypes) {
+    const Tensor t = make({0, 1}, {2}, dtype);
+    EXPECT_TENSOR(isnan(t), ({2}), {0, 0});
+    EXPECT_TENSOR(isinf(t), ({2}), {0, 0});
+    EXPECT_TENSOR(isfinite(t), ({2}), {1, 1});
+    EXPECT_EQ(isnan(t).dtype(), DType::boolean);
+    EXPECT_TRUE(allclose(t, t));
+    EXPECT_TRUE(equal(t, t));
+  }
+  for (const DType dtype : kFloating) {
+    const Tensor t = make({kInf, -kInf, kNaN}, {3}, dtype);
+    EXPECT_TENSOR(isinf(t), ({3}), {1, 1, 0});
+    EXPECT_TENSOR(isnan(t), ({3}), {0, 0, 1});
+    EXPECT_FALSE(equal(t, t));
+    EXPECT_TRUE(allclose(t, t, 1e-5, 1e-8, true));
+  }
+  const Tensor a = make({1, 1, 1, kInf, kInf, kNaN, 0, 1e9}, {8}, DType::f64);
+  const Tensor b =
+      make({1, 1 + 9e-6, 1 + 2e-5, kInf, -kInf, kNaN, 1e-9, 1e9 + 9e3}, {8}, DType::f64);
+  EXPECT_EQ(values_of(isclose(a, b)), goldens::isclose);
+  EXPECT_EQ(values_of(isclose(a, b, 0, 1e-5, true)), goldens::isclose_nan);
+  EXPECT_FALSE(allclose(a, b));
+  EXPECT_TRUE(allclose(ones({2, 3}), ones({3})));
+  EXPECT_TRUE(allclose(zeros({0}), zeros({0})));
+  EXPECT_TRUE(allclose(make({250}, {1}, DType::u8), make({251}, {1}, DType::u8), 0, 1));
+  EXPECT_FALSE(equal(ones({2}), ones({1})));
+  EXPECT_TRUE(equal(ones({2}), ones({2}, DType::i64)));
+  EXPECT_WEFT_ERROR(allclose(ones({2}), ones({2}, DType::f64)), Dtype, "[isclose] dtype: a is f32");
+  EXPECT_WEFT_ERROR(allclose(ones({2}), ones({3})), Shape, "do not broadcast");
+  EXPECT_WEFT_ERROR(isclose(ones({2}), ones({2}), -1), InvalidArgument, "must not be negative");
+}
+
+TEST_P(ComposedTest, DivisionOfIntegersByZeroIsRefused) {
+  for (const DType dtype : {DType::i64, DType::i32, DType::u8}) {
+    const Tensor a = make({5, 7}, {2}, dtype), b = make({2, 0}, {2}, dtype);
+    EXPECT_WEFT_ERROR(a % b, InvalidArgument, "[remainder] division by 0 of integers");
+    EXPECT_WEFT_ERROR(floor_divide(a, b), InvalidArgument, "[floor_divide] division by 0");
+    EXPECT_WEFT_ERROR(a % 0, InvalidArgument, "[remainder] division by 0");
+    EXPECT_WEFT_ERROR(raw::binary_(BinaryOp::remainder, a, b), InvalidArgument,
+                      "[remainder_] division by 0");
+    EXPECT_EQ((a % a.slice(0, 0, 0).sum().to(dtype).add(3)).dtype(), dtype);
+  }
+  const Tensor least = from_vector<std::int64_t>({std::numeric_limits<std::int64_t>::min()}, {1});
+  EXPECT_TENSOR(floor_divide(least, -1), ({1}), {-0x1p63});
+  EXPECT_TENSOR(least % -1, ({1}), {0});
+  EXPECT_TRUE(near_values(ones({1}) % 0, {kNaN}, 0));
+  EXPECT_WEFT_ERROR(ones({1}, DType::boolean) % ones({1}, DType::boolean), Dtype,
+                    "[remainder] not defined for bool");
+}
+
+TEST_P(ComposedTest, OneSidedClamp) {
+  EXPECT_TENSOR(clamp(make({-3, 0, 3}, {3}), 1), ({3}), {1, 1, 3});
+  EXPECT_TENSOR(make({-3, 0, 3}, {3}, DType::i64).clamp({}, 1), ({3}), {-3, 0, 1});
+  EXPECT_TENSOR(make({0, 200}, {2}, DType::u8).clamp(-7), ({2}), {0, 200});
+  EXPECT_TENSOR(make({-5, 5}, {2}, DType::i32).clamp({}, 3e9), ({2}), {-5, 5});
+  EXPECT_EQ(make({-3, 0}, {2}, DType::i64).clamp(0).dtype(), DType::i64);
+  EXPECT_WEFT_ERROR(clamp(ones({2}), {}), InvalidArgument, "[clamp] needs a bound");
+}
+
+// In f64 against differences, for each layout; shapes with a length of 1 and of 0.
+TEST_P(ComposedTest, Gradients) {
+  const Tensor truth = make({1, 0, 1}, {3}, DType::boolean);
+  const std::vector<std::pair<const char*, F>> rules{
+      {"std", [](Inputs x) { return x[0].std({1}); }},
+      {"logsumexp", [](Inputs x) { return x[0].logsumexp({1}); }},
+      {"masked_fill", [=](Inputs x) { return x[0].masked_fill(truth, 2); }},
+      {"masked_select", [=](Inputs x) { return x[0].masked_select(truth); }},
+      {"repeat", [](Inputs x) { return x[0].repeat({2, 2, 1}); }},
+      {"flip", [](Inputs x) { return x[0].flip({0, 1}); }},
+      {"roll", [](Inputs x) { return x[0].roll(2, 1); }},
+      {"tril", [](Inputs x) { return x[0].tril(); }},
+      {"triu", [](Inputs x) { return x[0].triu(1); }},
+      {"pad", [](Inputs x) { return pad(x[0], {1, -1, 2, 0}, 3); }},
+      {"max", [](Inputs x) { return x[0].max(1).values; }},
+      {"min", [](Inputs x) { return x[0].min(1, true).values; }},
+      {"clamp", [](Inputs x) { return x[0].clamp(0.1); }},
+      {"dot", [](Inputs x) { return dot(x[0].flatten(), x[0].flatten()); }},
+      {"matmul", [](Inputs x) { return matmul(x[0], x[0].sum({0})); }},
+  };
+  for (const auto& [name, f] : rules) {
+    for (const Shape& shape : {Shape{4, 3}, Shape{1, 3}, Shape{0, 3}}) {
+      for (const Tensor& x : layouts(some(shape, DType::f64))) {
+        SCOPED_TRACE(std::string(name) + " " + to_string(shape));
+        EXPECT_NO_THROW(autograd::gradcheck(name, f, {x.detach().set_requires_grad()}));
+      }
+    }
+  }
+}
+
+TEST_P(ComposedTest, MethodsAreTheFunctions) {
+  const Tensor x = some({2, 3}, DType::f64, 0.2, 0.9), y = some({2, 3}, DType::f64, 0.2, 0.9, 2);
+#define X(value, name, ...) EXPECT_TRUE(equal(x.name(), weft::name(x))) << #name;
+  WEFT_UNARY_OPS(X)
+#undef X
+#define X(value, name, ...)                                 \
+  EXPECT_TRUE(equal(x.name(y), weft::name(x, y))) << #name; \
+  EXPECT_TRUE(equal(x.name(0.5), weft::name(x, 0.5))) << #name;
+  WEFT_BINARY_OPS(X)
+  WEFT_COMPARE_OPS(X)
+#undef X
+#define SAME(name, ...) \
+  EXPECT_TRUE(equal(x.name(__VA_ARGS__), weft::name(x __VA_OPT__(, ) __VA_ARGS__))) << #name
+  const Tensor truth = gt(x, 0.5), index = make({1, 0}, {2}, DType::i64);
+  SAME(logical_not);
+  SAME(isnan);
+  SAME(isinf);
+  SAME(isfinite);
+  SAME(clamp, 0.3, 0.6);
+  SAME(masked_fill, truth, 2);
+  SAME(sum, {1}, true);
+  SAME(mean, {0});
+  SAME(prod, {1}, true);
+  SAME(max, {1}, true);
+  SAME(min, {0});
+  SAME(argmax, 1);
+  SAME(argmin, 0, true);
+  SAME(var, {1}, 0.0, true);
+  SAME(std, {1}, 0.0, true);
+  SAME(norm, {0});
+  SAME(logsumexp, {1}, true);
+  SAME(all, {1});
+  SAME(any, {0}, true);
+  SAME(softmax, 0);
+  SAME(log_softmax, 1);
+  SAME(matmul, y.t());
+  SAME(index_select, 1, index);
+  SAME(gather, 0, index.unsqueeze(0));
+  SAME(masked_select, truth);
+  SAME(repeat, {1, 2});
+  SAME(flip, {1});
+  SAME(roll, 1, 0);
+  SAME(tril, -1);
+  SAME(triu, 1);
+#undef SAME
+  EXPECT_TRUE(x[0].dot(y[0]).equal(dot(x[0], y[0])));
+  EXPECT_TRUE(x.allclose(x) && !x.allclose(y));
+  EXPECT_TRUE(x.chunk(3, 1)[2].equal(chunk(x, 3, 1)[2]));
+  EXPECT_TRUE(x.split(2, 1)[1].equal(split(x, 2, 1)[1]));
+  EXPECT_TRUE(x.split({1, 2}, 1)[1].equal(split(x, Dims{1, 2}, 1)[1]));
+}
+
+TEST_P(ComposedTest, UndefinedOperandsAreNamed) {
+  const Tensor u, t = ones({2});
+  EXPECT_WEFT_ERROR(u.abs(), InvalidArgument, "[abs] x is an undefined tensor");
+  EXPECT_WEFT_ERROR(u.max(0), InvalidArgument, "[max] x is an undefined tensor");
+  EXPECT_WEFT_ERROR(isnan(u), InvalidArgument, "[isnan] x is an undefined tensor");
+  EXPECT_WEFT_ERROR(isinf(u), InvalidArgument, "[isinf] x is an undefined tensor");
+  EXPECT_WEFT_ERROR(isfinite(u), InvalidArgument, "[isfinite] x is an undefined tensor");
+  EXPECT_WEFT_ERROR(equal(t, u), InvalidArgument, "[equal] b is an undefined tensor");
+  EXPECT_WEFT_ERROR(isclose(t, u), InvalidArgument, "b is an undefined tensor");
+  EXPECT_WEFT_ERROR(weft::std(u), InvalidArgument, "[std] x is an undefined tensor");
+  EXPECT_WEFT_ERROR(logsumexp(u), InvalidArgument, "[logsumexp] x is an undefined tensor");
+  EXPECT_WEFT_ERROR(dot(t, u), InvalidArgument, "[dot] b is an undefined tensor");
+  EXPECT_WEFT_ERROR(masked_fill(t, u, 0), InvalidArgument, "mask is an undefined tensor");
+  EXPECT_WEFT_ERROR(masked_select(u, t), InvalidArgument, "[masked_select] x is an undefined");
+  EXPECT_WEFT_ERROR(repeat(u, {1}), InvalidArgument, "[repeat] x is an undefined tensor");
+  EXPECT_WEFT_ERROR(flip(u, {0}), InvalidArgument, "[flip] x is an undefined tensor");
+  EXPECT_WEFT_ERROR(roll(u, 1), InvalidArgument, "[roll] x is an undefined tensor");
+  EXPECT_WEFT_ERROR(tril(u), InvalidArgument, "[tril] x is an undefined tensor");
+  EXPECT_WEFT_ERROR(triu(u), InvalidArgument, "[triu] x is an undefined tensor");
+  EXPECT_WEFT_ERROR(pad(u, {1, 1}), InvalidArgument, "[pad] x is an undefined tensor");
+  EXPECT_WEFT_ERROR(full_like(u, 1), InvalidArgument, "[full_like] x is an undefined tensor");
+  EXPECT_WEFT_ERROR(randn_like(u), InvalidArgument, "x is an undefined tensor");
+}
+
+TEST_P(ComposedTest, Creation) {
+  EXPECT_TRUE(near_values(linspace(-1, 2, 7, DType::f64), goldens::linspace_odd, kTolerance));
+  EXPECT_TRUE(near_values(linspace(3, -3, 4, DType::f64), goldens::linspace_even, kTolerance));
+  EXPECT_TRUE(near_values(linspace(5, 9, 1, DType::f64), goldens::linspace_one, 0));
+  // PyTorch's f32 steps are rounded, weft's are not.
+  const auto wide = [](const std::vector<float>& v) {
+    return std::vector<double>(v.begin(), v.end());
+  };
+  EXPECT_TRUE(near_values(linspace(-1, 2, 7), wide(goldens::linspace_odd_f32), 0x1p-22));
+  EXPECT_TRUE(near_values(linspace(3, -3, 4), wide(goldens::linspace_even_f32), 0x1p-22));
+  EXPECT_EQ(values_of(linspace(0, 10, 5, DType::i64)), goldens::linspace_whole);
+  EXPECT_EQ(linspace(0, 1, 0).shape(), Shape{0});
+  EXPECT_EQ(linspace(0, 1, 3).dtype(), DType::f32);
+  EXPECT_WEFT_ERROR(linspace(0, 1, -1), InvalidArgument, "[linspace] negative number of steps -1");
+
+  const Tensor x = testing::with_gaps(ones({2, 3}, DType::bf16));
+  EXPECT_TENSOR(full_like(x, 2.5), ({2, 3}), {2.5, 2.5, 2.5, 2.5, 2.5, 2.5});
+  EXPECT_EQ(full_like(x, 1).dtype(), DType::bf16);
+  EXPECT_EQ(randn_like(x).dtype(), DType::bf16);
+  EXPECT_EQ(rand_like(x).shape(), x.shape());
+  EXPECT_WEFT_ERROR(rand_like(ones({2}, DType::i64)), Dtype, "[rand_like]");
+  EXPECT_WEFT_ERROR(randint(3, 3, {2}), InvalidArgument, "[randint] needs low < high, got 3 and 3");
+  EXPECT_WEFT_ERROR(randint(0, 257, {2}, DType::u8), InvalidArgument,
+                    "[randint] a tensor of u8 does not hold all of 0 to 256");
+  EXPECT_EQ(randint(0, 256, {2, 2}, DType::u8).dtype(), DType::u8);
+  EXPECT_EQ(randint(0, 2, {0}).dtype(), DType::i64);
+}
+
+// The CPU's numbers are PyTorch's.
+TEST(ComposedRandomTest, OfASeed) {
+  Generator generator(3);
+  EXPECT_EQ(values_of(randint(0, 10, {5}, DType::i64, &generator)), goldens::randint_4);
+  EXPECT_EQ(values_of(randint(-5, (1 << 28) - 6, {5}, DType::i64, &generator)),
+            goldens::randint_28);
+  EXPECT_EQ(values_of(randint(-5, (1 << 28) - 5, {5}, DType::i64, &generator)),
+            goldens::randint_29);
+  EXPECT_EQ(values_of(randint(-(1ll << 40), 1ll << 50, {5}, DType::i64, &generator)),
+            goldens::randint_51);
+  const auto normal = randn_like(ones({2, 3}), &generator).to_vector<float>();
+  for (std::size_t i = 0; i < normal.size(); ++i) {
+    EXPECT_NEAR(normal[i], goldens::randn_like[i], 2e-6) << i;
+  }
+  EXPECT_EQ(rand_like(ones({2, 3}), &generator).to_vector<float>(), goldens::rand_like);
+}
+
+}  // namespace
+}  // namespace weft

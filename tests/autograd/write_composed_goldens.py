@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""Writes composed_goldens.h: what autograd/composed.h declares, and 1-D matmul, in PyTorch 2.11, CPU.
+
+usage: python3 write_composed_goldens.py > composed_goldens.h   (needs torch)
+"""
+import math
+import pathlib
+import sys
+
+import torch
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "nn"))
+from golden_arrays import array, footer, header, ramp, run  # noqa: E402
+
+F = torch.nn.functional
+INF, NAN = math.inf, math.nan
+header("write_composed_goldens.py")
+print("inline constexpr double inf = __builtin_inf(), nan = __builtin_nan(\"\");  // as Python writes them\n")
+
+x = ramp(2, 3, 4) * 4
+for name, dims in (("all", (0, 1, 2)), ("one", (1,)), ("two", (0, 2))):
+    for keep in (False, True):
+        suffix = f"{name}_{'keep' if keep else 'drop'}"
+        run(f"std_{suffix}", lambda x: x.std(dims, keepdim=keep), x)
+        run(f"logsumexp_{suffix}", lambda x: x.logsumexp(dims, keepdim=keep), x)
+run("std_population", lambda x: x.std((1,), correction=0), x)
+run("std_constant", lambda x: x.std(), torch.ones(3, dtype=torch.float64))
+run("logsumexp_large", lambda x: x.logsumexp((1,)), torch.tensor([[1000.0, 999], [-1000, -1001], [-INF, 2]], dtype=torch.float64))
+array("logsumexp_infinite", torch.tensor([[-INF, -INF], [INF, 1], [NAN, 1]], dtype=torch.float64).logsumexp(1))
+
+ties = torch.tensor([[3.0, 1, 3, -2], [NAN, 5, NAN, 7], [-1, -1, -4, -4]], dtype=torch.float64)
+for name in ("max", "min"):
+    for dim in (0, 1):
+        run(f"{name}_of_dim_{dim}", lambda x: getattr(x, name)(dim).values, ties)
+        array(f"{name}_of_dim_{dim}_at", getattr(ties, name)(dim).indices.double())
+    array(f"arg{name}", getattr(torch, f"arg{name}")(x).double())
+    array(f"arg{name}_nan", getattr(torch, f"arg{name}")(ties).double())
+
+run("dot", torch.dot, ramp(5), ramp(5) + 0.5)
+for name, a, b in (("vectors", (4,), (4,)), ("row", (3,), (3, 2)), ("column", (2, 3), (3,)),
+                   ("rows", (3,), (2, 3, 2)), ("columns", (2, 2, 3), (3,))):
+    run(f"matmul_{name}", torch.matmul, ramp(*a), ramp(*b) + 0.5)
+
+m = ramp(3, 4) * 4
+mask = m > 0.3
+run("masked_fill", lambda x: x.masked_fill(mask, -7.5), m)
+run("masked_fill_row", lambda x: x.masked_fill(mask[1], INF), m)
+run("masked_select", lambda x: x.masked_select(mask), m)
+run("masked_select_wide", lambda x: x.masked_select(mask), ramp(4))
+run("mask_of_rows", lambda x: x[mask[:, 0]], m)
+run("mask_of_front", lambda x: x[mask], ramp(3, 4, 2))
+run("repeat", lambda x: x.repeat(2, 1, 3), ramp(2, 3))
+run("flip", lambda x: x.flip(0, 2), ramp(2, 3, 4))
+run("roll", lambda x: x.roll(2, 1), ramp(2, 5))
+run("roll_back", lambda x: x.roll(-7, -2), ramp(3, 4))
+run("roll_all", lambda x: x.roll(5), ramp(3, 4))
+for k in (-2, 0, 1, 9):
+    name = str(k).replace("-", "m")
+    run(f"tril_{name}", lambda x: x.tril(k), ramp(2, 3, 4))
+    run(f"triu_{name}", lambda x: x.triu(k), ramp(2, 3, 4))
+run("pad", lambda x: F.pad(x, (1, 2, 0, 3), value=-1.5), ramp(2, 3, 2))
+run("pad_crop", lambda x: F.pad(x, (-1, 2, 1, -2)), ramp(3, 4))
+
+special = torch.tensor([0.0, -1.5, INF, -INF, NAN, 3e38], dtype=torch.float64)
+for name in ("isnan", "isinf", "isfinite"):
+    array(name, getattr(torch, name)(special).double())
+a = torch.tensor([1.0, 1, 1, INF, INF, NAN, 0, 1e9], dtype=torch.float64)
+b = torch.tensor([1.0, 1 + 9e-6, 1 + 2e-5, INF, -INF, NAN, 1e-9, 1e9 + 9e3], dtype=torch.float64)
+array("isclose", torch.isclose(a, b).double())
+array("isclose_nan", torch.isclose(a, b, rtol=0, atol=1e-5, equal_nan=True).double())
+
+for name, args in (("odd", (-1, 2, 7)), ("even", (3, -3, 4)), ("one", (5, 9, 1))):
+    array(f"linspace_{name}", torch.linspace(*args, dtype=torch.float64))
+    array(f"linspace_{name}_f32", torch.linspace(*args))
+array("linspace_whole", torch.linspace(0, 10, 5, dtype=torch.int64).double())
+torch.manual_seed(3)
+for low, high in ((0, 10), (-5, 2**28 - 6), (-5, 2**28 - 5), (-2**40, 2**50)):
+    array(f"randint_{(high - low).bit_length()}", torch.randint(low, high, (5,)).double())
+array("randn_like", torch.randn_like(torch.empty(2, 3)))
+array("rand_like", torch.rand_like(torch.empty(2, 3)))
+footer()

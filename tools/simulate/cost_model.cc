@@ -355,7 +355,7 @@ std::vector<Prediction> ranking(const Costs& costs, std::int64_t batch,
       }
     }
   }
-  std::ranges::stable_sort(all, {}, &Prediction::seconds);
+  std::ranges::sort(all, {}, &Prediction::seconds);
   return all;
 }
 

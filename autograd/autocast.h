@@ -31,8 +31,8 @@ struct AutocastOptions {
 ///   to f32   cross_entropy, mse_loss, prod and nn's nll_loss, bce_with_logits, l1_loss,
 ///            smooth_l1_loss
 ///   to f32 on CUDA alone
-///            softmax, log_softmax, layer_norm, sum, norm, exp, log, pow, square, rsqrt,
-///            reciprocal, a double divided by a tensor
+///            softmax, log_softmax, layer_norm, sum, norm, exp, expm1, log, log1p, tan, pow,
+///            square, rsqrt, reciprocal, a double divided by a tensor
 ///
 /// All others take what comes; where bf16 and f32 meet, the result is f32, that of a bf16 image in
 /// batch_norm and layer_norm bf16. In-place operations do not convert.

@@ -18,7 +18,7 @@ def operations(x, image):
     channels = f32(3)
     unary = {name: lambda name=name: getattr(torch, name)(x) for name in
              ("neg abs sign square sqrt rsqrt reciprocal exp log sin cos tanh sigmoid relu "
-              "floor ceil round").split()}
+              "floor ceil round log1p expm1 erf tan trunc").split()}
     return unary | {
         "linear": lambda: F.linear(x, f32(3, 8), f32(3)),
         "matmul": lambda: torch.matmul(x, f32(8, 3)),

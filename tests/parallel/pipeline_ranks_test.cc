@@ -398,7 +398,12 @@ TEST_P(PipelineRanks, ReplicasShareWhatIsNotTrained) {
     const Tensor mean = raw::clone(frozen.named_buffers()[0].second), other = raw::clone(mean);
     group.broadcast(other, 0).wait();
     pipe.train();
-    pipe.step({data.x}, {data.label}, loss_of);  // begins with the first's
+    // Begins with the first's, so the same batch leaves the same everywhere.
+    const LabelledBatch same = batch(9, {4, 6}, DType::f32);
+    pipe.step({same.x}, {same.label}, loss_of);
+    const Tensor now = raw::clone(frozen.named_buffers()[0].second);
+    group.broadcast(now, 0).wait();
+    EXPECT_TRUE(same_bits(now, frozen.named_buffers()[0].second));
     if (group.rank() == 1) {
       EXPECT_FALSE(same_bits(mean, other));
     }

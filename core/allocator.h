@@ -16,9 +16,9 @@
 namespace weft {
 
 struct MemoryStats {
-  std::int64_t in_use_bytes = 0;        ///< asked for by live storages, each rounded up to 512 B
+  std::int64_t in_use_bytes = 0;        ///< of live storages, each rounded up to 512 B
   std::int64_t peak_in_use_bytes = 0;   ///< highest in_use_bytes since reset_peak_memory()
-  std::int64_t cached_bytes = 0;        ///< held from the driver, in no storage
+  std::int64_t cached_bytes = 0;        ///< taken from the driver, but in no storage
   std::int64_t driver_allocations = 0;  ///< calls of the driver's (or the system's) allocator
   std::int64_t driver_frees = 0;
   /// By MemoryOwner; they add up to in_use_bytes, and to peak_in_use_bytes when that was reached.
@@ -26,22 +26,21 @@ struct MemoryStats {
   std::array<std::int64_t, kMemoryOwners> peak_by_owner = {};
 };
 
-/// Of one device; page-locked memory (Storage::allocate_pinned with CUDA) is in no device's. These
-/// five throw Device when there is no such device.
+/// Of one device; page-locked memory (Storage::allocate_pinned with CUDA) counts for no device.
+/// These five functions throw Device when there is no such device.
 MemoryStats memory_stats(Device device);
 void reset_peak_memory(Device device);
-/// Storages above the limit (in_use_bytes) are refused; 0 lifts it. Cached blocks are given back
-/// before they would take the device above it. For virtual CPU devices and for sharing a GPU.
-/// Throws InvalidArgument for bytes < 0.
+/// A storage that would take in_use_bytes above the limit is refused; 0: no limit. Cached blocks go
+/// back to the driver before they would take the device above it. For virtual CPU devices and for
+/// sharing a GPU. Throws InvalidArgument for bytes < 0.
 void set_memory_limit(Device device, std::int64_t bytes);
 /// 0: none.
 std::int64_t memory_limit(Device device);
 /// Gives cached blocks back to the driver. Throws Unsupported inside graph::capture.
 void release_cached_memory(Device device);
 
-/// For tests of what happens when memory runs out: the k-th storage that is not empty allocated
-/// on `device` from now on (1: the next) is refused, once, whoever asks for it. One at a time per
-/// device.
+/// For tests of running out of memory: refuses the k-th non-empty storage allocated on `device`
+/// from now on (1: the next), once, in whichever thread. One object at a time per device.
 class FailAllocation {
  public:
   FailAllocation(Device device, std::int64_t k);
@@ -62,14 +61,14 @@ struct StreamLists;
 
 class Storage;
 
-/// Memory of one device that is given out to nobody else: to the steps of graph::capture, whose
+/// Memory of one device that only its owner gets storages from: the steps of graph::capture, whose
 /// replays use the same addresses again and again. Storages may outlive it.
 class MemoryPool {
  public:
-  /// Of the stream's device. `stream` orders the work on the memory.
+  /// On the stream's device. `stream` orders the work on the memory.
   explicit MemoryPool(const Stream& stream);
-  /// Gives back what is free, and the rest when its storages die. What was queued on the memory has
-  /// to be done by then.
+  /// Gives back the free memory, and the rest when its storages die. Work queued on the memory must
+  /// be done by then.
   ~MemoryPool();
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
@@ -85,13 +84,13 @@ class MemoryPool {
 class Storage final : public RefCounted, public Pooled {
  public:
   /// Uninitialised, 64-byte aligned (256 on CUDA), from the caching allocator of `device`, tied to
-  /// the calling thread's current stream there. 0 bytes are legal: data() is then not null but may
-  /// not be read. Throws OutOfMemory naming device, asked, in use and limit; nothing has changed
-  /// then, but that cached blocks may be back at the driver. Inside graph::capture: from the
-  /// captured step's pool.
+  /// the calling thread's current stream there. 0 bytes are legal: data() is then not null but must
+  /// not be read. Throws OutOfMemory with the device, the bytes asked for and in use, and the
+  /// limit; then nothing has changed, except that cached blocks may have gone back to the driver.
+  /// Inside graph::capture: from the captured step's pool.
   static intrusive_ptr<Storage> allocate(Device device, std::size_t bytes);
-  /// Memory somebody else owns and keeps alive: a bucket, an mmap. `release(context)` runs when the
-  /// last tensor lets go; may be null, may not throw.
+  /// Memory that the caller owns and keeps alive: a bucket, an mmap. `release(context)` runs when
+  /// the last tensor lets go of it; it may be null and must not throw.
   static intrusive_ptr<Storage> borrow(Device device, void* data, std::size_t bytes,
                                        void (*release)(void*) = nullptr, void* context = nullptr);
   /// Host memory a CUDA device can copy from without blocking, cached like device memory; plain
@@ -106,8 +105,7 @@ class Storage final : public RefCounted, public Pooled {
   /// False for memory that somebody else owns (borrow), and when empty.
   bool owned() const { return block_ != nullptr; }
 
-  /// From now on the memory counts as this owner's (MemoryStats). Nothing to do for borrowed
-  /// memory.
+  /// From now on the memory counts as this owner's (MemoryStats). Does nothing for borrowed memory.
   void set_owner(MemoryOwner owner);
 
   /// Counts in-place writes; autograd compares it to catch a changed saved tensor.
@@ -120,12 +118,12 @@ class Storage final : public RefCounted, public Pooled {
       wait_until_copied();
   }
 
-  /// The block is also used on `stream`: it is not handed out again before the work enqueued there
-  /// by the time the storage dies is done. Nothing to do for CPU streams and borrowed memory.
-  /// Throws Unsupported inside graph::capture.
+  /// The block is also used on `stream`: when the storage dies, the block is not handed out again
+  /// before the work that is then queued on `stream` is done. Does nothing for CPU streams and
+  /// borrowed memory. Throws Unsupported inside graph::capture.
   void record_stream(const Stream& stream);
-  /// A copy to another CUDA device reads the memory, on copy_stream(device()): record_stream(), and
-  /// the next bump_version() waits for it. To be called before the copy is queued.
+  /// To be called before a copy to another CUDA device is queued, which reads the memory on
+  /// copy_stream(device()): as record_stream(), and the next bump_version() waits for the copy.
   void record_copy();
 
  private:

@@ -1,4 +1,4 @@
-// A training step captured once and replayed: on CUDA one launch in place of a hundred.
+// A training step captured once and replayed: on CUDA one launch replaces the step's many.
 #pragma once
 
 #include <cstdint>
@@ -65,23 +65,24 @@ class Step {
 ///   }
 ///   log(loss.item<float>());
 ///
-/// The body's memory stays the step's own: `loss` is the same tensor after every replay; clone()
-/// what is to be kept. What the body reads and writes is kept alive.
+/// The memory of the body's tensors belongs to the step: `loss` is the same tensor after every
+/// replay; clone() values that must be kept. Tensors that the body reads and writes are kept alive.
 ///
-/// Before each replay the learning rates, the optimisers' step counts and the random numbers are
-/// brought forward, as the body would have. Everything else that host code decides is fixed by the
+/// Before each replay the learning rates, the optimisers' step counts and the random numbers
+/// advance as they would in the body. Everything else that host code decides is fixed by the
 /// capture: branches, shapes, numbers passed to operations, which tensors are read. The optimisers
-/// and generators must stay where they are.
+/// and generators must stay at their addresses.
 ///
-/// What throws Unsupported in the body: item(), to_vector() and printing; tensors made from host
+/// In the body these throw Unsupported: item(), to_vector() and printing; tensors made from host
 /// values (tensor, from_span, randperm) and copies between host and device; waiting for the device,
-/// which index_select, gather and what is made of them (nll_loss) do to check their indices;
-/// work on another device or stream; set_lr(); a DataLoader's next batch; random numbers inside
-/// autograd::checkpoint; another captured step. Algorithms are not timed while capturing: a shape
-/// the first call has not seen gets the library's own choice.
+/// which index_select, gather and operations made of them (nll_loss) do to check their indices, and
+/// remainder and floor_divide to check integer divisors; work on another device or stream;
+/// set_lr(); a DataLoader's next batch; random numbers inside autograd::checkpoint; another
+/// captured step. Algorithms are not timed while capturing: for a shape that the first call has not
+/// seen the library chooses.
 ///
 /// On the CPU there is nothing to launch: every call runs the body, checks that it does what was
-/// captured, operation by operation and with the same tensors, and refuses what CUDA would.
+/// captured, operation by operation and with the same tensors, and refuses what CUDA would refuse.
 Step capture(std::function<void()> body);
 Step capture(Device device, std::function<void()> body);
 
@@ -92,7 +93,7 @@ inline void check_not_capturing(const char* op, const char* why) {
     refuse(op, why);
 }
 
-/// What the library's own code sees of the capture in progress, as thread_state().capture.
+/// The capture in progress, for the library's own code: thread_state().capture.
 class Capture {
  public:
   explicit Capture(Device device);
@@ -101,12 +102,12 @@ class Capture {
   Capture& operator=(const Capture&) = delete;
 
   Device device() const { return stream_.device; }
-  /// Never 0, and no other capture's of the process.
+  /// Never 0; unique in the process.
   std::uint64_t id() const { return id_; }
-  /// Of the body's run that is being captured or compared; never 0, and no other's of the process.
+  /// Number of the body's run that is being captured or compared: never 0, unique in the process.
   std::uint64_t run() const { return run_; }
-  /// Where memory of `device` comes from; null: from anywhere. Throws Unsupported for another
-  /// device than the capture's, apart from the host.
+  /// The pool that memory of `device` comes from; null: no special one. Throws Unsupported for a
+  /// device that is neither the capture's nor the host.
   const MemoryPool* pool_for(Device device) const;
 
   /// An operation is about to be queued on `device`.
@@ -115,21 +116,21 @@ class Capture {
   void on_use(const intrusive_ptr<Storage>& storage, std::int64_t offset, DType dtype,
               const Shape& shape, const Strides& strides);
 
-  /// A number that kernels read and the host changes from step to step: 8 bytes on the device. They
-  /// hold `value` in the captured run; replays that do not run the body ask next() for theirs.
+  /// 8 bytes on the device for a number that kernels read and the host changes from step to step.
+  /// They hold `value` in the captured run; replays that do not run the body call next() for it.
   template <class T>
   const T* number(T value, std::function<T()> next) {
     static_assert(sizeof(T) == 8);
     return static_cast<const T*>(
         add_number(bits(value), [next = std::move(next)] { return bits(next()); }));
   }
-  /// The generator's next number, another one for each replay. The thread's own generator stands
-  /// for that of whichever thread replays.
+  /// The generator's next number, a new one for each replay. If it is the thread's own generator,
+  /// replays use the generator of the thread that replays.
   const std::uint64_t* random64(Generator& generator);
   /// A number that is part of the captured work: replays are refused once now() differs.
   void constant(const char* op, const char* what, std::function<std::int64_t()> now);
-  /// The body has set host state, named by an address: each replay that does not run the body calls
-  /// `again` in its place. The last call for one name counts.
+  /// To be called when the body has set host state, which `name` identifies: each replay that does
+  /// not run the body calls `again` to set it. The last call for one name counts.
   void on_host_state(const void* name, std::function<void()> again);
   /// Calls them.
   void set_host_state() const;

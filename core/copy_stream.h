@@ -10,8 +10,8 @@ namespace weft {
 /// its first use. Throws Device when there is no such CUDA device.
 Stream copy_stream(Device device);
 
-/// What is queued on `stream` from now on comes after the copies from its device that are queued by
-/// now. Nothing to do where there were none.
+/// Makes work queued on `stream` from now on wait for the copies from its device queued until now.
+/// Does nothing if there were none.
 void wait_for_copies(const Stream& stream);
 
 }  // namespace weft

@@ -5,7 +5,7 @@
 
 namespace weft {
 
-/// 0, and one more in each child of fork(): threads that were there before it are not.
+/// 0, and one more in each child of fork(), in which the parent's other threads do not exist.
 int fork_count();
 
 /// Lets the calling thread run on all cores of the process where OpenMP binds threads to cores
@@ -16,9 +16,9 @@ void leave_thread_unbound();
 
 namespace detail {
 
-/// The cores that a cgroup's CPU quota amounts to, rounded up, or 0 without a quota. `membership`
-/// is the text of /proc/self/cgroup; `root` is where the hierarchies are mounted (v2's cpu.max,
-/// v1's cpu.cfs_quota_us), of which the group's ancestors count too.
+/// A cgroup's CPU quota in cores, rounded up, or 0 without a quota. `membership` is the text of
+/// /proc/self/cgroup; `root` is where the hierarchies are mounted (v2's cpu.max, v1's
+/// cpu.cfs_quota_us). The quotas of the group's ancestors count, too.
 int quota_cores(const std::string& membership, const std::string& root);
 /// How many more threads the groups allow (pids.max less pids.current), or -1 without a limit.
 int threads_left(const std::string& membership, const std::string& root);
@@ -26,9 +26,9 @@ int threads_left(const std::string& membership, const std::string& root);
 /// Whether the calling thread is the one that called fork() and had an OpenMP team then, whose
 /// threads are gone: OpenMP would wait for them for ever.
 bool team_lost_in_fork();
-/// Up to `wanted` threads for the calling thread's OpenMP teams, itself included: fewer, once and
-/// for all, where the process has as many as it should (docs/performance.md: Threads) or where the
-/// system refuses to start them. OpenMP ends the process then.
+/// Up to `wanted` threads for the calling thread's OpenMP teams, itself included. Fewer, from then
+/// on, where the process has as many as it should (docs/performance.md: Threads) or where the
+/// system refuses to start them, for then OpenMP would end the process.
 int grant_team(int wanted);
 
 }  // namespace detail

@@ -107,7 +107,7 @@ template <class T>
 using accumulate_t = std::conditional_t<std::is_same_v<T, bf16>, float,
                                         std::conditional_t<std::is_integral_v<T>, std::int64_t, T>>;
 
-/// Calls f.template operator()<T>() with the C++ type of dtype.
+/// Calls `f.template operator()<T>()` with the C++ type of dtype.
 template <class F>
 decltype(auto) dispatch_all(DType dtype, F&& f) {
   switch (dtype) {

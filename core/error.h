@@ -34,8 +34,8 @@ const char* to_string(ErrorCode code);
 /// Every failure weft reports. what() reads
 ///   [conv2d] input channels: got 3, weight expects 16 (x [8,3,32,32], w [16,16,3,3])
 ///   in layer1.0.conv1 at tensor/conv.cc:41
-/// on one line; the module path is added when the calling thread is inside a module's forward, and
-/// behind all of it where the work was done that failed, when within() was told:
+/// on one line. The module path is there when the calling thread is inside a module's forward; the
+/// end says where the failed work was done, if within() was told:
 ///   ... at tensor/conv.cc:41 in replica on cpu:1, rank 2
 class Error : public std::runtime_error {
  public:
@@ -46,7 +46,7 @@ class Error : public std::runtime_error {
   const std::string& op() const { return op_; }
   /// "tensor/conv.cc:41", relative to the source root.
   const std::string& where() const { return where_; }
-  /// "replica on cpu:1, rank 2": what within() added, the innermost first; mostly empty.
+  /// "replica on cpu:1, rank 2": what within() added, innermost first; usually empty.
   const std::string& context() const { return context_; }
 
   /// The same error with `context` behind its text.
@@ -62,16 +62,16 @@ class Error : public std::runtime_error {
   std::string context_;
 };
 
-/// To be called where an exception is caught: throws it again and says in its text where it
-/// happened ("replica on cpu:1", "rank 2", "stage 1"). Code, op and place of an Error stay. Another
-/// exception becomes an Error with its text, op "exception" and the place of this call: of
-/// OutOfMemory if it is std::bad_alloc, else of Library, that is, code which is not weft's. The
-/// exception itself is nested in that: std::rethrow_if_nested gives it back.
+/// To be called in a catch block: rethrows the exception with `context` in its text, which says
+/// where it happened ("replica on cpu:1", "rank 2", "stage 1"). Code, op and place of an Error
+/// stay. Any other exception becomes an Error with its text, op "exception" and the place of this
+/// call; its code is OutOfMemory for std::bad_alloc, else Library: not weft's code. The original is
+/// nested in it, for std::rethrow_if_nested.
 [[noreturn]] void rethrow_within(std::string_view context,
                                  std::source_location place = std::source_location::current());
 
-/// f(), whose exceptions leave through rethrow_within(). Costs nothing as long as there is none:
-/// `context` is a text, or a function that makes one and is called then.
+/// f(), whose exceptions leave through rethrow_within(). Costs nothing without an exception:
+/// `context` is a text, or a function that makes one and is called only then.
 ///   within([&] { return "replica on " + to_string(device); }, [&] { return replica(x); });
 template <class Context, class F>
 decltype(auto) within(const Context& context, F&& f,

@@ -8,18 +8,18 @@
 
 namespace weft {
 
-/// Writes beside `path` and takes its place on commit(): whatever happens before, also a crash or a
-/// full disk, the old file stays as it was.
+/// Writes to a temporary file, which replaces `path` on commit(). Until then, also after a crash or
+/// on a full disk, the old file stays as it was.
 ///   AtomicFile file(path);
 ///   file.write(header);
 ///   file.write(data);
 ///   file.commit();
-/// The temporary is `path` + ".tmp"; what a killed process left there is overwritten by the next
+/// The temporary is `path` + ".tmp"; one that a killed process left is overwritten by the next
 /// writer. Every failure is an Io error with the file's name and the system's reason.
 class AtomicFile {
  public:
-  /// Throws Io also when another writer is at the same file, or when `path` is something else than
-  /// a regular file.
+  /// Throws Io also when another writer has the same file open, or when `path` is not a regular
+  /// file.
   explicit AtomicFile(std::string path);
   /// Removes the temporary unless committed.
   ~AtomicFile();

@@ -1,9 +1,10 @@
-// How exact f32 has to be. By PyTorch's names and defaults CUDA may round the operands of
-// convolutions to 10 bits of mantissa (TF32) for several times the speed, those of matrix products
-// not. The CPU computes in f32 always; where convolutions need not be "ieee" they may be Winograd's
-// (kernels/cpu/plain_winograd.cc), whose rounding errors are some 2 to 5 times the definition's, as
-// cuDNN's may be in either setting. Settings of the calling thread, which workers and backward
-// inherit (PyTorch's are of the process). A plan belongs to the setting it was made under.
+// How exact f32 has to be, with PyTorch's names and defaults. On CUDA the operands of convolutions
+// may be rounded to 10 bits of mantissa (TF32) for several times the speed, those of matrix
+// products not. The CPU always computes in f32. Unless convolutions are set to "ieee", it may use
+// Winograd's algorithm for them (kernels/cpu/plain_winograd.cc), whose rounding errors are some 2
+// to 5 times the definition's; cuDNN may use it in either setting. The settings belong to the
+// calling thread, and workers and backward inherit them (PyTorch's belong to the process). A plan
+// belongs to the setting under which it was made.
 #pragma once
 
 #include <string_view>

@@ -21,8 +21,8 @@ class Lazy {
   T* operator->() const { return get(); }
   explicit operator bool() const { return get() != nullptr; }
 
-  /// The object, made by make() -> std::unique_ptr of it at need. Threads that come at once get the
-  /// same one; what the others made is dropped.
+  /// The object; make() -> std::unique_ptr makes it if there is none. Threads that call at once get
+  /// the same one; those that the others made are dropped.
   template <class Make>
   T& get_or_make(Make&& make) {
     if (T* const present = get()) return *present;

@@ -1,13 +1,13 @@
-// What memory is for: so that a training run can say who holds it.
+// What memory is used for, so that a training run can say what takes how much.
 #pragma once
 
 #include <cstdint>
 
 namespace weft {
 
-/// Who asked for a storage, by ThreadState::memory_owner when it was allocated. `activations` is
-/// what nobody else claims: results of operations, workspaces. `gathered` is what parallel::gather
-/// makes, `data` what a loader does.
+/// What a storage is for: ThreadState::memory_owner when it was allocated. `activations` is the
+/// default: results of operations, workspaces. `gathered` is for results of parallel::gather,
+/// `data` for a loader's batches.
 enum class MemoryOwner : std::uint8_t {
   activations,
   parameters,

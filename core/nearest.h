@@ -1,4 +1,4 @@
-// Which known word was meant by one that is not known.
+// The known word that an unknown one probably means.
 #pragma once
 
 #include <string>
@@ -6,9 +6,8 @@
 
 namespace weft {
 
-/// The known word nearest to `word` by edit distance, else the first of which it is the end or the
-/// beginning ("--steps": "--limit-steps", "--nproc": "--nproc-per-node"), or nothing when none is
-/// near.
+/// The known word nearest to `word` by edit distance; else the first known word that ends or begins
+/// with it ("--steps": "--limit-steps", "--nproc": "--nproc-per-node"); else nothing.
 std::string nearest(const std::string& word, const std::vector<std::string>& known);
 
 }  // namespace weft

@@ -7,17 +7,17 @@
 
 namespace weft {
 
-/// Team size for the calling thread: thread_state().num_threads, else its share of the process (the
-/// number OMP_NUM_THREADS gives, else the cores, divided by the virtual CPU devices). 1 inside a
-/// team, and in a child of fork() in the thread that called it, if that had a team. Fewer where the
-/// process or its user is at the limit of threads: that is settled when the thread first asks, and
-/// told to the log.
+/// Team size for the calling thread: thread_state().num_threads, else OMP_NUM_THREADS or, if that
+/// is not set, the process's cores, divided by the number of virtual CPU devices. 1 inside a team;
+/// 1 in a child of fork() for the thread that called fork(), if that had a team. Fewer where the
+/// process or its user is at the limit of threads: that is decided when the thread first asks, and
+/// logged.
 int num_threads();
 /// Sets it for the calling thread. Throws InvalidArgument for n < 1.
 void set_num_threads(int n);
-/// Cores this process may run on: those of its first thread's affinity, before OpenMP bound that to
-/// one (OMP_PROC_BIND, GOMP_CPU_AFFINITY), and no more than its cgroups' CPU quotas amount to,
-/// rounded up. Asked once.
+/// Cores this process may run on: those of its first thread's affinity before OpenMP bound that
+/// thread to one core (OMP_PROC_BIND, GOMP_CPU_AFFINITY), but at most its cgroups' CPU quotas,
+/// rounded up. Determined once.
 int core_count();
 
 namespace detail {
@@ -27,8 +27,8 @@ void parallel_run(int team, std::int64_t n, ParallelBody body, void* f);
 
 /// f(begin, end) over a partition of [0, n) into one contiguous range per thread, each of at least
 /// `grain` elements (all in the calling thread when n <= grain). The partition depends on n, grain
-/// and team size alone. All ranges run to their end or their exception; that of the lowest range is
-/// rethrown in the caller. The team takes over the caller's ThreadState.
+/// and team size alone. All ranges run to their end or their exception; the exception of the lowest
+/// range is rethrown in the caller. The team uses a copy of the caller's ThreadState.
 template <class F>
 void parallel_for(std::int64_t n, std::int64_t grain, F&& f) {
   if (n <= 0) return;

@@ -1,5 +1,6 @@
-// What a process is in, "forward" or "save": seen by the launcher that started it, also when it is
-// gone. And faults on purpose, by which one tries what becomes of the others.
+// The phase a process is in, for example "forward" or "save". The launcher that started it can read
+// the phase, also after the process has ended. And faults on purpose, to test how the other ranks
+// react.
 #pragma once
 
 #include <cstddef>
@@ -9,18 +10,19 @@
 
 namespace weft {
 
-/// What a process was in when it last said so.
+/// What a process was doing, as it last reported.
 struct Status {
   std::string phase = {};      ///< of the program: "forward"; empty: between phases
-  std::string operation = {};  ///< under way between ranks: "all_reduce 17 (bucket 2)"
+  std::string operation = {};  ///< in progress between ranks: "all_reduce 17 (bucket 2)"
   std::int64_t step = -1;      ///< of training; -1: none
 
-  /// "backward during all_reduce 17 (bucket 2)", or the one of them that there is.
+  /// "backward during all_reduce 17 (bucket 2)", or whichever of the two there is.
   std::string describe() const;
 };
 
-/// Memory by which a launcher sees what a process is in. The process inherits the file and finds
-/// its number in the variable; both processes may end at any time and leave nothing behind.
+/// Shared memory in which a launcher sees a process's phase. The process inherits the file and
+/// finds the descriptor's number in the variable kVariable. Both processes may end at any time and
+/// leave nothing behind.
 class StatusPage {
  public:
   static constexpr const char* kVariable = "WEFT_STATUS_FD";
@@ -41,17 +43,16 @@ class StatusPage {
   void* memory_ = nullptr;
 };
 
-/// Says what the calling thread is in, until the scope ends:
+/// Sets the calling thread's phase until the scope ends:
 ///   const PhaseScope phase("save");
-/// Then what it was in before counts again; but where an exception ends the scope, the launcher
-/// goes on to see the phase, which is where the program failed. Without a launcher it costs some
-/// nanoseconds.
+/// Then the phase before it is restored; but if an exception ends the scope, the launcher still
+/// sees this phase, in which the program failed. Without a launcher it costs some nanoseconds.
 class PhaseScope {
  public:
-  /// Of the program. `name` is a literal.
+  /// A phase of the program. `name` is a literal.
   explicit PhaseScope(const char* name) : PhaseScope(name, false) { show(name); }
-  /// Of a thread that works between ranks: operation() gives the text that the launcher sees beside
-  /// the program's phase. It is called only where there is a launcher that looks.
+  /// For a thread that runs an operation between ranks: the launcher sees the text of operation()
+  /// next to the program's phase. It is called only if there is a launcher.
   template <class Operation>
   PhaseScope(const char* name, const Operation& operation) : PhaseScope(name, true) {
     if (seen()) show(operation());
@@ -77,10 +78,10 @@ class PhaseScope {
 ///     ...
 ///   }
 ///   group->barrier().wait();
-/// While it lasts and the process runs, the others wait on: from its end on for a whole timeout,
-/// but in all no longer than 10 timeouts for an operation. They learn of it within an eighth of the
-/// timeout. Operations between ranks do not belong inside: they would be waited for likewise.
-/// thread_state().rank must be that with which the rank made its groups.
+/// While it lasts and the process runs, the others go on waiting; after its end they wait a whole
+/// timeout, but in all no longer than 10 timeouts for an operation. They learn of it within an
+/// eighth of the timeout. Do not run operations between ranks inside: a rank that does not come to
+/// them would be waited for as long. thread_state().rank must be the rank that made the groups.
 class BusyScope {
  public:
   /// `name` is a literal.
@@ -94,7 +95,7 @@ class BusyScope {
   const int rank_;
 };
 
-/// The name of the last BusyScope that a rank of this process has begun and not ended; null where
+/// The name of the last BusyScope that a rank of this process has begun and not ended; null if
 /// there is none.
 const char* busy_with(int rank);
 
@@ -111,16 +112,16 @@ struct Fault {
   static Fault parse(std::string_view text);
 };
 
-/// Where a rank fails that WEFT_FAULT names. Its value:
+/// A place where a rank fails if WEFT_FAULT names it. The variable's value:
 ///   KIND:rank=R[:step=N][:phase=PHASE]
 ///     KIND   kill   as by SIGKILL              stop  as by SIGSTOP
 ///            raise  throws Internal from here  exit  the process ends at once, with status 3
 ///     step   thread_state().step; any if not given
 ///     PHASE  rendezvous  before the rank joins the others
 ///            forward     at the beginning of a train::Step
-///            allreduce   in the middle of one: some of it has been sent
-///            save        in the middle of it: the file is written, but under another name
-///            any of them if not given
+///            allreduce   in the middle of an all-reduce: some of it has been sent
+///            save        in the middle of saving: the file is written, but under another name
+///            any of these phases if not given
 /// A run that its launcher has restarted (TORCHELASTIC_RESTART_COUNT) does not fail again. Throws
 /// InvalidArgument for any other value.
 void fault_point();

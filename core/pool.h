@@ -7,14 +7,14 @@
 
 namespace weft {
 
-/// At least `bytes` bytes, aligned as ::operator new. Sizes up to 1 KiB come from per-thread free
+/// At least `bytes` bytes, aligned as the global new. Sizes up to 1 KiB come from per-thread free
 /// lists; a thread that frees more than it takes hands blocks back to a shared list, so a producer
 /// and a consumer thread reach a steady state. Memory once taken for small blocks stays with the
-/// process. Larger sizes, and all sizes under AddressSanitizer, go to ::operator new.
+/// process. Larger sizes, and all sizes under AddressSanitizer, go to the global new.
 void* pool_allocate(std::size_t bytes);
 void pool_free(void* p, std::size_t bytes) noexcept;
 
-/// How often the pool has called ::operator new so far, in all threads. Constant in a steady state.
+/// How often the pool has called the global new so far, in all threads. Constant in a steady state.
 std::int64_t pool_heap_allocations();
 
 /// Base class that routes new and delete of a class family to the pool. Needs a virtual destructor

@@ -14,8 +14,8 @@
 
 namespace weft {
 
-/// The 32-bit Mersenne Twister, number for number std::mt19937. Written out because its state must
-/// be the same text whatever the standard library.
+/// The 32-bit Mersenne Twister, with the numbers of std::mt19937. Written out here because the text
+/// of its state must not depend on the standard library.
 class Mt19937 {
  public:
   static constexpr int kWords = 624;
@@ -65,11 +65,11 @@ class Generator {
   void normal(std::span<double> out, double mean = 0, double std = 1);
   /// 1 with probability p, from one f64 uniform each. Not PyTorch's bits (it uses MKL there).
   void bernoulli(std::span<std::uint8_t> out, double p);
-  /// PyTorch's randperm: a Fisher-Yates shuffle of 32-bit draws below 2^32/20 elements, of 64-bit
-  /// draws, inside out, from there on. Throws InvalidArgument for n < 0.
+  /// PyTorch's randperm: below 2^32/20 elements a Fisher-Yates shuffle with 32-bit draws, from
+  /// there on its inside-out variant with 64-bit draws. Throws InvalidArgument for n < 0.
   std::vector<std::int64_t> randperm(std::int64_t n);
 
-  /// Everything needed to go on from here: engine, seed, cached normal. Text, portable.
+  /// Everything needed to continue from here: engine, seed, cached normal. Portable text.
   std::string state() const;
   /// Throws InvalidArgument for text that state() did not write; nothing has changed then.
   void set_state(const std::string& state);
@@ -87,8 +87,8 @@ class Generator {
 /// device.
 std::uint64_t device_seed(std::uint64_t seed, Device device);
 
-/// States of generators, each from before its first use: what it takes to draw the same numbers
-/// again. Copies of a few kilobytes, none for a device that nobody drew on.
+/// States of generators, each from before its first use, so that the same numbers can be drawn
+/// again. A copy is a few kilobytes; there is none for a device whose generator was not used.
 class GeneratorSnapshot {
  public:
   bool empty() const { return !first_; }
@@ -108,14 +108,14 @@ class GeneratorSnapshot {
   intrusive_ptr<Entry> first_;
 };
 
-/// The generators that operations draw from when they are given none: one for each device, so that
-/// threads which work on different devices share nothing, and the numbers of each device do not
-/// depend on when the others draw. That of cpu:0 is the host's, which also orders samples; the
-/// others are seeded from the host's seed and their device (device_seed), when first used.
+/// The generators that operations use by default: one for each device, so threads that work on
+/// different devices share nothing, and the numbers of one device do not depend on when the others
+/// draw. The generator of cpu:0 is the host's, which also orders samples. The others are seeded
+/// from the host's seed and their device (device_seed) when first used.
 class GeneratorSet {
  public:
   explicit GeneratorSet(std::uint64_t seed = Generator::kDefaultSeed) : host_(seed) {}
-  /// Draws what was drawn where the snapshot was taken.
+  /// Draws the numbers that were drawn after the snapshot was taken.
   explicit GeneratorSet(const GeneratorSnapshot& snapshot);
   ~GeneratorSet();
   GeneratorSet(const GeneratorSet&) = delete;
@@ -159,8 +159,8 @@ Generator& default_generator(Device device);
 /// Seeds all generators of the calling thread.
 void manual_seed(std::uint64_t seed);
 
-/// For its length, notes in `snapshot` the state of each generator of the calling thread's set, and
-/// of workers that run its jobs, before it is first used.
+/// While it lives, copies into `snapshot` the state of each generator of the calling thread's set
+/// before the generator is first used, by this thread or by workers that run its jobs.
 class RecordGenerators {
  public:
   explicit RecordGenerators(GeneratorSnapshot& snapshot);

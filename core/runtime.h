@@ -41,7 +41,7 @@ class RecordedWork {
   virtual void launch(const Stream& stream) = 0;
 };
 
-/// What two devices may differ in; 0: not known.
+/// Properties in which devices of one kind may differ; 0: not known.
 struct DeviceProperties {
   std::int64_t memory_bytes = 0;
   int compute_units = 0;  ///< streaming multiprocessors
@@ -52,7 +52,7 @@ class Runtime {
  public:
   virtual ~Runtime() = default;
 
-  /// Asked once per process, apart from the CPU's.
+  /// Called once per process, except on the CPU's runtime.
   virtual int device_count() = 0;
   virtual DeviceProperties properties(int /*device*/) { return {}; }
   /// nullptr when the device has no room; other failures throw Cuda or Library.
@@ -62,12 +62,12 @@ class Runtime {
   virtual void* allocate_pinned(std::size_t bytes) = 0;
   virtual void free_pinned(void* p) noexcept = 0;
 
-  /// The caching allocator lends `bytes` at `p`, a part of what allocate() or allocate_pinned()
-  /// gave it, to work on `stream`; where the borrower finds them. For devices that watch their
-  /// bounds.
+  /// The caching allocator lends `bytes` at `p`, a part of the memory from allocate() or
+  /// allocate_pinned(), to work on `stream`. Returns the address at which the borrower finds them:
+  /// another one on devices that check bounds.
   virtual void* lend(void* p, std::size_t /*bytes*/, const Stream& /*stream*/) { return p; }
-  /// They may be lent again, to what is queued on `stream` from now on. The stream is one of cpu:0
-  /// for page-locked memory, which the host itself may use at once.
+  /// Ends a loan: the bytes may be lent again to work that is queued on `stream` from now on. For
+  /// page-locked memory, which the host itself may use at once, it is a stream of cpu:0.
   virtual void take_back(void* /*p*/, const Stream& /*stream*/) noexcept {}
 
   /// Either side may be host memory or a device of this runtime. Asynchronous on `stream` where the
@@ -81,11 +81,11 @@ class Runtime {
   virtual void synchronize(const Stream& stream) = 0;
   virtual void synchronize_device(int device) = 0;
   virtual std::unique_ptr<Event> new_event(int device) = 0;
-  /// One that knows when it passed, which costs the device a little. Throws Unsupported where the
-  /// backend has none.
+  /// An event that knows when it passed, which costs the device a little time. Throws Unsupported
+  /// where the backend has none.
   virtual std::unique_ptr<Event> new_timing_event(int device);
 
-  /// Whether streams can record; where not, the following throw Internal.
+  /// Whether streams can record; if not, the following functions throw Internal.
   virtual bool can_record() const { return false; }
   /// From here on the calling thread's work on `stream` is recorded and not run. Not for default
   /// streams.
@@ -94,7 +94,7 @@ class Runtime {
   /// In place of end_recording, when something went wrong.
   virtual void abandon_recording(const Stream& stream) noexcept;
   /// Writes up to kMaxWords words to device memory, in the stream's order; `words` may be changed
-  /// at once.
+  /// as soon as it returns.
   static constexpr std::size_t kMaxWords = 256;
   virtual void write_words(std::uint64_t* to, std::span<const std::uint64_t> words,
                            const Stream& stream);

@@ -19,9 +19,9 @@ std::string_view to_string(SimdLevel level);
 SimdLevel processor_simd_level();
 
 /// The widest level that this processor has and that the environment variable WEFT_SIMD (baseline,
-/// avx2 or avx512; no limit where it is unset) allows. One that the processor lacks means all that
-/// it has, so that one setting serves several machines. Read once, at the first successful call.
-/// Throws InvalidArgument for another value.
+/// avx2 or avx512; unset: no limit) allows. A level that the processor lacks means its widest, so
+/// that one setting serves several machines. Read once, at the first successful call. Throws
+/// InvalidArgument for another value.
 SimdLevel best_simd_level();
 
 /// The level in use: best_simd_level(), or what set_simd_level() said. Throws as that does.

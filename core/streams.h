@@ -1,4 +1,4 @@
-// The streams that a thread works on, taken over by another one that works in its place.
+// The streams that a thread works on, for another thread that does its work.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace weft {
 
 /// The calling thread's current stream of each CUDA device (core/thread_state.h: current_stream).
 struct CurrentStreams {
-  std::uint64_t known = 0;  ///< bit i: handles[i] is set; elsewhere the runtime's default holds
+  std::uint64_t known = 0;  ///< bit i: handles[i] is set; else it is the runtime's default stream
   void* handles[kMaxDevices] = {};
 
   static const CurrentStreams& of_this_thread();

@@ -1,5 +1,5 @@
-// What surrounds a call: gradient mode, generator, device, module path, log and trace sinks. One
-// object per thread; worker threads and backward take over the state of whoever gave them work.
+// The context of a call: gradient mode, generator, device, module path, log and trace sinks. One
+// object per thread; worker threads and backward copy it from the thread that gave them work.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@ namespace graph {
 class Capture;
 }
 
-/// What listens to the calls of modules; the room of the modules says what it is told.
+/// Listens to the calls of modules; nn/ defines what it is told.
 class CallObserver {
  public:
   virtual ~CallObserver() = default;
@@ -48,15 +48,16 @@ struct PathNode {
 
 struct ThreadState {
   bool grad_enabled = true;
-  /// autograd::checkpoint runs a forward again for its backward: statistics have been counted.
+  /// autograd::checkpoint runs a forward again for its backward: running statistics must not count
+  /// it a second time.
   bool recomputing = false;
   /// Fixed kernel choice, no timing, no algorithm whose result depends on scheduling.
   bool deterministic = false;
-  /// autograd::Autocast: by kind of device, what matrix products compute in; f32: it is off there.
+  /// autograd::Autocast: for each kind of device the dtype of matrix products; f32: off there.
   using AutocastTypes = std::array<DType, 2>;
   AutocastTypes autocast = {DType::f32, DType::f32};
-  /// Where it keeps converted weights: a memory that is never freed, and the scope it was given to.
-  /// Once that has ended, who still holds this finds another number there.
+  /// Where Autocast keeps converted weights: an object that is never freed, and the number of the
+  /// scope that uses it. After that scope has ended the object has another number.
   struct AutocastCache {
     WeightCache* weights = nullptr;
     std::uint64_t scope = 0;
@@ -82,7 +83,7 @@ struct ThreadState {
   ChoiceCache* choices = nullptr;     ///< null: what was timed is forgotten with the process
   graph::Capture* capture = nullptr;  ///< set while graph::capture records a step
   CallObserver* calls = nullptr;      ///< told of every call of a module
-  /// Where matrix products and convolutions count what they multiply and add; null: nowhere.
+  /// Where matrix products and convolutions count their multiply-adds; null: nowhere.
   std::int64_t* multiply_adds = nullptr;
 };
 
@@ -152,9 +153,8 @@ class PathScope {
 /// "layer1.0.conv1"; empty outside any module.
 std::string module_path();
 std::string module_path(const PathNode* path);
-/// The calling thread's path in memory that stays for good: one object per path, so that pointers
-/// can be compared. Null outside any module. Takes no lock and no memory but for a path's first
-/// use.
+/// The calling thread's path in memory that is never freed: one object per path, so pointers can be
+/// compared. Null outside any module. Takes a lock and memory only at a path's first use.
 const PathNode* interned_path();
 
 /// The stream new work of this thread goes to on `device`: the last set_current_stream(), else the

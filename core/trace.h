@@ -1,12 +1,12 @@
-// Spans: what ran when, where and for whom, for a picture in Perfetto or chrome://tracing.
+// Spans: what ran, when and where, to be drawn by Perfetto or chrome://tracing.
 //
 //   Tracer tracer;
 //   const Scoped traced(&ThreadState::tracer, &tracer);
 //   ... train ...
 //   tracer.write("trace.json");   // rows: threads (and devices) by name, one process per rank
 //
-// Each thread writes into chunks of its own: a span takes no lock, and no memory until the reserve
-// is used up.
+// Each thread writes into its own chunks: a span takes no lock, and allocates nothing until the
+// reserve is used up.
 #pragma once
 
 #include <cstddef>
@@ -25,12 +25,12 @@ class Event;
 
 namespace detail {
 class TraceJson;
-/// The thread's innermost span does its work on `device`, from here on, unless it said so itself.
+/// From here on the thread's innermost span works on `device`, unless it has named its device.
 void work_begins(Device device) noexcept;
 }  // namespace detail
 
-/// Names the calling thread in traces, and for the system (its first 15 characters, as Linux has
-/// it). What is longer than 47 characters is cut off.
+/// Names the calling thread in traces (up to 47 characters) and for the system (the first 15, as
+/// Linux allows). Longer names are cut off.
 void set_thread_name(std::string_view name);
 
 /// One moment on two clocks, in nanoseconds.
@@ -85,12 +85,12 @@ class Tracer {
   std::int64_t now_ns() const;
   /// The moment that now_ns() counts from.
   ClockReading start() const;
-  /// Added to every time when written. Times count from this tracer's start; so that the files of
-  /// several ranks show one time, all but the first set how much later they started:
+  /// Added to every time when written. Times count from this tracer's start. For the files of
+  /// several ranks to share one time, all but the first set how much later they started:
   ///   tracer.set_offset_ns(tracer.start().steady_ns - first.steady_ns);   // one host
   ///   tracer.set_offset_ns(tracer.start().realtime_ns - first.realtime_ns);
-  /// Their events may then stand in one file. The start and the offset are written, too.
-  /// train::merge_traces() does all of it.
+  /// Then their events can go into one file. The start and the offset are written, too.
+  /// train::merge_traces() does all of this.
   void set_offset_ns(std::int64_t offset);
 
   /// A span of the calling thread, in its module. category: "op", "backward", "loader", "optim"
@@ -98,24 +98,23 @@ class Tracer {
   /// memory is left out, and counted.
   void add(const char* category, const char* name, std::int64_t begin_ns,
            std::int64_t end_ns) noexcept;
-  /// Says what the operation just done gave: with the thread's last span of that name, else as a
-  /// moment of its own. Returns the start of an arrow to draw to a later span
-  /// (Span::set_flow).
+  /// Records the result of the operation just done: shown with the thread's last span of that name,
+  /// else as a moment of its own. Returns the start of an arrow to a later span (Span::set_flow).
   std::uint64_t add_result(const char* name, Device device, const Dims& shape) noexcept;
 
   /// Writes Chrome's trace event format (JSON) through a temporary file: one process per rank, one
-  /// row per thread. Spans may go on meanwhile. Waits for the devices whose work is timed. Throws
-  /// Io.
+  /// row per thread. Other threads may go on adding spans. Waits for the devices whose work is
+  /// timed. Throws Io.
   void write(const std::string& path) const;
-  /// For the end of a program, and for who ends one from within (launch::spawn): write() to the
-  /// options' path. Nothing without a path or a span, nor by another rank than the first.
+  /// For the end of a program, and for code that ends it from within (launch::spawn): write() to
+  /// the options' path. Does nothing without a path or a span, and on all ranks but the first.
   void finish() const;
-  /// No thread has told of a span so far.
+  /// No thread has added a span so far.
   bool empty() const;
   /// The spans so far, and how many are lost, as text for merge() in another process.
   std::string part() const;
-  /// From now on write() also writes these spans of another rank. Throws InvalidArgument for what
-  /// is no part().
+  /// From now on write() also writes these spans of another rank. Throws InvalidArgument for a text
+  /// that is not from part().
   void merge(std::string part);
 
  private:
@@ -138,8 +137,8 @@ class Span {
     if (tracer_) [[unlikely]]
       begin(category, name);
   }
-  /// Of work on `device`: shown, and its time there measured if the tracer does. An operation's
-  /// span learns the device when its kernel is looked up.
+  /// For work on `device`, which is shown; the time there is measured if the tracer does so. An
+  /// operation's span learns its device when its kernel is looked up.
   Span(const char* category, const char* name, Device device) : tracer_(thread_state().tracer) {
     if (tracer_) [[unlikely]]
       begin(category, name, device);
@@ -151,7 +150,7 @@ class Span {
   Span(const Span&) = delete;
   Span& operator=(const Span&) = delete;
 
-  /// Whether anybody looks: what an argument costs need not be spent otherwise.
+  /// Whether there is a tracer; if not, arguments need not be computed.
   bool on() const { return tracer_ != nullptr; }
   /// Shown with the span; `key` a literal. At most two, further ones are dropped.
   void set_arg(const char* key, std::int64_t value) {

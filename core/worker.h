@@ -1,12 +1,12 @@
-// Workers: one persistent thread per device, which serves the jobs it is given in the order of
-// their submission. Forward and backward share it, and so do all callers of the process.
+// Workers: one persistent thread per device, which runs jobs in the order of their submission.
+// Forward and backward share it, and so do all callers of the process.
 //
 //   JobGroup group;
 //   for (Device device : devices) group.submit(device, [&, device] { ... });
 //   group.wait();  // the first error, if there was one
 //
-// A job that waits for other jobs holds nobody up: while it waits, a stand-in thread serves its
-// device's queue. So jobs may give out jobs, to any device, and wait for them.
+// A job that waits for other jobs blocks nobody: while it waits, a stand-in thread serves its
+// device's queue. So jobs may submit jobs, to any device, and wait for them.
 #pragma once
 
 #include <atomic>
@@ -35,8 +35,8 @@ class Job {
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  /// What it throws reaches whoever waits for its group. May submit this job again, elsewhere or to
-  /// the same device, as its last act.
+  /// Its exceptions are rethrown to the thread that waits for the group. As its last act it may
+  /// submit this job again, to the same device or to another.
   virtual void run() = 0;
 
  private:
@@ -47,9 +47,9 @@ class Job {
   bool owned_by_queue_ = false;
 };
 
-/// Jobs that one caller waits for. They run with the ThreadState and the streams that the thread
-/// which made the group had then, but that ThreadState::device is the worker's, and that what
-/// counts for one thread (multiply_adds, calls) counts nothing in them. Any thread may submit.
+/// Jobs that one caller waits for. They run with the ThreadState and the streams that the group's
+/// maker had when it made the group. Two things differ: ThreadState::device is the worker's, and
+/// the per-thread observers (multiply_adds, calls) are off. Any thread may submit.
 class JobGroup {
  public:
   JobGroup();
@@ -68,9 +68,9 @@ class JobGroup {
   void submit(Device device, F&& f) {
     submit_owned(device, new JobOf<std::decay_t<F>>(std::forward<F>(f)));
   }
-  /// Runs `job` at once in the calling thread, as the worker of `device` would, beside what that
-  /// may be doing: who would only wait for the others takes one job itself, which wakes a thread
-  /// less. What it throws reaches wait(). Throws as submit() does.
+  /// Runs `job` at once in the calling thread, as the worker of `device` would, whatever that
+  /// worker is doing: a thread that would only wait takes one job itself, so one thread less is
+  /// woken. The job's exceptions are rethrown by wait(). Throws as submit() does.
   void run_here(Device device, Job& job);
   template <class F>
     requires(!std::is_base_of_v<Job, std::remove_cvref_t<F>>)
@@ -78,7 +78,7 @@ class JobGroup {
     JobOf<std::decay_t<F>> job(std::forward<F>(f));
     run_here(device, job);
   }
-  /// Until all jobs have run. Rethrows the error that came first, if any; the others are lost. The
+  /// Waits until all jobs have run. Rethrows the first error, if any; the others are lost. The
   /// group can be used again. Throws Internal in a child of fork() for jobs of the parent.
   void wait();
 
@@ -110,9 +110,10 @@ class JobGroup {
   std::exception_ptr error_;
 };
 
-/// For its length the calling thread only waits: for jobs, or for anything that may depend on them.
-/// If it is a worker, a stand-in serves its queue meanwhile, a thread kept for the next time; there
-/// are as many as jobs of one device ever waited at the same time. Elsewhere it does nothing.
+/// While it lives, the calling thread only waits: for jobs, or for anything that may depend on
+/// them. If the thread is a worker, a stand-in serves its queue meanwhile. Stand-ins are kept for
+/// the next time: as many as jobs of one device ever waited at once. In other threads it does
+/// nothing.
 class WaitScope {
  public:
   WaitScope();
@@ -124,8 +125,8 @@ class WaitScope {
 /// The device whose worker, or its stand-in, the calling thread is; null in other threads.
 const Device* worker_device();
 
-/// Spins for a moment until `ready()`, so that a wait that ends soon costs no system call. Whether
-/// it ended so. On one core not at all: whoever would end it could not run.
+/// Spins for a moment until `ready()`, so that a short wait costs no system call. Returns whether
+/// ready() became true. On one core it does not spin: the thread to wait for could not run.
 bool spin_until(bool (*ready)(const void*), const void* context);
 template <class F>
 bool spin_until(const F& ready) {

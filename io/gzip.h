@@ -17,18 +17,18 @@ class ByteStream {
   virtual std::size_t read(std::span<std::byte> out) = 0;
 };
 
-/// Inflates a gzip file of one member, holding 64 KiB of input and zlib's window, never the output:
-/// how much of it is wanted is the reader's decision.
+/// Inflates a gzip file of one member. It holds 64 KiB of input and zlib's window, never the
+/// output: the reader decides how much of that it wants.
 class GunzipStream final : public ByteStream {
  public:
-  /// `source` must outlive this; `name` stands in messages.
+  /// `source` must outlive this; `name` is for messages.
   GunzipStream(ByteStream& source, std::string name);
   ~GunzipStream() override;
   GunzipStream(const GunzipStream&) = delete;
   GunzipStream& operator=(const GunzipStream&) = delete;
 
   /// Throws Io for data that is cut off or damaged: gzip's checksum and length are checked where
-  /// the stream ends, and a second member or any other byte behind it is refused.
+  /// the stream ends, and a second member or any other byte after it is refused.
   std::size_t read(std::span<std::byte> out) override;
 
  private:

@@ -19,10 +19,10 @@ struct IdxOptions {
 /// Reads an IDX file of u8 values (type 0x08), gzipped or not, as its first bytes say.
 /// -> u8 tensor of 1 to 4 dimensions on the CPU.
 ///
-/// Nothing in the file is believed before it is checked: the header's dimensions are multiplied
-/// without overflow and held against the limit and, for a plain file, against its size; inflating
-/// stops where the header says the data ends, so a bomb costs no memory; gzip's checksum and length
-/// are verified, and nothing may follow the one gzip member.
+/// Everything in the file is checked before it is used: the header's dimensions are multiplied
+/// without overflow and compared with the limit and, for a plain file, with its size; inflating
+/// stops where the header says the data ends, so a zip bomb costs no memory; gzip's checksum and
+/// length are verified, and nothing may follow the one gzip member.
 /// Throws Io naming the file and what is wrong, Unsupported for the format's other value types.
 Tensor read_idx(const std::string& path, const IdxOptions& options = {});
 

@@ -1,4 +1,4 @@
-// Pictures in memory, and reading the formats weft knows.
+// Pictures in memory, and reading them from the formats that weft supports.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@ struct Image {
 };
 
 struct ImageOptions {
-  /// A picture whose decoding needs more memory than this, its pixels included, is refused; so is a
-  /// file of that size.
+  /// A picture is refused if decoding needs more memory than this, its pixels included; so is a
+  /// file of more bytes than this.
   std::uint64_t max_bytes = std::uint64_t{224} << 20;
 };
 

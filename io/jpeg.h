@@ -13,9 +13,9 @@ namespace weft::io {
 /// Image.open(f).convert("RGB"): grey is repeated, CMYK is taken as Adobe writes it and converted
 /// without a colour profile, an EXIF orientation is ignored.
 ///
-/// Nothing is allocated on the header's word alone: its size is held against the limit and against
-/// what so many bytes can hold at most. Where libjpeg would make up pixels for data that is missing
-/// or damaged, this throws; stray bytes between segments, which cameras write, are passed over.
+/// Before anything is allocated, the header's size is compared with the limit and with what so many
+/// bytes can hold at most. Where libjpeg would make up pixels for missing or damaged data, this
+/// throws; stray bytes between segments, which cameras write, are skipped.
 /// Throws Io naming the file and what is wrong; Unsupported for arithmetic coding and for more than
 /// 8 bits.
 Image parse_jpeg(std::span<const std::byte> bytes, const ImageOptions& options = {},

@@ -14,8 +14,8 @@ namespace weft::io {
 /// are looked up, grey is repeated and widened to 8 bits, 16 bits lose their lower half (where
 /// Pillow clips 16-bit grey), alpha is dropped, gamma and colour profiles are ignored.
 ///
-/// Nothing is allocated on the header's word alone: its size is held against the limit and against
-/// what so many bytes can inflate to. Checksums are verified.
+/// Before anything is allocated, the header's size is compared with the limit and with what so many
+/// bytes can inflate to. Checksums are verified.
 /// Throws Io naming the file and what is wrong.
 Image parse_png(std::span<const std::byte> bytes, const ImageOptions& options = {},
                 const std::string& name = "png data");

@@ -1,4 +1,4 @@
-// safetensors: named tensors in a file that Python's package of that name reads and writes too.
+// safetensors: named tensors in a file that Python's package safetensors reads and writes, too.
 //
 //   u64 header size (little-endian) | header, JSON | data, one tensor after the other
 //
@@ -34,15 +34,15 @@ struct LoadOptions {
   ModulePrefix module_prefix = ModulePrefix::keep;
 };
 
-/// Writes through a temporary file (core/file.h): whatever happens, `path` holds the old file or
-/// the whole new one. Tensors may be strided and on any device; their order within one element size
-/// is kept, larger elements come first, so that all are aligned.
+/// Writes through a temporary file (core/file.h): whatever happens, `path` is the old file or the
+/// whole new one. Tensors may be strided and on any device. Those with larger elements come first,
+/// so that all are aligned; those with elements of one size keep their order.
 ///
 /// The metadata also gets a CRC-32 per tensor ("weft.crc32.NAME") and one of the header itself
-/// ("weft.header_crc32"). Other readers see them as plain metadata; who rewrites the file with
-/// changed values must drop them.
-/// Throws InvalidArgument for a name given twice, reserved, longer than 4096 bytes or not UTF-8,
-/// and for an undefined tensor; Io when the file cannot be written.
+/// ("weft.header_crc32"). Other readers see them as plain metadata; a program that rewrites the
+/// file with changed values must drop them. Throws InvalidArgument for a name given twice,
+/// reserved, longer than 4096 bytes or not UTF-8, and for an undefined tensor; Io when the file
+/// cannot be written.
 void save_safetensors(const std::string& path, const NamedTensors& tensors,
                       const Metadata& metadata = {});
 

@@ -202,7 +202,7 @@ class HeaderParser {
                " needs ", bytes, context_);
   }
 
-  // --- JSON ---
+  // --- JSON --------------------------------------------------------------------------------------
 
   /// member(key) is called behind the colon and must parse the value.
   template <class F>

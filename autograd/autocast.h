@@ -27,12 +27,13 @@ struct AutocastOptions {
 /// Operations convert their f32 and bf16 operands on that kind of device, as PyTorch's do; f64 and
 /// integers stay as they are:
 ///
-///   to bf16  linear, matmul, conv2d, conv_transpose2d
-///   to f32   cross_entropy, mse_loss, prod and nn's nll_loss, bce_with_logits, l1_loss,
-///            smooth_l1_loss
+///   to bf16  linear, matmul, conv2d, conv_transpose2d, scaled_dot_product_attention
+///   to f32   cross_entropy, mse_loss, prod and nn's nll_loss, bce_with_logits, bce_loss,
+///            l1_loss, smooth_l1_loss, kl_div
 ///   to f32 on CUDA alone
-///            softmax, log_softmax, layer_norm, sum, norm, exp, expm1, log, log1p, tan, pow,
-///            square, rsqrt, reciprocal, a double divided by a tensor
+///            softmax, log_softmax, layer_norm, group_norm, sum, norm, exp, expm1, log, log1p, tan,
+///            pow, square, rsqrt, reciprocal, softplus, interpolate, a double divided by
+///            a tensor
 ///
 /// All others take what comes; where bf16 and f32 meet, the result is f32, that of a bf16 image in
 /// batch_norm and layer_norm bf16. In-place operations do not convert.

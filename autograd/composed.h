@@ -13,7 +13,7 @@
 
 namespace weft {
 
-// --- Tests of values: boolean, without a gradient. Integers are finite numbers.
+// --- Tests of values: boolean, without a gradient. Integers are finite numbers. ------------------
 Tensor isnan(const Tensor& x);
 Tensor isinf(const Tensor& x);
 Tensor isfinite(const Tensor& x);
@@ -26,7 +26,7 @@ Tensor isclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol
 bool allclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol = 1e-8,
               bool equal_nan = false);
 
-// --- Reductions
+// --- Reductions ----------------------------------------------------------------------------------
 /// max(x, 1): the largest values of one dimension and where each is found first; a NaN counts as
 /// the largest, and the gradient goes to that place. max(x, {1}) is the other one, without indices.
 ValuesAndIndices max_of_dim(const Tensor& x, int dim, bool keepdim = false);
@@ -47,18 +47,18 @@ Tensor std(const Tensor& x, const Dims& dims = {}, double correction = 1, bool k
 /// log(sum(exp(x))) with the largest x taken off first. Integers are computed in f32.
 Tensor logsumexp(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 
-// --- Products
+// --- Products ------------------------------------------------------------------------------------
 /// a [n], b [n] of one dtype: the sum of a * b.
 Tensor dot(const Tensor& a, const Tensor& b);
 
-// --- Masks: boolean
+// --- Masks: boolean ------------------------------------------------------------------------------
 /// value where the mask holds, x elsewhere; broadcast, of x's dtype.
 Tensor masked_fill(const Tensor& x, const Tensor& mask, double value);
 /// The elements of x (broadcast with the mask) where the mask holds, in row-major order. Waits for
 /// the device.
 Tensor masked_select(const Tensor& x, const Tensor& mask);
 
-// --- Arranging
+// --- Arranging -----------------------------------------------------------------------------------
 /// x beside itself: counts[i] times along each dimension; counts beyond x's dimensions go in front.
 Tensor repeat(const Tensor& x, const Dims& counts);
 /// The order of elements reversed along each of dims.

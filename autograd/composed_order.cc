@@ -1,16 +1,11 @@
 // What composed.h declares about places: masks, and elements in another order.
-#include <functional>
-
 #include "weft/autograd/composed.h"
-#include "weft/autograd/graph.h"
+#include "weft/autograd/linear_node.h"
 #include "weft/autograd/ops.h"
 
 namespace weft {
 
-using autograd::Gradients;
-using autograd::Node;
-using autograd::record;
-using autograd::recording;
+using autograd::record_linear;
 
 namespace {
 
@@ -36,27 +31,6 @@ Tensor positions(const Tensor& mask) {
     if (holds[i]) found.push_back(i);
   }
   return from_vector(found, {static_cast<std::int64_t>(found.size())}, mask.device());
-}
-
-// A linear operation without a constant part: the gradient is another such operation.
-class LinearNode final : public Node {
- public:
-  using Adjoint = std::function<Tensor(const Tensor&)>;
-  LinearNode(const char* name, const Tensor& x, Adjoint adjoint)
-      : Node(name), adjoint_(std::move(adjoint)) {
-    add_input(x);
-  }
-  void apply(Gradients& grads) override {
-    if (grads.wants(0)) grads.set(0, adjoint_(grads.y()));
-  }
-
- private:
-  Adjoint adjoint_;
-};
-
-template <class Adjoint>
-Tensor record_linear(const char* name, Tensor y, const Tensor& x, Adjoint adjoint) {
-  return recording(x) ? record<LinearNode>(std::move(y), name, x, std::move(adjoint)) : y;
 }
 
 }  // namespace

@@ -84,8 +84,7 @@ class RuleResults {
 
 }  // namespace
 
-// --- Streams
-// -----------------------------------------------------------------------------------------
+// --- Streams -------------------------------------------------------------------------------------
 
 // A gradient that adds up belongs to who called the outermost backward, whatever stream the rule
 // that started this one runs in.
@@ -221,8 +220,7 @@ void Run::refuse_freed() const {
   }
 }
 
-// --- Running it
-// ------------------------------------------------------------------------------------
+// --- Running it ----------------------------------------------------------------------------------
 
 void Run::execute(const char* op, std::span<const Tensor> outputs, std::span<const Tensor> grads,
                   const std::span<const Tensor>* inputs, bool allow_unused, bool retain_graph,
@@ -377,8 +375,7 @@ void Run::deliver(const Task& from, std::int32_t index, Tensor grad) {
   if (--to.pending == 0) push_ready(ready_, link.task);
 }
 
-// --- Several devices
-// ---------------------------------------------------------------------------------
+// --- Several devices -----------------------------------------------------------------------------
 
 // Numbers the devices; false when there is only one.
 bool Run::split_by_device() {
@@ -582,8 +579,7 @@ void Run::gather(const Task& task, std::int32_t index) {
   }
 }
 
-// --- Reuse
-// -------------------------------------------------------------------------------------------
+// --- Reuse ---------------------------------------------------------------------------------------
 
 void Run::clear() {
   const bool huge = found.tasks.size() > 1 << 16;
@@ -646,8 +642,7 @@ RunLease::~RunLease() {
   idle_runs = run_.release();
 }
 
-// --- The public functions
-// ----------------------------------------------------------------------------
+// --- The public functions ------------------------------------------------------------------------
 
 namespace {
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "weft/autograd/composed.h"
+#include "weft/autograd/composed_nn.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 #include "weft/tensor/tensor.h"
@@ -23,6 +24,8 @@ Tensor relu(Tensor&& x);
 /// As raw::leaky_relu; in place as relu does.
 Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);
 Tensor leaky_relu(Tensor&& x, double negative_slope = 0.01);
+Tensor elu(const Tensor& x, double alpha = 1);
+Tensor softplus(const Tensor& x, double beta = 1, double threshold = 20);
 Tensor smooth_l1(const Tensor& x, double beta = 1);
 
 #define X(value, name, ...)                      \
@@ -86,6 +89,10 @@ Tensor softmax(const Tensor& x, int dim);
 Tensor log_softmax(const Tensor& x, int dim);
 Tensor index_select(const Tensor& x, int dim, const Tensor& index);
 Tensor gather(const Tensor& x, int dim, const Tensor& index);
+/// As raw::embedding. The row padding_idx of weight, counted from the end where it is negative,
+/// gets no gradient. Throws InvalidArgument for a padding_idx that is no row.
+Tensor embedding(const Tensor& index, const Tensor& weight,
+                 std::optional<std::int64_t> padding_idx = {});
 
 Tensor matmul(const Tensor& a, const Tensor& b);
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias = {});
@@ -95,6 +102,7 @@ Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias = {},
 Tensor conv_transpose2d(const Tensor& x, const Tensor& w, const Tensor& bias = {},
                         Conv2dParams params = {});
 Tensor max_pool2d(const Tensor& x, const Pool2dParams& params);
+Tensor adaptive_max_pool2d(const Tensor& x, const std::array<std::int64_t, 2>& size);
 Tensor avg_pool2d(const Tensor& x, const AvgPool2dParams& params);
 Tensor adaptive_avg_pool2d(const Tensor& x, const std::array<std::int64_t, 2>& size);
 /// What batch norm does in the same pass, y = act(normalised x + add): act(v) = v where v > 0,

@@ -225,6 +225,18 @@ Tensor leaky_relu(const Tensor& x, double negative_slope) {
                       {.a = negative_slope});
 }
 
+Tensor elu(const Tensor& x, double alpha) {
+  return record_unary("elu", UnaryOp::elu, x, raw::elu(x, alpha), {.a = alpha});
+}
+
+Tensor softplus(const Tensor& x, double beta, double threshold) {
+  constexpr CastPolicy policy = CastPolicy::f32_on_cuda;
+  if (autocasts(policy, x)) [[unlikely]]
+    return softplus(autocast(policy, x), beta, threshold);
+  return record_unary("softplus", UnaryOp::softplus, x, raw::softplus(x, beta, threshold),
+                      {.a = beta, .b = threshold});
+}
+
 Tensor smooth_l1(const Tensor& x, double beta) {
   return record_unary("smooth_l1", UnaryOp::smooth_l1, x, raw::smooth_l1(x, beta), {.a = beta});
 }

@@ -69,7 +69,9 @@ class ConvNode final : public Node {
 class MaxPoolNode final : public Node {
  public:
   MaxPoolNode(const Tensor& x, const Tensor& index, const Pool2dParams& params)
-      : Node("max_pool2d"), params_(params), x_shape_(x.shape()) {
+      : Node(params.adaptive ? "adaptive_max_pool2d" : "max_pool2d"),
+        params_(params),
+        x_shape_(x.shape()) {
     add_input(x);
     index_ = save(index);
   }
@@ -169,6 +171,12 @@ Tensor conv_transpose2d(const Tensor& x, const Tensor& w, const Tensor& bias, Co
 Tensor max_pool2d(const Tensor& x, const Pool2dParams& params) {
   auto [y, index] = raw::max_pool2d(x, params);
   return recording(x) ? record<MaxPoolNode>(std::move(y), x, index, params) : y;
+}
+
+Tensor adaptive_max_pool2d(const Tensor& x, const std::array<std::int64_t, 2>& size) {
+  auto [y, index] = raw::adaptive_max_pool2d(x, size);
+  return recording(x) ? record<MaxPoolNode>(std::move(y), x, index, Pool2dParams{.adaptive = true})
+                      : y;
 }
 
 Tensor avg_pool2d(const Tensor& x, const AvgPool2dParams& params) {

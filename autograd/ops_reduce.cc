@@ -177,7 +177,7 @@ class SoftmaxNode final : public Node {
 // index_select and gather: what was read is added back where it came from.
 class PickNode final : public Node {
  public:
-  using AddBack = const Tensor& (*)(const Tensor&, int, const Tensor&, const Tensor&);
+  using AddBack = const Tensor& (*)(const Tensor&, int, const Tensor&, const Tensor&, bool checked);
   PickNode(const char* name, AddBack add_back, const Tensor& x, int dim, const Tensor& index)
       : Node(name), add_back_(add_back), shape_(x.shape()), dim_(dim) {
     add_input(x);
@@ -186,7 +186,8 @@ class PickNode final : public Node {
   void apply(Gradients& grads) override {
     if (!grads.wants(0)) return;
     Tensor whole = zeros(shape_, {grads.y().dtype(), grads.y().device()});
-    add_back_(whole, dim_, index_.get(*this), grads.y());
+    // That the index is in range was seen in forward.
+    add_back_(whole, dim_, index_.get(*this), grads.y(), false);
     grads.set(0, std::move(whole));
   }
 
@@ -195,6 +196,24 @@ class PickNode final : public Node {
   AddBack add_back_;
   Shape shape_;
   int dim_;
+  SavedTensor index_;
+};
+
+class EmbeddingNode final : public Node {
+ public:
+  EmbeddingNode(const Tensor& index, const Tensor& weight, std::int64_t padding)
+      : Node("embedding"), rows_(weight.shape()[0]), padding_(padding) {
+    add_input(weight);
+    index_ = save(index);
+  }
+  void apply(Gradients& grads) override {
+    if (!grads.wants(0)) return;
+    grads.set(0, raw::embedding_backward(grads.y(), index_.get(*this), rows_, padding_));
+  }
+
+ private:
+  void release_saved() override { index_.reset(); }
+  std::int64_t rows_, padding_;
   SavedTensor index_;
 };
 
@@ -257,12 +276,21 @@ Tensor index_select(const Tensor& x, int dim, const Tensor& index) {
 }
 Tensor gather(const Tensor& x, int dim, const Tensor& index) {
   Tensor y = raw::gather(x, dim, index);
-  // That the index is in range has been seen above.
-  const auto add_back = [](const Tensor& to, int d, const Tensor& at,
-                           const Tensor& grad) -> const Tensor& {
-    return raw::scatter_add_(to, d, at, grad, false);
-  };
-  return recording(x) ? record<PickNode>(std::move(y), "gather", add_back, x, dim, index) : y;
+  return recording(x) ? record<PickNode>(std::move(y), "gather", raw::scatter_add_, x, dim, index)
+                      : y;
+}
+
+Tensor embedding(const Tensor& index, const Tensor& weight,
+                 std::optional<std::int64_t> padding_idx) {
+  Tensor y = raw::embedding(index, weight);
+  std::int64_t padding = -1;
+  if (padding_idx) {
+    const std::int64_t rows = weight.shape()[0];
+    padding = *padding_idx + (*padding_idx < 0 ? rows : 0);
+    WEFT_CHECK(padding >= 0 && padding < rows, InvalidArgument, "embedding", "padding_idx ",
+               *padding_idx, " is no row of weight ", weight.shape());
+  }
+  return recording(weight) ? record<EmbeddingNode>(std::move(y), index, weight, padding) : y;
 }
 
 }  // namespace weft

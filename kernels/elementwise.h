@@ -45,6 +45,18 @@ WEFT_HD T sigmoid(T x) {
   return y - y * ((e - (sum - T(1))) * (x < T(0) ? T(1) - y : y));
 }
 
+/// d(x sigmoid(x))/dx
+template <class T>
+WEFT_HD T silu_slope(T x) {
+  const T y = sigmoid(x);
+  return y * (T(1) + x * (T(1) - y));
+}
+/// log(1 + exp(x)) without overflow.
+template <class T>
+WEFT_HD T softplus(T x) {
+  return (x < T(0) ? T(0) : x) + std::log1p(std::exp(x < T(0) ? x : -x));
+}
+
 // Integers are whole, and more of them than floats.
 template <class T>
 WEFT_HD T floor(T x) {
@@ -176,6 +188,7 @@ WEFT_UNARY_FUNCTOR(GeluTanh, x, T(0.5) * x * (T(1) + std::tanh(gelu_inner(x))),
 // log(sigmoid(x)) without overflow, and small results to the last place.
 WEFT_UNARY_FUNCTOR(LogSigmoid, x, (x < T(0) ? x : T(0)) - std::log1p(std::exp(x < T(0) ? x : -x)),
                    g * sigmoid(-s))
+WEFT_UNARY_FUNCTOR(Silu, x, x * sigmoid(x), g * silu_slope(s))
 WEFT_UNARY_FUNCTOR(Floor, nothing, floor(x), g * T(0))
 WEFT_UNARY_FUNCTOR(Ceil, nothing, ceil(x), g * T(0))
 WEFT_UNARY_FUNCTOR(Round, nothing, round(x), g * T(0))
@@ -188,6 +201,11 @@ WEFT_UNARY_FUNCTOR(RdivScalar, x, a / x, -g * ((a / s) / s))
 WEFT_UNARY_FUNCTOR(PowScalar, x, power(x, a), a == T(0) ? T(0) : g * (a * std::pow(s, a - T(1))))
 // a >= 0, so that y has x's sign.
 WEFT_UNARY_FUNCTOR(LeakyRelu, y, x > T(0) ? x : x * a, s > T(0) ? g : g * a)
+// As PyTorch: the negative side has 0, in its gradient, too.
+WEFT_UNARY_FUNCTOR(Elu, x, x <= T(0) ? a * std::expm1(x) : x, s <= T(0) ? g * a * std::exp(s) : g)
+// log(1 + exp(ax)) / a, and x where ax > b.
+WEFT_UNARY_FUNCTOR(Softplus, x, x * a > b ? x : softplus(x * a) / a,
+                   s * a > b ? g : g * sigmoid(s * a))
 // x^2 / 2a up to |x| = a, |x| - a/2 beyond; a = 0: |x|, also in its gradient, 0, at NaN.
 WEFT_UNARY_FUNCTOR(SmoothL1, x,
                    (x < T(0) ? -x : x) < a ? T(0.5) * x * x / a : (x < T(0) ? -x : x) - T(0.5) * a,
@@ -263,6 +281,7 @@ WEFT_BINARY_FUNCTOR(Minimum, false, a != a ? a : (b != b ? b : (a < b ? a : b)),
   X(gelu, gelu, Gelu, false, -3, 3)                           \
   X(gelu_tanh, gelu_tanh, GeluTanh, false, -3, 3)             \
   X(log_sigmoid, log_sigmoid, LogSigmoid, false, -3, 3)       \
+  X(silu, silu, Silu, false, -3, 3)                           \
   X(floor, floor, Floor, true,  0.1, 0.9)                     \
   X(ceil, ceil, Ceil, true,  0.1, 0.9)                        \
   X(round, round, Round, true,  0.6, 0.9)                     \
@@ -276,6 +295,8 @@ WEFT_BINARY_FUNCTOR(Minimum, false, a != a ? a : (b != b ? b : (a < b ? a : b)),
   X(rdiv_scalar, RdivScalar, false)      \
   X(pow_scalar, PowScalar, true)        \
   X(leaky_relu, LeakyRelu, false)        \
+  X(elu, Elu, false)                     \
+  X(softplus, Softplus, false)           \
   X(smooth_l1, SmoothL1, false)          \
   X(clamp, Clamp, true)
 

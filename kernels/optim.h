@@ -16,9 +16,11 @@ struct OptimSlot {
   const void* grad = nullptr;
   void* state1 = nullptr;  ///< SGD: momentum buffer. Adam: m. RMSprop: mean of g^2
   void* state2 = nullptr;  ///< Adam: v. RMSprop: momentum buffer
-  void* state3 = nullptr;  ///< RMSprop: mean of g
+  void* state3 = nullptr;  ///< Adam: the largest v, with amsgrad. RMSprop: mean of g
   std::int64_t n = 0;
 };
+
+// With maximize, an update goes uphill: -g takes g's place, before weight decay is added.
 
 /// torch/optim/sgd.h; *step is 1 in the first step, where the buffer becomes g undamped.
 struct SgdParams {
@@ -28,9 +30,11 @@ struct SgdParams {
   double dampening = 0;
   double weight_decay = 0;
   bool nesterov = false;
+  bool maximize = false;
 };
 
-/// torch/optim/adam.h: p -= lr/(1-b1^t) * m / (sqrt(v)/sqrt(1-b2^t) + eps), t = *step from 1.
+/// torch/optim/adam.h: p -= lr/(1-b1^t) * m / (sqrt(v)/sqrt(1-b2^t) + eps), t = *step from 1;
+/// amsgrad: the largest v so far (NaN counts as the largest) in place of v under the root.
 struct AdamParams {
   const double* lr = nullptr;
   const std::int64_t* step = nullptr;
@@ -39,6 +43,8 @@ struct AdamParams {
   double eps = 1e-8;
   double weight_decay = 0;
   bool decoupled = false;  ///< AdamW: p *= 1 - lr * weight_decay first; else g += weight_decay * p
+  bool amsgrad = false;
+  bool maximize = false;
 };
 
 /// torch/optim/rmsprop.py: sq = alpha sq + (1-alpha) g^2; centered: mean = alpha mean + (1-alpha) g
@@ -51,6 +57,7 @@ struct RmspropParams {
   double weight_decay = 0;  ///< added to the gradient
   double momentum = 0;
   bool centered = false;
+  bool maximize = false;
 };
 
 struct OptimKernels {
@@ -61,6 +68,9 @@ struct OptimKernels {
   void (*sum_of_squares)(const Stream&, DType, std::span<const OptimSlot>, double* out);
   /// grad *= *factor, for all slots (grad is written here).
   void (*scale_grads)(const Stream&, DType, const double* factor, std::span<const OptimSlot>);
+  /// grad = what of [-most, most] is nearest to it, for all slots (grad is written here). NaN
+  /// stays.
+  void (*clamp_grads)(const Stream&, DType, double most, std::span<const OptimSlot>);
 };
 
 }  // namespace weft

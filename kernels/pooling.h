@@ -11,17 +11,18 @@
 namespace weft {
 
 /// Pairs are (height, width). Ho = (H + 2 p - d (k-1) - 1) / s + 1, rounded up with ceil_mode (a
-/// window that would start beyond the padded input is dropped).
+/// window that would start beyond the padded input is dropped). adaptive: Ho of any given size,
+/// window i covering the positions from floor(i H / Ho) to ceil((i+1) H / Ho).
 struct Pool2dParams {
   std::array<std::int64_t, 2> kernel = {1, 1};
   std::array<std::int64_t, 2> stride = {1, 1};
   std::array<std::int64_t, 2> padding = {0, 0};
   std::array<std::int64_t, 2> dilation = {1, 1};
   bool ceil_mode = false;
+  bool adaptive = false;  ///< nothing above is read then
 };
 
-/// Ho as above without dilation; adaptive: of any given size, window i covering the positions from
-/// floor(i H / Ho) to ceil((i+1) H / Ho).
+/// Ho as above without dilation.
 struct AvgPool2dParams {
   std::array<std::int64_t, 2> kernel = {1, 1};
   std::array<std::int64_t, 2> stride = {1, 1};
@@ -32,7 +33,7 @@ struct AvgPool2dParams {
   bool adaptive = false;          ///< nothing above is read then
 };
 
-/// The windows of an average pooling along one axis.
+/// The windows of an average or adaptive pooling along one axis.
 struct PoolAxis {
   std::int64_t in, out, kernel, stride, padding;
   bool adaptive;
@@ -44,6 +45,10 @@ struct PoolAxis {
         stride(p.stride[axis]),
         padding(p.padding[axis]),
         adaptive(p.adaptive) {}
+
+  static PoolAxis of_adaptive(std::int64_t in_size, std::int64_t out_size) {
+    return {{.adaptive = true}, 0, in_size, out_size};
+  }
 
   /// The positions of window o: [begin, end).
   WEFT_HD std::int64_t begin(std::int64_t o) const {

@@ -245,7 +245,7 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   return y;
 }
 
-// --- The named forms ---------------------------------------------------------------------------
+// --- The named forms -----------------------------------------------------------------------------
 
 #define X(value, name, ...) \
   Tensor name(const Tensor& x) { return unary(UnaryOp::value, x); }
@@ -361,6 +361,13 @@ Tensor leaky_relu(const Tensor& x, double negative_slope) {
   WEFT_CHECK(negative_slope >= 0, InvalidArgument, "leaky_relu", "negative_slope: got ",
              negative_slope, ", expected 0 or more");
   return unary(UnaryOp::leaky_relu, x, {.a = negative_slope});
+}
+
+Tensor elu(const Tensor& x, double alpha) { return unary(UnaryOp::elu, x, {.a = alpha}); }
+
+Tensor softplus(const Tensor& x, double beta, double threshold) {
+  WEFT_CHECK(beta > 0, InvalidArgument, "softplus", "beta: got ", beta, ", expected more than 0");
+  return unary(UnaryOp::softplus, x, {.a = beta, .b = threshold});
 }
 
 Tensor smooth_l1(const Tensor& x, double beta) {

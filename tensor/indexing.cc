@@ -1,4 +1,6 @@
 // Reading and adding at computed positions.
+#include <limits>
+
 #include "weft/tensor/creation.h"
 #include "weft/tensor/internal.h"
 #include "weft/tensor/ops.h"
@@ -77,11 +79,12 @@ Tensor index_select(const Tensor& x, int dim, const Tensor& index, bool checked)
   return y;
 }
 
-const Tensor& index_add_(const Tensor& y, int dim, const Tensor& index, const Tensor& x) {
+const Tensor& index_add_(const Tensor& y, int dim, const Tensor& index, const Tensor& x,
+                         bool checked) {
   const char* op = "index_add_";
   check_operands(op, y, index, x);
   if (y.dim() == 0 && x.dim() == 0) {
-    index_add_(at_least_1d(y), dim, index, at_least_1d(x));
+    index_add_(at_least_1d(y), dim, index, at_least_1d(x), checked);
     return y;
   }
   const Span span("op", op);
@@ -94,7 +97,7 @@ const Tensor& index_add_(const Tensor& y, int dim, const Tensor& index, const Te
   expected[dim] = list.numel();
   WEFT_CHECK(x.shape() == expected, Shape, op, "x: got ", x.shape(), ", expected ", expected,
              " for ", list.numel(), " indices into dimension ", dim, " of ", y.shape());
-  check_bounds(op, list, y.shape()[dim]);
+  if (checked) check_bounds(op, list, y.shape()[dim]);
   const Tensor from = overlap(x, y) ? clone(x) : x;
   const auto run = indexing(op, y, &IndexingKernels::index_add);
   if (x.numel() == 0) return y;
@@ -146,6 +149,74 @@ const Tensor& scatter_add_(const Tensor& y, int dim, const Tensor& index, const 
   y.storage()->bump_version();
   run(current_stream(y.device()), from.view_of(), dim, at.view_of(), y.view_of());
   return y;
+}
+
+namespace {
+
+// The index of embedding as a list, all in [0, rows), and which entries were so; `known` is
+// undefined where all are.
+struct Rows {
+  Tensor list, known;
+};
+
+Rows rows_of(const Tensor& index, std::int64_t rows) {
+  const char* op = "embedding";
+  const Tensor list = reshape(index, {index.numel()});
+  WEFT_CHECK(rows > 0 || list.numel() == 0, InvalidArgument, op, "weight has no rows to take");
+  if (!index.device().is_cpu()) {
+    const Tensor known = logical_and(ge(list, 0), lt(list, static_cast<double>(rows)));
+    return {where(known, list, scalar(0, {DType::i64, list.device()})), known};
+  }
+  if (list.numel() > 0) {
+    indexing(op, list, &IndexingKernels::check_bounds)(current_stream(list.device()), op,
+                                                       index.view_of(), rows);
+  }
+  return {list, {}};
+}
+
+// y [k,dim], with `value` in the rows that are not known.
+Tensor or_else(const Tensor& known, const Tensor& y, double value) {
+  if (!known.defined()) return y;
+  return where(unsqueeze(known, 1), y, scalar(value, {y.dtype(), y.device()}));
+}
+
+}  // namespace
+
+Tensor embedding(const Tensor& index, const Tensor& weight) {
+  const char* op = "embedding";
+  const Span span("op", op);
+  check_defined(op, "index", index);
+  check_floating(op, "weight", weight);
+  check_index(op, weight, index);
+  WEFT_CHECK(weight.dim() == 2, Shape, op, "weight: got ", weight.shape(), ", expected [n,dim]");
+  check_rank(op, index.shape(), index.dim() + 1);
+  const Rows rows = rows_of(index, weight.shape()[0]);
+  const Tensor y = index_select(weight, 0, rows.list, false);
+  Shape shape = index.shape();
+  shape.push_back(weight.shape()[1]);
+  return reshape(or_else(rows.known, y, std::numeric_limits<double>::quiet_NaN()), shape);
+}
+
+Tensor embedding_backward(const Tensor& grad_y, const Tensor& index, std::int64_t rows,
+                          std::int64_t padding) {
+  const char* op = "embedding";
+  const Span span("op", op);
+  check_defined(op, "index", index);
+  check_floating(op, "the gradient", grad_y);
+  check_index(op, grad_y, index);
+  Shape expected = index.shape();
+  expected.push_back(grad_y.dim() > 0 ? grad_y.shape().back() : 0);
+  WEFT_CHECK(grad_y.shape() == expected, Shape, op, "gradient: got ", grad_y.shape(),
+             ", expected [..,dim] for index ", index.shape());
+  const std::int64_t dim = expected.back();
+  const Tensor grad = zeros({rows, dim}, {grad_y.dtype(), grad_y.device()});
+  if (grad_y.numel() == 0) return grad;
+  const Rows from = rows_of(index, rows);
+  const Tensor parts = or_else(from.known, reshape(grad_y, {index.numel(), dim}), 0);
+  indexing(op, grad, &IndexingKernels::index_add)(current_stream(grad.device()), parts.view_of(), 0,
+                                                  from.list.view_of(), grad.view_of());
+  if (padding >= 0) zero_(select(grad, 0, padding));
+  return grad;
 }
 
 Tensor one_hot(const Tensor& index, std::int64_t classes) {

@@ -76,13 +76,17 @@ Tensor clamp(const Tensor& x, std::optional<double> min, std::optional<double> m
 /// x where x > 0, negative_slope x elsewhere. Throws InvalidArgument for a slope below 0, where the
 /// result would no longer tell the sign of x, which is all that backward keeps.
 Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);
+/// x where x > 0, alpha (exp(x) - 1) elsewhere.
+Tensor elu(const Tensor& x, double alpha = 1);
+/// log(1 + exp(beta x)) / beta, and x itself where beta x > threshold. Throws InvalidArgument
+/// unless beta > 0.
+Tensor softplus(const Tensor& x, double beta = 1, double threshold = 20);
 /// x^2 / (2 beta) where |x| < beta, |x| - beta / 2 elsewhere. Throws InvalidArgument for beta < 0.
 Tensor smooth_l1(const Tensor& x, double beta = 1);
 /// condition ? a : b, broadcast; condition is boolean.
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 
-// --- In place, without recording; return y
-// ---------------------------------------------------------
+// --- In place, without recording; return y -------------------------------------------------------
 const Tensor& unary_(UnaryOp op, const Tensor& y, UnaryParams params = {});
 const Tensor& binary_(BinaryOp op, const Tensor& y, const Tensor& b);       ///< y = op(y, b)
 const Tensor& add_scaled_(const Tensor& y, double alpha, const Tensor& x);  ///< y += alpha x
@@ -98,8 +102,7 @@ const Tensor& uniform_(const Tensor& y, double from = 0, double to = 1);
 const Tensor& normal_(const Tensor& y, double mean = 0, double std = 1);
 const Tensor& bernoulli_(const Tensor& y, double p);
 
-// --- Views: share storage and version counter
-// ------------------------------------------------------
+// --- Views: share storage and version counter ----------------------------------------------------
 Tensor reshape(const Tensor& x, const Shape& shape);
 Tensor flatten(const Tensor& x, int start_dim = 0, int end_dim = -1);
 Tensor unflatten(const Tensor& x, int dim, const Shape& sizes);
@@ -120,8 +123,7 @@ std::vector<Tensor> split(const Tensor& x, const Dims& sizes, int dim);
 /// A fresh handle on the same memory, without autograd metadata.
 Tensor alias(const Tensor& x);
 
-// --- Copies
-// ------------------------------------------------------------------------------------------
+// --- Copies --------------------------------------------------------------------------------------
 Tensor contiguous(const Tensor& x);
 Tensor contiguous(const Tensor& x, MemoryFormat format);  ///< 4-D
 Tensor clone(const Tensor& x);
@@ -130,8 +132,7 @@ Tensor to(const Tensor& x, DType dtype);
 Tensor cat(std::span<const Tensor> parts, int dim = 0);
 Tensor stack(std::span<const Tensor> parts, int dim = 0);
 
-// --- Reductions: no dims means all; max, min, argmax and argmin need an element (Shape)
-// --------------------------------------------------------------------
+// --- Reductions: no dims means all; max, min, argmax and argmin need an element (Shape) ----------
 Tensor reduce(ReduceOp op, const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor sum(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor mean(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
@@ -151,8 +152,7 @@ Tensor argmin(const Tensor& x, std::optional<int> dim = {}, bool keepdim = false
 /// Sums x over the dimensions that broadcasting added, back to `shape`.
 Tensor sum_to(const Tensor& x, const Shape& shape);
 
-// --- Softmax over one dimension: floating; y lies in memory with that dimension innermost
-// -----------
+// --- Softmax over one dimension: floating; y lies in memory with that dimension innermost --------
 /// exp(x) / sum over dim of exp(x), computed with the largest x taken off first.
 Tensor softmax(const Tensor& x, int dim);
 /// x - log(sum over dim of exp(x)), likewise.
@@ -160,26 +160,32 @@ Tensor log_softmax(const Tensor& x, int dim);
 /// dL/dx from dL/dy and y.
 Tensor softmax_backward(SoftmaxOp op, const Tensor& grad_y, const Tensor& y, int dim);
 
-// --- Indexing: index is i64; out of range is InvalidArgument, naming the index
-// ---------------------------
+// --- Indexing: index is i64; out of range is InvalidArgument, naming the index -------------------
 /// Of a tensor without dimensions, dimension 0 or -1 has length 1.
 /// checked = false: the caller knows the index to be in range, and CUDA is not waited for to see.
 Tensor index_select(const Tensor& x, int dim, const Tensor& index, bool checked = true);
-const Tensor& index_add_(const Tensor& y, int dim, const Tensor& index, const Tensor& x);
+const Tensor& index_add_(const Tensor& y, int dim, const Tensor& index, const Tensor& x,
+                         bool checked = true);
 Tensor gather(const Tensor& x, int dim, const Tensor& index, bool checked = true);
 const Tensor& scatter_add_(const Tensor& y, int dim, const Tensor& index, const Tensor& x,
                            bool checked = true);
+/// index i64 [..], weight [n,dim] -> [..,dim]: row index of weight for each entry. As for the
+/// targets of cross_entropy, an index that is no row is InvalidArgument on the CPU; on CUDA, where
+/// nobody can look without stopping the queue, it gives NaN and takes no gradient.
+Tensor embedding(const Tensor& index, const Tensor& weight);
+/// dL/dweight [rows,dim] from dL/dy; the row `padding` (-1: none) gets 0.
+Tensor embedding_backward(const Tensor& grad_y, const Tensor& index, std::int64_t rows,
+                          std::int64_t padding);
 /// i64 [..] -> i64 [.., classes]; classes -1: the largest index + 1.
 Tensor one_hot(const Tensor& index, std::int64_t classes = -1);
 
-// --- Matrix products
-// ---------------------------------------------------------------------------------------
+// --- Matrix products -----------------------------------------------------------------------------
 /// [M,K] x [K,N], or [..,M,K] x [..,K,N] with broadcast batch dimensions; bias [N] is added.
 Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias = {});
 /// x [..,in], w [out,in], bias [out] or undefined -> x w^T + bias [..,out].
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias = {});
 
-// --- Convolution, pooling: x [N,C,H,W] of any layout; results keep it where the kernel can ---
+// --- Convolution, pooling: x [N,C,H,W] of any layout; results keep it where the kernel can -------
 /// The result of an image of up to four channels, or of one pixel, has channels last.
 Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dParams& params);
 /// dL/dx in the layout x_format, which is x's.
@@ -191,6 +197,10 @@ std::pair<Tensor, Tensor> conv2d_backward_weights(const Tensor& x, const Tensor&
                                                   const Conv2dParams& params);
 /// {y, index i32}
 std::pair<Tensor, Tensor> max_pool2d(const Tensor& x, const Pool2dParams& params);
+/// -> [N,C,size[0],size[1]], whatever H and W are, which must not be 0.
+std::pair<Tensor, Tensor> adaptive_max_pool2d(const Tensor& x,
+                                              const std::array<std::int64_t, 2>& size);
+/// Of both: params.adaptive says of which.
 Tensor max_pool2d_backward(const Tensor& grad_y, const Tensor& index, const Shape& x_shape,
                            const Pool2dParams& params);
 /// y in x's layout; params.adaptive is set by adaptive_avg_pool2d.
@@ -201,8 +211,7 @@ Tensor adaptive_avg_pool2d(const Tensor& x, const std::array<std::int64_t, 2>& s
 Tensor avg_pool2d_backward(const Tensor& grad_y, const Shape& x_shape,
                            const AvgPool2dParams& params);
 
-// --- Normalisation: kernels/norm.h has the formulas
-// ---------------------------------------------------------
+// --- Normalisation: kernels/norm.h has the formulas ----------------------------------------------
 struct NormResult {
   Tensor y, mean, invstd;
 };
@@ -239,8 +248,7 @@ NormGradients layer_norm_backward(const Tensor& grad_y, const Tensor& x,
                                   const Tensor& mean, const Tensor& invstd,
                                   const NormWants& wants = {});
 
-// --- Losses
-// ---------------------------------------------------------------------------------------------------
+// --- Losses --------------------------------------------------------------------------------------
 struct CrossEntropyResult {
   Tensor loss, log_probs, count;
 };

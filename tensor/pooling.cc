@@ -48,11 +48,23 @@ Shape output_shape(const Shape& x, const Windows& p) {
 
 }  // namespace
 
-std::pair<Tensor, Tensor> max_pool2d(const Tensor& x, const Pool2dParams& params) {
-  const char* op = "max_pool2d";
+namespace {
+
+void check_adaptive(const char* op, const Shape& x, const std::array<std::int64_t, 2>& size) {
+  WEFT_CHECK(x.size() == 4, Shape, op, "input: got ", x, ", expected [N,C,H,W]");
+  WEFT_CHECK(x[2] > 0 && x[3] > 0, Shape, op, "input: got ", x, ", which has no pixels");
+  WEFT_CHECK(size[0] >= 0 && size[1] >= 0, InvalidArgument, op, "size: got ", size[0], "x",
+             size[1]);
+}
+
+const char* name_of(const Pool2dParams& params) {
+  return params.adaptive ? "adaptive_max_pool2d" : "max_pool2d";
+}
+
+// The output of given size; both kinds of max pooling.
+std::pair<Tensor, Tensor> largest(const Tensor& x, const Shape& shape, const Pool2dParams& params) {
+  const char* op = name_of(params);
   const Span span("op", op);
-  check_floating(op, "x", x);
-  const Shape shape = output_shape(x.shape(), windows_of(params));
   const Device device = x.device();
   const auto run =
       kernel(device, &KernelTable::pooling, &PoolingKernels::max_pool2d, op, x.dtype());
@@ -67,13 +79,35 @@ std::pair<Tensor, Tensor> max_pool2d(const Tensor& x, const Pool2dParams& params
   return {std::move(y), std::move(index)};
 }
 
+}  // namespace
+
+std::pair<Tensor, Tensor> max_pool2d(const Tensor& x, const Pool2dParams& params) {
+  check_floating("max_pool2d", "x", x);
+  return largest(x, output_shape(x.shape(), windows_of(params)), params);
+}
+
+std::pair<Tensor, Tensor> adaptive_max_pool2d(const Tensor& x,
+                                              const std::array<std::int64_t, 2>& size) {
+  check_floating("adaptive_max_pool2d", "x", x);
+  check_adaptive("adaptive_max_pool2d", x.shape(), size);
+  return largest(x, {x.shape()[0], x.shape()[1], size[0], size[1]}, {.adaptive = true});
+}
+
 Tensor max_pool2d_backward(const Tensor& grad_y, const Tensor& index, const Shape& x_shape,
                            const Pool2dParams& params) {
-  const char* op = "max_pool2d";
+  const char* op = name_of(params);
   const Span span("op", op);
   check_same_device(op, "gradient", grad_y, "index", index);
   check_floating(op, "the gradient", grad_y);
-  const Shape expected = output_shape(x_shape, windows_of(params));
+  Shape expected = x_shape;
+  if (params.adaptive) {
+    WEFT_CHECK(index.dim() == 4, InvalidArgument, op, "index: got ", index.shape(),
+               ", expected [N,C,H,W]");
+    check_adaptive(op, x_shape, {index.shape()[2], index.shape()[3]});
+    for (const int d : {2, 3}) expected[d] = index.shape()[d];
+  } else {
+    expected = output_shape(x_shape, windows_of(params));
+  }
   WEFT_CHECK(index.dtype() == DType::i32 && index.shape() == expected, InvalidArgument, op,
              "index: got ", index.dtype(), " ", index.shape(), ", expected i32 ", expected);
   WEFT_CHECK(grad_y.shape() == expected, Shape, op, "gradient: got ", grad_y.shape(),
@@ -108,14 +142,6 @@ Tensor average(const char* op, const Tensor& x, const Shape& shape, const AvgPoo
   return y;
 }
 
-void check_adaptive(const Shape& x, const std::array<std::int64_t, 2>& size) {
-  const char* op = "adaptive_avg_pool2d";
-  WEFT_CHECK(x.size() == 4, Shape, op, "input: got ", x, ", expected [N,C,H,W]");
-  WEFT_CHECK(x[2] > 0 && x[3] > 0, Shape, op, "input: got ", x, ", an average of nothing");
-  WEFT_CHECK(size[0] >= 0 && size[1] >= 0, InvalidArgument, op, "size: got ", size[0], "x",
-             size[1]);
-}
-
 }  // namespace
 
 Tensor avg_pool2d(const Tensor& x, const AvgPool2dParams& params) {
@@ -126,7 +152,7 @@ Tensor avg_pool2d(const Tensor& x, const AvgPool2dParams& params) {
 
 Tensor adaptive_avg_pool2d(const Tensor& x, const std::array<std::int64_t, 2>& size) {
   check_floating("adaptive_avg_pool2d", "x", x);
-  check_adaptive(x.shape(), size);
+  check_adaptive("adaptive_avg_pool2d", x.shape(), size);
   const Shape shape{x.shape()[0], x.shape()[1], size[0], size[1]};
   return average("adaptive_avg_pool2d", x, shape, {.adaptive = true});
 }
@@ -140,7 +166,7 @@ Tensor avg_pool2d_backward(const Tensor& grad_y, const Shape& x_shape,
              ", expected [N,C,H,W]");
   Shape expected = x_shape;
   if (params.adaptive) {
-    check_adaptive(x_shape, {grad_y.shape()[2], grad_y.shape()[3]});
+    check_adaptive(op, x_shape, {grad_y.shape()[2], grad_y.shape()[3]});
     expected[2] = grad_y.shape()[2];
     expected[3] = grad_y.shape()[3];
   } else {

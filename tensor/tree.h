@@ -1,12 +1,12 @@
-// The tensors in arguments and results, whatever they are nested in: one walker for modules, the
-// tape, the loader and the engines of parallel training.
+// Visits the tensors in arguments and results, however they are nested: for modules, the tape, the
+// loader and the engines of parallel training.
 //
 //   for_each_tensor(batch, [](const Tensor& x) { ... });
 //   auto there = map_tensors(batch, [&](const Tensor& x) { return x.to(device); });
 //
-// Walked, nested in any way, are Tensor and the types derived from it; std::vector, array, span,
+// It visits, nested in any way: Tensor and types derived from it; std::vector, array, span,
 // optional, pair, tuple and C arrays; the values of std::map and std::unordered_map in the order of
-// their keys; and a struct that names the parts with tensors in them, in the order it wants:
+// their keys; and structs that name their members with tensors in them, in any order:
 //
 //   struct Batch {
 //     Tensor x;
@@ -15,9 +15,10 @@
 //     auto tensors() { return std::tie(x, labels); }
 //   };
 //
-// Anything else is a leaf without tensors and is passed on as it is. Where that would be a guess,
-// a class that nobody has described, walkable<T> is false: who must not miss a tensor (scatter and
-// gather, the search for unused parameters, a pipeline's stages) calls check_walkable first.
+// Anything else counts as a leaf without tensors and is passed on as it is. For a class without
+// tensors() that would be a guess, so walkable<T> is false: code that must not miss a tensor
+// (scatter and gather, the search for unused parameters, a pipeline's stages) calls check_walkable
+// first.
 #pragma once
 
 #include <algorithm>
@@ -44,8 +45,8 @@ namespace detail {
 template <class... Ts>
 struct TypeList {};
 
-/// What a type is made of. `Types`: the types of its parts, or void where nobody has said;
-/// each(value, f): f(part) for every part of a value, const or not.
+/// The parts of a type. `Types`: the types of its parts, or void if they are not known; each(value,
+/// f): f(part) for every part of a value, const or not.
 template <class T>
 struct PartsOf {
   using Types = void;
@@ -121,7 +122,7 @@ struct TieOf<std::tuple<Ts&...>> {
   using Types = TypeList<Ts...>;
 };
 
-/// A struct with tensors(); a function of that name that gives something else does not count.
+/// A struct with tensors() that returns a std::tie; other functions of that name do not count.
 template <class T>
 concept Described = requires(T& value) {
   value.tensors();
@@ -153,8 +154,8 @@ inline constexpr bool is_reference_wrapper = false;
 template <class T>
 inline constexpr bool is_reference_wrapper<std::reference_wrapper<T>> = true;
 
-/// Certainly without tensors: a Tensor cannot be copied as bytes, so what can be holds none. What
-/// points elsewhere may lead to one.
+/// Certainly without tensors: a Tensor is not trivially copyable, so a type that is contains none.
+/// Pointers and references may lead to one.
 template <class T>
 constexpr bool is_plain() {
   if constexpr (std::is_pointer_v<T>) {
@@ -171,8 +172,7 @@ template <class T, class... Ts>
 struct FirstType<T, Ts...>
     : std::conditional_t<std::is_void_v<T>, FirstType<Ts...>, std::type_identity<T>> {};
 
-// The questions below take in Seen the types that T is a part of: a struct may hold others of its
-// kind.
+// Below, Seen are the types that T is a part of: a struct may contain others of its own type.
 
 template <class T, class... Seen>
 constexpr bool any_tensor() {
@@ -209,8 +209,7 @@ inline constexpr bool is_span = false;
 template <class T, std::size_t N>
 inline constexpr bool is_span<std::span<T, N>> = true;
 
-/// Whether a copy of T has tensors of its own; a span's, or those of a std::tie, stay where they
-/// are.
+/// Whether a copy of T has its own tensors; a copy of a span or a std::tie refers to the same ones.
 template <class T, class... Seen>
 constexpr bool owns_tensors() {
   using U = std::remove_cv_t<T>;
@@ -241,14 +240,14 @@ std::string type_name() {
 
 }  // namespace detail
 
-/// Whether the walker finds places for tensors in a T. (They may be empty: a vector without
-/// elements, an undefined Tensor.)
+/// Whether a T has places for tensors. (They may be empty: a vector without elements, an undefined
+/// Tensor.)
 template <class T>
 inline constexpr bool holds_tensors = detail::any_tensor<std::remove_cvref_t<T>>();
 
-/// Whether all of T is known: tensors, what the walker goes into, and types that certainly hold no
-/// tensor: numbers, enumerations, strings and whatever else is trivially copyable. Not known are
-/// classes without tensors() and pointers.
+/// Whether all parts of T are known: tensors, the types visited above, and types that certainly
+/// hold no tensor: numbers, enumerations, strings and other trivially copyable types. Classes
+/// without tensors() and pointers are not known.
 template <class T>
 inline constexpr bool walkable =
     std::is_void_v<typename decltype(detail::unknown_part<std::remove_cvref_t<T>>())::type>;
@@ -278,9 +277,9 @@ void for_each_tensor(T&& value, F&& f) {
 }
 
 /// The same structure with f(tensor) in place of each tensor, in the order of for_each_tensor. f
-/// takes a const Tensor& and returns a Tensor. The other parts are copied, or moved from a value
-/// that is given up. What only refers to its tensors becomes an owner: a std::span or C array comes
-/// back as a std::vector; one inside of another structure, or a std::tie, does not compile.
+/// takes a const Tensor& and returns a Tensor. The other parts are copied, or moved from an rvalue.
+/// A std::span or C array, which does not own its tensors, comes back as a std::vector; one inside
+/// another structure, or a std::tie, does not compile.
 template <class T, class F>
 auto map_tensors(T&& value, F&& f) {
   using U = std::remove_cvref_t<T>;

@@ -9,7 +9,7 @@
 namespace weft::cpu {
 namespace {
 
-// ---- conversion -----------------------------------------------------------------------------
+// --- conversion ----------------------------------------------------------------------------------
 
 template <class From, class To>
 void convert_row(std::int64_t n, char* const* data, const void*) {
@@ -28,7 +28,7 @@ RowFn conversion(DType from, DType to) {
   });
 }
 
-// ---- copies within one dtype -------------------------------------------------------------------
+// --- copies within one dtype ---------------------------------------------------------------------
 
 /// y[j * y_step + i] = x[i * x_step + j] in blocks that stay in the first-level cache.
 template <class U>
@@ -120,8 +120,7 @@ void copy_words(const View& x, const View& y) {
   });
 }
 
-// ---- fill, where, compare, arange
-// -----------------------------------------------------------------
+// --- fill, where, compare, arange ----------------------------------------------------------------
 
 template <class U>
 void fill_row(std::int64_t n, char* const* data, const void* params) {

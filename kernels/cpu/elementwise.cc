@@ -49,6 +49,9 @@ std::int64_t grain_of(UnaryOp op) {
     case UnaryOp::gelu:
     case UnaryOp::gelu_tanh:
     case UnaryOp::log_sigmoid:
+    case UnaryOp::silu:
+    case UnaryOp::elu:
+    case UnaryOp::softplus:
     case UnaryOp::pow_scalar: return kCostlyGrain;
     default: return kCheapGrain;
   }

@@ -58,7 +58,8 @@ void sgd(const Stream& stream, DType dtype, const SgdParams& p, std::span<const 
                            .momentum = p.momentum,
                            .dampening = p.dampening,
                            .nesterov = p.nesterov,
-                           .first = *p.step == 1};
+                           .first = *p.step == 1,
+                           .maximize = p.maximize};
   const auto f = simd().of(dtype).optim.sgd;
   for_all(dtype, slots, [&](const OptimSlot& s) { f(s.n, s.param, s.grad, s.state1, scalars); });
 }
@@ -75,10 +76,13 @@ void adam(const Stream& stream, DType dtype, const AdamParams& p,
       .eps = p.eps,
       .weight_decay = p.decoupled ? 0 : p.weight_decay,
       .decay = p.decoupled ? 1 - *p.lr * p.weight_decay : 1,
+      .amsgrad = p.amsgrad,
+      .maximize = p.maximize,
   };
   const auto f = simd().of(dtype).optim.adam;
-  for_all(dtype, slots,
-          [&](const OptimSlot& s) { f(s.n, s.param, s.grad, s.state1, s.state2, scalars); });
+  for_all(dtype, slots, [&](const OptimSlot& s) {
+    f(s.n, s.param, s.grad, s.state1, s.state2, s.state3, scalars);
+  });
 }
 
 void rmsprop(const Stream& stream, DType dtype, const RmspropParams& p,
@@ -89,7 +93,8 @@ void rmsprop(const Stream& stream, DType dtype, const RmspropParams& p,
                                .eps = p.eps,
                                .weight_decay = p.weight_decay,
                                .momentum = p.momentum,
-                               .centered = p.centered};
+                               .centered = p.centered,
+                               .maximize = p.maximize};
   const auto f = simd().of(dtype).optim.rmsprop;
   for_all(dtype, slots, [&](const OptimSlot& s) {
     f(s.n, s.param, s.grad, s.state1, s.state2, s.state3, scalars);
@@ -124,6 +129,12 @@ void scale_grads(const Stream& stream, DType dtype, const double* factor,
   for_all(dtype, slots, [&](const OptimSlot& s) { f(s.n, const_cast<void*>(s.grad), *factor); });
 }
 
+void clamp_grads(const Stream& stream, DType dtype, double most, std::span<const OptimSlot> slots) {
+  require_floating("clamp_grads", stream, dtype);
+  const auto f = simd().of(dtype).optim.clamp;
+  for_all(dtype, slots, [&](const OptimSlot& s) { f(s.n, const_cast<void*>(s.grad), most); });
+}
+
 }  // namespace
 }  // namespace weft::cpu
 
@@ -134,7 +145,8 @@ OptimKernels cpu_optim_kernels() {
           .adam = cpu::adam,
           .rmsprop = cpu::rmsprop,
           .sum_of_squares = cpu::sum_of_squares,
-          .scale_grads = cpu::scale_grads};
+          .scale_grads = cpu::scale_grads,
+          .clamp_grads = cpu::clamp_grads};
 }
 
 }  // namespace weft

@@ -87,6 +87,22 @@ void pool_pixel_row(const Pool2dParams& p, const View& x, std::int64_t out_cols,
   }
 }
 
+/// One row of windows of given number: planes have one channel.
+template <class T>
+void pool_adaptive_row(const PoolAxis& rows, const PoolAxis& cols, std::int64_t channels,
+                       DType dtype, std::int64_t oh, const T* in, T* best, std::int32_t* winner) {
+  const PoolStep step = simd().of(dtype).pool_step;
+  for (std::int64_t ow = 0; ow < cols.out; ++ow, best += channels, winner += channels) {
+    std::fill_n(winner, channels, -1);
+    for (std::int64_t h = rows.begin(oh); h < rows.end(oh); ++h) {
+      for (std::int64_t w = cols.begin(ow); w < cols.end(ow); ++w) {
+        const std::int64_t at = h * cols.in + w;
+        step(channels, in + at * channels, 1, static_cast<std::int32_t>(at), 0, best, winner);
+      }
+    }
+  }
+}
+
 template <class T>
 void max_pool2d_as(const Pool2dParams& p, const View& x, const View& y, const View& index) {
   const std::int64_t channels = y.shape[1], out_rows = y.shape[2], out_cols = y.shape[3];
@@ -95,14 +111,20 @@ void max_pool2d_as(const Pool2dParams& p, const View& x, const View& y, const Vi
   const std::int64_t images = pixels ? y.shape[0] : y.shape[0] * channels;
   const std::int64_t in_step = x.shape[2] * x.shape[3] * (pixels ? channels : 1);
   const std::int64_t row = out_cols * (pixels ? channels : 1);
-  const std::int64_t grain =
-      std::max<std::int64_t>(kCheapGrain / (row * p.kernel[0] * p.kernel[1]), 1);
+  const auto rows = PoolAxis::of_adaptive(x.shape[2], out_rows);
+  const auto cols = PoolAxis::of_adaptive(x.shape[3], out_cols);
+  const std::int64_t work =
+      p.adaptive ? std::max(in_step / out_rows, row) : row * p.kernel[0] * p.kernel[1];
+  const std::int64_t grain = std::max<std::int64_t>(kCheapGrain / work, 1);
   parallel_for(images * out_rows, grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
       const T* in = x.as<T>() + r / out_rows * in_step;
       T* best = y.as<T>() + r * row;
       std::int32_t* winner = index.as<std::int32_t>() + r * row;
-      if (pixels)
+      if (p.adaptive)
+        pool_adaptive_row(rows, cols, pixels ? channels : 1, x.dtype, r % out_rows, in, best,
+                          winner);
+      else if (pixels)
         pool_pixel_row(p, x, out_cols, r % out_rows, in, best, winner);
       else
         pool_plane_row(p, x, out_cols, r % out_rows, in, best, winner);
@@ -124,6 +146,7 @@ void max_pool2d_backward_as(const Pool2dParams& p, const View& grad_y, const Vie
   const std::int64_t in_rows = grad_x.shape[2], width = grad_x.shape[3];
   const std::int64_t out_rows = grad_y.shape[2], out_cols = grad_y.shape[3];
   const std::int64_t in_step = pixel_step(grad_x), out_step = pixel_step(grad_y);
+  const auto adaptive_rows = PoolAxis::of_adaptive(in_rows, out_rows);
   // Windows may overlap, so one thread owns a plane, or (nhwc) some channels of an image: as many
   // as leave work for all, but enough to fill a cache line, for no two threads to write to the same
   // one.
@@ -158,7 +181,8 @@ void max_pool2d_backward_as(const Pool2dParams& p, const View& grad_y, const Vie
       const std::int32_t* winner = index.as<std::int32_t>() + from;
       for (std::int64_t oh = 0; oh < out_rows; ++oh) {
         const std::int64_t last =
-            oh * p.stride[0] - p.padding[0] + (p.kernel[0] - 1) * p.dilation[0];
+            p.adaptive ? adaptive_rows.end(oh) - 1
+                       : oh * p.stride[0] - p.padding[0] + (p.kernel[0] - 1) * p.dilation[0];
         if (last >= cleared) clear(std::min(last + 1, in_rows));
         for (std::int64_t ow = 0; ow < out_cols; ++ow, gy += out_step, winner += out_step) {
           for (std::int64_t k = 0; k < here; ++k) {

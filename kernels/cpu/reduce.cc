@@ -11,8 +11,7 @@
 namespace weft::cpu {
 namespace {
 
-// ---- kernels of what has no vector code
-// -----------------------------------------------------------
+// --- kernels of what has no vector code ----------------------------------------------------------
 
 template <ReduceOp op, class A>
 constexpr A identity() {
@@ -137,8 +136,7 @@ Method method_of(ReduceOp op, DType dtype) {
   });
 }
 
-// ---- shapes
-// ---------------------------------------------------------------------------------------
+// --- shapes --------------------------------------------------------------------------------------
 
 /// Merged dimensions, innermost (in x) first.
 struct Group {
@@ -340,8 +338,7 @@ void reduce(const Stream& stream, ReduceOp op, const View& x, const View& y, voi
   Reduction(x, y).run(method_of(op, x.dtype), workspace);
 }
 
-// ---- argmax, argmin
-// -------------------------------------------------------------------------------
+// --- argmax, argmin ------------------------------------------------------------------------------
 
 template <class T, bool largest>
 std::int64_t extreme_position(std::int64_t n, const T* x, std::int64_t step) {

@@ -50,22 +50,26 @@ struct AdamScalars {
   double eps;
   double weight_decay;  // added to the gradient; 0 for AdamW
   double decay;         // factor on the parameter; 1 without AdamW
+  bool amsgrad, maximize;
 };
 struct SgdScalars {
   double lr, weight_decay, momentum, dampening;
   bool nesterov;
   bool first;  // the momentum buffer takes the gradient as it is
+  bool maximize;
 };
 struct RmspropScalars {
   double lr, alpha, eps, weight_decay, momentum;
-  bool centered;
+  bool centered, maximize;
 };
 struct OptimRows {
-  void (*adam)(std::int64_t n, void* p, const void* g, void* m, void* v, const AdamScalars&);
+  void (*adam)(std::int64_t n, void* p, const void* g, void* m, void* v, void* largest,
+               const AdamScalars&);
   void (*sgd)(std::int64_t n, void* p, const void* g, void* buffer, const SgdScalars&);
   void (*rmsprop)(std::int64_t n, void* p, const void* g, void* square, void* buffer, void* mean,
                   const RmspropScalars&);
   void (*scale)(std::int64_t n, void* x, double factor);
+  void (*clamp)(std::int64_t n, void* x, double most);  // to [-most, most]
 };
 
 /// Rows of length n, as kernels/softmax.h has them.

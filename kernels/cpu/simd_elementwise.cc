@@ -71,6 +71,17 @@ struct Backward<functor::LogSigmoid, float> {
     return g * WEFT_SIMD::sigmoid_f32(-x);
   }
 };
+template <>
+struct Forward<functor::Silu, float> {
+  static float call(const functor::Silu&, float x) { return x * WEFT_SIMD::sigmoid_f32(x); }
+};
+template <>
+struct Backward<functor::Silu, float> {
+  static float call(const functor::Silu&, float g, float x) {
+    const float y = WEFT_SIMD::sigmoid_f32(x);
+    return g * (y * (1.0f + x * (1.0f - y)));
+  }
+};
 
 template <class F, class... Fs>
 constexpr bool is_any_of = (std::is_same_v<F, Fs> || ...);

@@ -7,14 +7,16 @@
 namespace weft::cpu {
 namespace {
 
-template <class T>
-void adam_run(std::int64_t n, void* param, const void* grad, void* state1, void* state2,
-              const AdamScalars& s) {
+// Each choice of options that adds work to an element has a loop of its own.
+
+template <bool maximize, class T>
+inline accumulate_t<T> load_grad(T value) {
+  return maximize ? -load(value) : load(value);
+}
+
+template <class T, bool amsgrad, bool maximize>
+void adam_loop(std::int64_t n, T* p, const T* g, T* m, T* v, T* largest, const AdamScalars& s) {
   using C = accumulate_t<T>;
-  T* p = static_cast<T*>(param);
-  const T* g = static_cast<const T*>(grad);
-  T* m = static_cast<T*>(state1);
-  T* v = static_cast<T*>(state2);
   const C take1 = C(1 - s.beta1), keep2 = C(s.beta2), take2 = C(1 - s.beta2);
   // Where PyTorch divides by sqrt(1 - beta2^t) this multiplies by its inverse: half the divisions.
   const C step = C(-s.step_size), inverse = C(s.inverse_correction2), eps = C(s.eps);
@@ -23,18 +25,34 @@ void adam_run(std::int64_t n, void* param, const void* grad, void* state1, void*
   for (std::int64_t i = 0; i < n; ++i) {
     C pi = load(p[i]);
     pi *= decay;
-    const C gi = s.weight_decay != 0 ? load(g[i]) + weight_decay * pi : load(g[i]);
+    const C g0 = load_grad<maximize>(g[i]);
+    const C gi = s.weight_decay != 0 ? g0 + weight_decay * pi : g0;
     C mi = load(m[i]), vi = load(v[i]);
     mi += take1 * (gi - mi);
     vi = vi * keep2 + take2 * gi * gi;
-    const C denominator = std::sqrt(vi) * inverse + eps;
+    C spread = vi;
+    if constexpr (amsgrad) {
+      const C before = load(largest[i]);
+      spread = before >= vi || before != before ? before : vi;
+      largest[i] = store<T>(spread);
+    }
+    const C denominator = std::sqrt(spread) * inverse + eps;
     m[i] = store<T>(mi);
     v[i] = store<T>(vi);
     p[i] = store<T>(pi + step * mi / denominator);
   }
 }
 
-template <class T, bool momentum>
+template <class T>
+void adam_run(std::int64_t n, void* p, const void* g, void* m, void* v, void* largest,
+              const AdamScalars& s) {
+  const auto f = s.amsgrad ? (s.maximize ? adam_loop<T, true, true> : adam_loop<T, true, false>)
+                           : (s.maximize ? adam_loop<T, false, true> : adam_loop<T, false, false>);
+  f(n, static_cast<T*>(p), static_cast<const T*>(g), static_cast<T*>(m), static_cast<T*>(v),
+    static_cast<T*>(largest), s);
+}
+
+template <class T, bool momentum, bool maximize>
 void sgd_loop(std::int64_t n, T* p, const T* g, T* buffer, const SgdScalars& s) {
   using C = accumulate_t<T>;
   const C step = C(-s.lr), weight_decay = C(s.weight_decay);
@@ -42,7 +60,8 @@ void sgd_loop(std::int64_t n, T* p, const T* g, T* buffer, const SgdScalars& s) 
   WEFT_VECTOR_LOOP
   for (std::int64_t i = 0; i < n; ++i) {
     const C pi = load(p[i]);
-    C gi = s.weight_decay != 0 ? load(g[i]) + weight_decay * pi : load(g[i]);
+    const C g0 = load_grad<maximize>(g[i]);
+    C gi = s.weight_decay != 0 ? g0 + weight_decay * pi : g0;
     if constexpr (momentum) {
       // In the first step the buffer is not read: its memory may hold anything, also NaN.
       const C before = s.first ? C(0) : load(buffer[i]);
@@ -56,15 +75,13 @@ void sgd_loop(std::int64_t n, T* p, const T* g, T* buffer, const SgdScalars& s) 
 
 template <class T>
 void sgd_run(std::int64_t n, void* p, const void* g, void* buffer, const SgdScalars& s) {
-  T* const param = static_cast<T*>(p);
-  const T* const grad = static_cast<const T*>(g);
-  if (s.momentum != 0)
-    sgd_loop<T, true>(n, param, grad, static_cast<T*>(buffer), s);
-  else
-    sgd_loop<T, false>(n, param, grad, nullptr, s);
+  const auto f = s.momentum != 0
+                     ? (s.maximize ? sgd_loop<T, true, true> : sgd_loop<T, true, false>)
+                     : (s.maximize ? sgd_loop<T, false, true> : sgd_loop<T, false, false>);
+  f(n, static_cast<T*>(p), static_cast<const T*>(g), static_cast<T*>(buffer), s);
 }
 
-template <class T, bool momentum, bool centered>
+template <class T, bool momentum, bool centered, bool maximize>
 void rmsprop_loop(std::int64_t n, T* p, const T* g, T* square, T* buffer, T* mean,
                   const RmspropScalars& s) {
   using C = accumulate_t<T>;
@@ -73,7 +90,8 @@ void rmsprop_loop(std::int64_t n, T* p, const T* g, T* square, T* buffer, T* mea
   WEFT_VECTOR_LOOP
   for (std::int64_t i = 0; i < n; ++i) {
     const C pi = load(p[i]);
-    const C gi = s.weight_decay != 0 ? load(g[i]) + weight_decay * pi : load(g[i]);
+    const C g0 = load_grad<maximize>(g[i]);
+    const C gi = s.weight_decay != 0 ? g0 + weight_decay * pi : g0;
     const C si = load(square[i]) * keep + take * gi * gi;
     square[i] = store<T>(si);
     C spread = si;
@@ -93,12 +111,19 @@ void rmsprop_loop(std::int64_t n, T* p, const T* g, T* square, T* buffer, T* mea
   }
 }
 
+template <class T, bool maximize>
+constexpr auto rmsprop_of(bool momentum, bool centered) {
+  return momentum ? (centered ? rmsprop_loop<T, true, true, maximize>
+                              : rmsprop_loop<T, true, false, maximize>)
+                  : (centered ? rmsprop_loop<T, false, true, maximize>
+                              : rmsprop_loop<T, false, false, maximize>);
+}
+
 template <class T>
 void rmsprop_run(std::int64_t n, void* p, const void* g, void* square, void* buffer, void* mean,
                  const RmspropScalars& s) {
-  const auto f = s.momentum != 0
-                     ? (s.centered ? rmsprop_loop<T, true, true> : rmsprop_loop<T, true, false>)
-                     : (s.centered ? rmsprop_loop<T, false, true> : rmsprop_loop<T, false, false>);
+  const auto f =
+      (s.maximize ? rmsprop_of<T, true> : rmsprop_of<T, false>)(s.momentum != 0, s.centered);
   f(n, static_cast<T*>(p), static_cast<const T*>(g), static_cast<T*>(square),
     static_cast<T*>(buffer), static_cast<T*>(mean), s);
 }
@@ -112,8 +137,20 @@ void scale_run(std::int64_t n, void* data, double factor) {
 }
 
 template <class T>
+void clamp_run(std::int64_t n, void* data, double most) {
+  T* x = static_cast<T*>(data);
+  const auto high = static_cast<accumulate_t<T>>(most);
+  WEFT_VECTOR_LOOP
+  for (std::int64_t i = 0; i < n; ++i) {
+    const auto v = load(x[i]);
+    const auto below = v > high ? high : v;
+    x[i] = store<T>(below < -high ? -high : below);
+  }
+}
+
+template <class T>
 constexpr void fill(OptimRows& rows) {
-  rows = {adam_run<T>, sgd_run<T>, rmsprop_run<T>, scale_run<T>};
+  rows = {adam_run<T>, sgd_run<T>, rmsprop_run<T>, scale_run<T>, clamp_run<T>};
 }
 
 constexpr SimdKernels functions() {

@@ -98,7 +98,7 @@ __device__ void update_slots(const SlotTable& table, Uses uses, const Update& up
       if (uses.state1) store<T>(slot.state1, i, end, packed, state1);
       if (uses.state2) store<T>(slot.state2, i, end, packed, state2);
       if (uses.state3) store<T>(slot.state3, i, end, packed, state3);
-      // scale_grads' slots: their gradient is writable, see kernels/optim.h.
+      // Slots of scale_grads and clamp_grads: their gradient is writable, see kernels/optim.h.
       if (uses.writes_grad) store<T>(const_cast<void*>(slot.grad), i, end, packed, grad);
     }
   }
@@ -113,8 +113,9 @@ __global__ void __launch_bounds__(kBlock)
   const C fresh = static_cast<C>(1 - p.dampening);
   const bool first = *p.step == 1;
   const bool has_momentum = p.momentum != 0;
+  const bool uphill = p.maximize;
   update_slots<T>(table, {true, has_momentum, false, false, false}, [=](Element<C>& e) {
-    C g = e.grad + weight_decay * e.param;
+    C g = (uphill ? -e.grad : e.grad) + weight_decay * e.param;
     if (has_momentum) {
       e.state1 = first ? g : momentum * e.state1 + fresh * g;
       g = p.nesterov ? g + momentum * e.state1 : e.state1;
@@ -123,7 +124,7 @@ __global__ void __launch_bounds__(kBlock)
   });
 }
 
-template <class T>
+template <class T, bool amsgrad>
 __global__ void __launch_bounds__(kBlock)
     adam_kernel(const __grid_constant__ SlotTable table, const AdamParams p) {
   using C = accumulate_t<T>;
@@ -141,11 +142,17 @@ __global__ void __launch_bounds__(kBlock)
   const C eps = static_cast<C>(p.eps);
   const C decay = static_cast<C>(p.decoupled ? 0 : p.weight_decay);
   const C keep = static_cast<C>(p.decoupled ? 1 - *p.lr * p.weight_decay : 1);
-  update_slots<T>(table, {true, true, true, false, false}, [=](Element<C>& e) {
-    const C g = e.grad + decay * e.param;
+  const bool uphill = p.maximize;
+  update_slots<T>(table, {true, true, true, amsgrad, false}, [=](Element<C>& e) {
+    const C g = (uphill ? -e.grad : e.grad) + decay * e.param;
     e.state1 = beta1 * e.state1 + fresh1 * g;
     e.state2 = beta2 * e.state2 + fresh2 * g * g;
-    e.param = keep * e.param - size * e.state1 / (std::sqrt(e.state2) / correction + eps);
+    C spread = e.state2;
+    if constexpr (amsgrad) {
+      spread = e.state3 >= spread || e.state3 != e.state3 ? e.state3 : spread;
+      e.state3 = spread;
+    }
+    e.param = keep * e.param - size * e.state1 / (std::sqrt(spread) / correction + eps);
   });
 }
 
@@ -157,8 +164,9 @@ __global__ void __launch_bounds__(kBlock)
   const C alpha = static_cast<C>(p.alpha), fresh = static_cast<C>(1 - p.alpha);
   const C weight_decay = static_cast<C>(p.weight_decay), momentum = static_cast<C>(p.momentum);
   const bool has_momentum = p.momentum != 0, centered = p.centered;
+  const bool uphill = p.maximize;
   update_slots<T>(table, {true, true, has_momentum, centered, false}, [=](Element<C>& e) {
-    const C g = e.grad + weight_decay * e.param;
+    const C g = (uphill ? -e.grad : e.grad) + weight_decay * e.param;
     e.state1 = alpha * e.state1 + fresh * g * g;
     C spread = e.state1;
     if (centered) {
@@ -178,6 +186,17 @@ __global__ void __launch_bounds__(kBlock)
   using C = accumulate_t<T>;
   const C f = static_cast<C>(*factor);
   update_slots<T>(table, {false, false, false, false, true}, [=](Element<C>& e) { e.grad *= f; });
+}
+
+template <class T>
+__global__ void __launch_bounds__(kBlock)
+    clamp_grads_kernel(const __grid_constant__ SlotTable table, double most) {
+  using C = accumulate_t<T>;
+  const C high = static_cast<C>(most);
+  update_slots<T>(table, {false, false, false, false, true}, [=](Element<C>& e) {
+    const C below = e.grad > high ? high : e.grad;
+    e.grad = below < -high ? -high : below;
+  });
 }
 
 // Fixed, so that the order of the sum depends on the slots alone; some four blocks per SM of the
@@ -237,7 +256,8 @@ void adam(const Stream& stream, DType dtype, const AdamParams& params,
           std::span<const OptimSlot> slots) {
   for_floating("adam", stream, dtype, [&]<class T>() {
     for_each_table(slots, [&](const SlotTable& table) {
-      launch("adam", stream, adam_kernel<T>, grid_blocks(table.chunks(), 1), kBlock, table, params);
+      launch("adam", stream, params.amsgrad ? adam_kernel<T, true> : adam_kernel<T, false>,
+             grid_blocks(table.chunks(), 1), kBlock, table, params);
     });
   });
 }
@@ -258,6 +278,15 @@ void scale_grads(const Stream& stream, DType dtype, const double* factor,
     for_each_table(slots, [&](const SlotTable& table) {
       launch("scale_grads", stream, scale_grads_kernel<T>, grid_blocks(table.chunks(), 1), kBlock,
              table, factor);
+    });
+  });
+}
+
+void clamp_grads(const Stream& stream, DType dtype, double most, std::span<const OptimSlot> slots) {
+  for_floating("clamp_grads", stream, dtype, [&]<class T>() {
+    for_each_table(slots, [&](const SlotTable& table) {
+      launch("clamp_grads", stream, clamp_grads_kernel<T>, grid_blocks(table.chunks(), 1), kBlock,
+             table, most);
     });
   });
 }
@@ -285,7 +314,8 @@ OptimKernels optim_kernels() {
           .adam = adam,
           .rmsprop = rmsprop,
           .sum_of_squares = sum_of_squares,
-          .scale_grads = scale_grads};
+          .scale_grads = scale_grads,
+          .clamp_grads = clamp_grads};
 }
 
 }  // namespace weft::cuda

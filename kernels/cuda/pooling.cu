@@ -13,10 +13,9 @@ namespace {
 struct PoolArgs {
   // From a position in the written view's memory order to its n, c, h, w.
   Offsets<4> coordinates;
-  std::int64_t n;                   // elements of the written view
-  std::int64_t image_h, image_w;    // of the larger side
-  std::int64_t window_h, window_w;  // of the pooled side: number of windows
+  std::int64_t n;  // elements of the written view
   Pool2dParams p;
+  PoolAxis rows, cols;  // lengths of the larger and the pooled side; windows of an adaptive pooling
   std::int64_t image[4], pooled[4], index[4];  // strides of x or grad_x, y or grad_y, index
 };
 
@@ -45,14 +44,14 @@ Offsets<4> coordinates_of(const View& written) {
 
 PoolArgs pool_args(const Pool2dParams& params, const View& image, const View& pooled,
                    const View& index, const View& written) {
-  PoolArgs args{};
-  args.coordinates = coordinates_of(written);
-  args.n = written.numel();
-  args.image_h = image.shape[2];
-  args.image_w = image.shape[3];
-  args.window_h = pooled.shape[2];
-  args.window_w = pooled.shape[3];
-  args.p = params;
+  PoolArgs args{coordinates_of(written),
+                written.numel(),
+                params,
+                PoolAxis::of_adaptive(image.shape[2], pooled.shape[2]),
+                PoolAxis::of_adaptive(image.shape[3], pooled.shape[3]),
+                {},
+                {},
+                {}};
   for (int d = 0; d < 4; ++d) {
     args.image[d] = image.strides[d];
     args.pooled[d] = pooled.strides[d];
@@ -64,6 +63,17 @@ PoolArgs pool_args(const Pool2dParams& params, const View& image, const View& po
 __device__ std::int64_t offset(const std::int64_t* strides, std::int64_t n, std::int64_t c,
                                std::int64_t h, std::int64_t w) {
   return n * strides[0] + c * strides[1] + h * strides[2] + w * strides[3];
+}
+
+/// The positions of a window along one axis: first, first + step, ...
+struct Taps {
+  std::int64_t first, step, count;
+};
+
+__device__ Taps taps_of(const Pool2dParams& p, int axis, const PoolAxis& adaptive,
+                        std::int64_t out) {
+  if (p.adaptive) return {adaptive.begin(out), 1, adaptive.end(out) - adaptive.begin(out)};
+  return {out * p.stride[axis] - p.padding[axis], p.dilation[axis], p.kernel[axis]};
 }
 
 template <class T>
@@ -78,18 +88,19 @@ __global__ void __launch_bounds__(kBlock)
     C best = -static_cast<C>(INFINITY);
     std::int64_t winner = -1;
     bool found = false;
-    for (std::int64_t r = 0; r < p.kernel[0]; ++r) {
-      const std::int64_t h = at.h * p.stride[0] - p.padding[0] + r * p.dilation[0];
-      if (h < 0 || h >= args.image_h) continue;
-      for (std::int64_t s = 0; s < p.kernel[1]; ++s) {
-        const std::int64_t w = at.w * p.stride[1] - p.padding[1] + s * p.dilation[1];
-        if (w < 0 || w >= args.image_w) continue;
+    const Taps rows = taps_of(p, 0, args.rows, at.h), cols = taps_of(p, 1, args.cols, at.w);
+    for (std::int64_t r = 0; r < rows.count; ++r) {
+      const std::int64_t h = rows.first + r * rows.step;
+      if (h < 0 || h >= args.rows.in) continue;
+      for (std::int64_t s = 0; s < cols.count; ++s) {
+        const std::int64_t w = cols.first + s * cols.step;
+        if (w < 0 || w >= args.cols.in) continue;
         const C value = static_cast<C>(x[offset(args.image, at.n, at.c, h, w)]);
         // The last NaN stays; otherwise the first of the largest.
         if (!found || value > best || value != value) {
           found = true;
           best = value;
-          winner = h * args.image_w + w;
+          winner = h * args.cols.in + w;
         }
       }
     }
@@ -107,18 +118,26 @@ __global__ void __launch_bounds__(kBlock)
   for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < args.n;
        i += std::int64_t{gridDim.x} * kBlock) {
     const Position at = position_of(args.coordinates, i);
-    const std::int64_t here = at.h * args.image_w + at.w;
+    const std::int64_t here = at.h * args.cols.in + at.w;
     C sum = 0;
-    // From the last tap to the first, so that windows come in row order.
-    for (std::int64_t r = p.kernel[0] - 1; r >= 0; --r) {
-      const std::int64_t h = at.h + p.padding[0] - r * p.dilation[0];
-      if (h < 0 || h % p.stride[0] != 0 || h / p.stride[0] >= args.window_h) continue;
-      for (std::int64_t s = p.kernel[1] - 1; s >= 0; --s) {
-        const std::int64_t w = at.w + p.padding[1] - s * p.dilation[1];
-        if (w < 0 || w % p.stride[1] != 0 || w / p.stride[1] >= args.window_w) continue;
-        const std::int64_t ho = h / p.stride[0], wo = w / p.stride[1];
-        if (index[offset(args.index, at.n, at.c, ho, wo)] == here) {
-          sum += static_cast<C>(grad_y[offset(args.pooled, at.n, at.c, ho, wo)]);
+    const auto add = [&](std::int64_t ho, std::int64_t wo) {
+      if (index[offset(args.index, at.n, at.c, ho, wo)] == here) {
+        sum += static_cast<C>(grad_y[offset(args.pooled, at.n, at.c, ho, wo)]);
+      }
+    };
+    if (p.adaptive) {
+      for (std::int64_t ho = args.rows.first(at.h); ho < args.rows.last(at.h); ++ho) {
+        for (std::int64_t wo = args.cols.first(at.w); wo < args.cols.last(at.w); ++wo) add(ho, wo);
+      }
+    } else {
+      // From the last tap to the first, so that windows come in row order.
+      for (std::int64_t r = p.kernel[0] - 1; r >= 0; --r) {
+        const std::int64_t h = at.h + p.padding[0] - r * p.dilation[0];
+        if (h < 0 || h % p.stride[0] != 0 || h / p.stride[0] >= args.rows.out) continue;
+        for (std::int64_t s = p.kernel[1] - 1; s >= 0; --s) {
+          const std::int64_t w = at.w + p.padding[1] - s * p.dilation[1];
+          if (w < 0 || w % p.stride[1] != 0 || w / p.stride[1] >= args.cols.out) continue;
+          add(h / p.stride[0], w / p.stride[1]);
         }
       }
     }

@@ -7,25 +7,27 @@
 
 #include "weft/autograd/gradcheck.h"
 #include "weft/autograd/ops.h"
+#include "weft/tests/autograd/against_goldens.h"
 #include "weft/tests/autograd/composed_goldens.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/device_param.h"
+#include "weft/tests/tensor/ramp.h"
 #include "weft/tests/tensor/tensor_util.h"
 
 namespace weft {
 namespace {
 
+using testing::Inputs;
 using testing::kAllDTypes;
 using testing::kFloating;
 using testing::layouts;
 using testing::make;
 using testing::near_values;
+using testing::ramp;
 using testing::some;
 using testing::values_of;
 
-using Inputs = std::span<const Tensor>;
 using F = std::function<Tensor(Inputs)>;
-using Goldens = std::vector<const std::vector<double>*>;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
@@ -33,41 +35,20 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 class ComposedTest : public testing::DeviceParam {};
 WEFT_FOR_EACH_DEVICE(ComposedTest);
 
-// The formula of golden_arrays.py.
-Tensor ramp(const Shape& shape) {
-  std::vector<double> values(static_cast<std::size_t>(numel(shape)));
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = static_cast<double>(i * 7919 % 1009) / 504.5 - 1;
-  }
-  return make(values, shape, DType::f64);
-}
-
 // A few roundings of f64, where the sums are short.
 constexpr double kTolerance = 1e-14;
 
-// f's value and gradients in every layout of the inputs.
-void check(const char* name, const F& f, const std::vector<Tensor>& inputs, const Goldens& goldens,
-           double tolerance = kTolerance) {
-  ASSERT_EQ(goldens.size(), inputs.size() + 1) << name;
-  for (int layout : {0, 1, 2}) {
-    SCOPED_TRACE(std::string(name) + ", layout " + std::to_string(layout));
-    std::vector<Tensor> laid;
-    for (const Tensor& x : inputs) laid.push_back(layouts(x)[layout].detach().set_requires_grad());
-    const Tensor y = f(laid);
-    EXPECT_TRUE(near_values(y, *goldens[0], tolerance));
-    y.backward(y.dim() == 0 ? Tensor() : ramp(y.shape()));
-    for (std::size_t i = 0; i < laid.size(); ++i) {
-      EXPECT_TRUE(near_values(laid[i].grad(), *goldens[i + 1], tolerance)) << "gradient " << i;
-    }
-  }
+void check(const char* name, const F& f, const std::vector<Tensor>& inputs,
+           const std::vector<std::vector<double>>& goldens, double tolerance = kTolerance) {
+  testing::expect_goldens(name, f, inputs, goldens, tolerance);
 }
 
 #define ONE(name, x, ...)                                         \
   check(#name, [=](Inputs in) { return in[0].__VA_ARGS__; }, {x}, \
-        {&goldens::name##_y, &goldens::name##_grad0})
+        {goldens::name##_y, goldens::name##_grad0})
 #define TWO(name, a, b, f)                                        \
   check(#name, [](Inputs in) { return f(in[0], in[1]); }, {a, b}, \
-        {&goldens::name##_y, &goldens::name##_grad0, &goldens::name##_grad1})
+        {goldens::name##_y, goldens::name##_grad0, goldens::name##_grad1})
 
 TEST_P(ComposedTest, Reductions) {
   const Tensor x = ramp({2, 3, 4}) * 4;
@@ -89,7 +70,7 @@ TEST_P(ComposedTest, Reductions) {
   check(
       "logsumexp_large", [](Inputs in) { return in[0].logsumexp({1}); },
       {make({1000, 999, -1000, -1001, -kInf, 2}, {3, 2}, DType::f64)},
-      {&goldens::logsumexp_large_y, &goldens::logsumexp_large_grad0}, 1e-12);
+      {goldens::logsumexp_large_y, goldens::logsumexp_large_grad0}, 1e-12);
   EXPECT_TRUE(near_values(logsumexp(zeros({0, 2}), {0}), {-kInf, -kInf}, 0));
   EXPECT_EQ(logsumexp(zeros({0, 2}), {1}).shape(), Shape{0});
   EXPECT_EQ(logsumexp(make({1, 2}, {2}, DType::i64)).dtype(), DType::f32);
@@ -171,9 +152,9 @@ TEST_P(ComposedTest, Masks) {
   ONE(masked_select, m, masked_select(mask));
   ONE(masked_select_wide, ramp({4}), masked_select(mask));
   check("rows", [=](Inputs in) { return in[0][mask.select(1, 0)]; }, {m},
-        {&goldens::mask_of_rows_y, &goldens::mask_of_rows_grad0});
+        {goldens::mask_of_rows_y, goldens::mask_of_rows_grad0});
   check("front", [=](Inputs in) { return in[0][mask]; }, {ramp({3, 4, 2})},
-        {&goldens::mask_of_front_y, &goldens::mask_of_front_grad0});
+        {goldens::mask_of_front_y, goldens::mask_of_front_grad0});
   const Tensor truth = make({1, 0, 1}, {3}, DType::boolean);
   for (const DType dtype : kAllDTypes) {
     const Tensor x = make({0, 1, 1}, {3}, dtype);
@@ -208,9 +189,9 @@ TEST_P(ComposedTest, Order) {
   ONE(triu_1, ramp({2, 3, 4}), triu(1));
   ONE(triu_9, ramp({2, 3, 4}), triu(9));
   check("pad", [](Inputs in) { return pad(in[0], {1, 2, 0, 3}, -1.5); }, {ramp({2, 3, 2})},
-        {&goldens::pad_y, &goldens::pad_grad0});
+        {goldens::pad_y, goldens::pad_grad0});
   check("pad_crop", [](Inputs in) { return pad(in[0], {-1, 2, 1, -2}); }, {ramp({3, 4})},
-        {&goldens::pad_crop_y, &goldens::pad_crop_grad0});
+        {goldens::pad_crop_y, goldens::pad_crop_grad0});
   for (const DType dtype : kAllDTypes) {
     const Tensor x = make({0, 1, 1, 0}, {2, 2}, dtype);
     EXPECT_TENSOR(x.repeat({1, 2}), ({2, 4}), {0, 1, 0, 1, 1, 0, 1, 0});

@@ -45,6 +45,8 @@ const std::map<std::string, One>& unary() {
       {"clamp", [](const Tensor& x) { return clamp(x, -1, 2); }},
       {"clamp_min", [](const Tensor& x) { return clamp(x, -1); }},
       {"clamp_max", [](const Tensor& x) { return clamp(x, {}, 2); }},
+      {"elu", [](const Tensor& x) { return elu(x, 1.5); }},
+      {"softplus", [](const Tensor& x) { return softplus(x, 2, 5); }},
       {"smooth_l1", [](const Tensor& x) { return smooth_l1(x); }},
   };
   return table;
@@ -117,16 +119,16 @@ double smallest(DType dtype) {
 // number are not rounded correctly either.
 Bound bound_of(const std::string& op, DType dtype) {
   static const std::set<std::string> rounded{
-      "exp",   "log",  "log1p",   "expm1",   "erf",    "tan",       "sin",
-      "cos",   "tanh", "sqrt",    "sigmoid", "gelu",   "gelu_tanh", "log_sigmoid",
-      "rsqrt", "pow",  "pow_2.5", "pow_3",   "pow_-1", "number_div"};
+      "exp",         "log",      "log1p", "expm1",   "erf",   "tan",     "sin",       "silu",
+      "elu",         "softplus", "cos",   "tanh",    "sqrt",  "sigmoid", "gelu",      "gelu_tanh",
+      "log_sigmoid", "rsqrt",    "pow",   "pow_2.5", "pow_3", "pow_-1",  "number_div"};
   if (!rounded.contains(op)) return {};
   const double unit = roundoff(dtype);
   Bound bound{12 * unit, 2 * smallest(dtype)};
   // What is left of 1 + erf(x) where that is small.
   if (op == "gelu" || op == "gelu_tanh") bound.absolute = 4 * unit;
-  // PyTorch's is 0 where exp(-x) is infinite.
-  if (op == "sigmoid") bound.absolute = 2 * smallest(dtype) / unit;
+  // PyTorch's are 0 where exp(-x) is infinite.
+  if (op == "sigmoid" || op == "silu") bound.absolute = 2 * smallest(dtype) / unit;
   return bound;
 }
 

@@ -125,8 +125,7 @@ TEST(InPlaceTest, SavedTensorsAreWatched) {
   EXPECT_WEFT_ERROR(y.sum().backward(), InvalidArgument, "[square]");
 }
 
-// --- Views
-// -------------------------------------------------------------------------------------------
+// --- Views ---------------------------------------------------------------------------------------
 
 TEST(ViewTest, WritingThroughAViewOfTheTapeIsRefused) {
   const Tensor x = leaf({1, 2}, {2});
@@ -190,8 +189,7 @@ TEST(ViewTest, AReshapeThatCopiesIsNoView) {
   EXPECT_TENSOR(x.grad(), ({2, 3}), {2, 2, 2, 2, 2, 2});
 }
 
-// --- relu into its operand
-// -----------------------------------------------------------------------------
+// --- relu into its operand -----------------------------------------------------------------------
 
 TEST(ReluTest, InPlaceOfATemporary) {
   const Tensor x = leaf({-1, 2}, {2});

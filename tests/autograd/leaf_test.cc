@@ -86,8 +86,7 @@ TEST(GradTest, SetGrad) {
   EXPECT_WEFT_ERROR((x * 2.0).set_grad(x), InvalidArgument, "only leaves");
 }
 
-// --- Owner-supplied memory
-// -------------------------------------------------------------------------
+// --- Owner-supplied memory -----------------------------------------------------------------------
 
 class GradStorageTest : public ::testing::Test {
  protected:

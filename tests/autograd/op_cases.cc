@@ -111,6 +111,15 @@ void add_elementwise(List& list) {
              [=](Inputs x) { return leaky_relu(x[0] * 1.0, slope); });
   }
   list.add("leaky_relu", "empty", {{0, 3}}, [](Inputs x) { return leaky_relu(x[0]); });
+  for (const double alpha : {1.0, 0.3, -0.5}) {
+    list.add("elu", "alpha " + std::to_string(alpha), {{2, 3}},
+             [=](Inputs x) { return elu(x[0], alpha); });
+  }
+  list.add("elu", "empty", {{0, 3}}, [](Inputs x) { return elu(x[0]); });
+  list.add("softplus", "", {{2, 3}}, [](Inputs x) { return softplus(x[0]); });
+  list.add("softplus", "steep", {{2, 3}}, [](Inputs x) { return softplus(x[0], 4, 20); });
+  list.add("softplus", "beyond", {{3}}, [](Inputs x) { return softplus(x[0], 2, 1); }, {1, 3});
+  list.add("softplus", "empty", {{0}}, [](Inputs x) { return softplus(x[0]); });
   list.add("smooth_l1", "inside", {{2, 3}}, [](Inputs x) { return smooth_l1(x[0], 3.5); });
   list.add("smooth_l1", "outside", {{2, 3}}, [](Inputs x) { return smooth_l1(x[0], 0.5); }, {1, 3});
   list.add("smooth_l1", "negative", {{}}, [](Inputs x) { return smooth_l1(x[0]); }, {-3, -1.5});
@@ -251,6 +260,14 @@ void add_reductions(List& list) {
            [](Inputs x) { return index_select(x[0], 0, indices({}, {0})); });
   list.add("gather", "", {{2, 3}},
            [](Inputs x) { return gather(x[0], 1, indices({0, 0, 2, 1}, {2, 2})); });
+  list.add("embedding", "repeated", {{3, 2}},
+           [](Inputs x) { return embedding(indices({2, 0, 2, 2, 1, 0}, {2, 3}), x[0]); });
+  list.add("embedding", "none", {{3, 2}},
+           [](Inputs x) { return embedding(indices({}, {0, 2}), x[0]); });
+  list.add("embedding", "one", {{1, 1}},
+           [](Inputs x) { return embedding(indices({0}, {}), x[0]); });
+  list.add("embedding", "no features", {{3, 0}},
+           [](Inputs x) { return embedding(indices({2, 0}, {2}), x[0]); });
   list.add("gather", "rows", {{3, 2}},
            [](Inputs x) { return gather(x[0], 0, indices({2, 0}, {1, 2})); });
 }
@@ -344,6 +361,10 @@ void add_images(List& list) {
                                                                   {{1, 2, 5, 7}, {3, 2}},
                                                                   {{1, 1, 2, 3}, {4, 3}},
                                                                   {{0, 1, 2, 3}, {1, 1}}}) {
+    list.add_from(
+        "adaptive_max_pool2d", to_string(shape),
+        [shape = shape] { return std::vector<Tensor>{distinct(shape)}; },
+        [size = size](Inputs x) { return adaptive_max_pool2d(x[0], size); });
     list.add("adaptive_avg_pool2d", to_string(shape), {shape},
              [size = size](Inputs x) { return adaptive_avg_pool2d(x[0], size); });
   }
@@ -454,6 +475,7 @@ const std::set<std::string>& not_recorded() {
                                               "unary_backward",
                                               "binary_backward",
                                               "sum_to",
+                                              "embedding_backward",
                                               "conv2d_backward_data",
                                               "conv2d_backward_weights",
                                               "max_pool2d_backward",

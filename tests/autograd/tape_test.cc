@@ -167,8 +167,7 @@ TEST(TapeTest, RequiresGradIsForFloatingLeaves) {
   EXPECT_WEFT_ERROR(Tensor().requires_grad(), InvalidArgument, "undefined");
 }
 
-// --- Saved tensors
-// ---------------------------------------------------------------------------------
+// --- Saved tensors -------------------------------------------------------------------------------
 
 TEST(SavedTest, FreedAfterBackwardUnlessRetained) {
   const Tensor x = leaf({1, 2}, {2});
@@ -257,8 +256,7 @@ TEST(SavedTest, ModuleMovedBetweenForwardAndBackward) {
   EXPECT_TENSOR(x.grad(), {2}, {5, 7});
 }
 
-// --- Errors and spans name the module
-// -----------------------------------------------------------------
+// --- Errors and spans name the module ------------------------------------------------------------
 
 TEST(ModulePathTest, BackwardNamesTheModuleOfTheForward) {
   const Tensor x = leaf(3);
@@ -292,8 +290,7 @@ TEST(ModulePathTest, SpansOfCategoryBackward) {
   EXPECT_NE(text.find("fc"), std::string::npos) << text;
 }
 
-// --- Nesting
-// -------------------------------------------------------------------------------------------
+// --- Nesting -------------------------------------------------------------------------------------
 
 TEST(ReentrantTest, AHookRunsABackwardOfItsOwn) {
   const Tensor x = leaf(3), w = leaf(2);
@@ -349,8 +346,7 @@ TEST(ReentrantTest, DeepNesting) {
   EXPECT_EQ(x.grad().item<double>(), 100);
 }
 
-// --- Walking
-// -------------------------------------------------------------------------------------------
+// --- Walking -------------------------------------------------------------------------------------
 
 TEST(ReachableTest, EachLeafOnce) {
   const Tensor a = leaf(1), b = leaf(2), unused = leaf(3), plain = make({1}, {}, DType::f64);
@@ -362,8 +358,7 @@ TEST(ReachableTest, EachLeafOnce) {
   EXPECT_TRUE(autograd::reachable_leaves({}).empty());
 }
 
-// --- Long histories
-// ------------------------------------------------------------------------------------
+// --- Long histories ------------------------------------------------------------------------------
 
 TEST(DeepTest, NeitherBackwardNorDestructionRecurses) {
   constexpr int kLength = 100'000;

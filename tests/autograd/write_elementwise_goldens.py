@@ -17,7 +17,8 @@ INTEGERS = {"i64": torch.int64, "i32": torch.int32, "u8": torch.uint8}
 UNARY = {name: getattr(torch, name) for name in (
     "neg", "abs", "sign", "square", "sqrt", "rsqrt", "reciprocal", "exp", "log", "log1p", "expm1", "erf", "tan",
     "sin", "cos", "tanh", "sigmoid", "relu", "floor", "ceil", "round", "trunc")}
-UNARY |= {"gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "log_sigmoid": F.logsigmoid}
+UNARY |= {"gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "log_sigmoid": F.logsigmoid,
+          "silu": F.silu}
 SCALAR = {
     "add_number": lambda x: x + 1.5, "sub_number": lambda x: x - 1.5, "mul_number": lambda x: x * -2.5,
     "number_sub": lambda x: 1.5 - x, "number_div": lambda x: 1.5 / x, "div_number": lambda x: x / 3,
@@ -28,6 +29,7 @@ SCALAR = {
     "remainder_number": lambda x: torch.remainder(x, -1.5), "floor_divide_number": lambda x: torch.floor_divide(x, -1.5),
     "leaky_relu": lambda x: F.leaky_relu(x, 0.25), "clamp": lambda x: torch.clamp(x, -1, 2),
     "clamp_min": lambda x: torch.clamp(x, min=-1), "clamp_max": lambda x: torch.clamp(x, max=2),
+    "elu": lambda x: F.elu(x, 1.5), "softplus": lambda x: F.softplus(x, 2, 5),
     "smooth_l1": lambda x: F.smooth_l1_loss(x, torch.zeros_like(x), reduction="none"),
 }
 BINARY = {name: getattr(torch, name) for name in (

@@ -88,7 +88,7 @@ class Optim : public TargetTest {
       synchronize();
       for (const auto& one : params.all) {
         for (std::size_t i = 0; i < one->p.size(); ++i) {
-          double g = one->g[i] + p.weight_decay * one->p[i];
+          double g = (p.maximize ? -one->g[i] : one->g[i]) + p.weight_decay * one->p[i];
           if (p.momentum != 0) {
             double& buffer = one->m[i];
             buffer = t == 1 ? g : p.momentum * buffer + (1 - p.dampening) * g;
@@ -106,6 +106,15 @@ class Optim : public TargetTest {
 
   void check_adam(DType dtype, AdamParams p) {
     Parameters params(device(), dtype, true);
+    std::vector<std::unique_ptr<Buffer>> buffers;  // state3: the largest v, of one each
+    std::vector<std::vector<double>> largest;
+    for (std::size_t k = 0; k < params.all.size(); ++k) {
+      const std::int64_t n = params.slots[k].n;
+      // Some above all v, some below, some in between.
+      largest.push_back(values_for(dtype, n, 0, 0.01, 77 + k));
+      buffers.push_back(std::make_unique<Buffer>(device(), dtype, Shape{n}, largest.back()));
+      if (p.amsgrad) params.slots[k].state3 = buffers.back()->view().data;
+    }
     const double rate = 0.01;
     const OnDevice<double> lr(device(), rate);
     p.lr = lr.get();
@@ -115,24 +124,30 @@ class Optim : public TargetTest {
       kernels().optim.adam(stream, dtype, p, params.slots);
       synchronize();
       const double correction1 = 1 - std::pow(p.beta1, t), correction2 = 1 - std::pow(p.beta2, t);
-      for (const auto& one : params.all) {
+      for (std::size_t k = 0; k < params.all.size(); ++k) {
+        const auto& one = params.all[k];
         for (std::size_t i = 0; i < one->p.size(); ++i) {
           if (p.decoupled) one->p[i] *= 1 - rate * p.weight_decay;
-          const double g = one->g[i] + (p.decoupled ? 0 : p.weight_decay * one->p[i]);
+          const double g = (p.maximize ? -one->g[i] : one->g[i]) +
+                           (p.decoupled ? 0 : p.weight_decay * one->p[i]);
           one->m[i] += (1 - p.beta1) * (g - one->m[i]);
           one->v[i] = p.beta2 * one->v[i] + (1 - p.beta2) * g * g;
-          one->p[i] -= rate / correction1 * one->m[i] /
-                       (std::sqrt(one->v[i]) / std::sqrt(correction2) + p.eps);
+          if (p.amsgrad) largest[k][i] = std::max(largest[k][i], one->v[i]);
+          one->p[i] -=
+              rate / correction1 * one->m[i] /
+              (std::sqrt(p.amsgrad ? largest[k][i] : one->v[i]) / std::sqrt(correction2) + p.eps);
         }
         const auto near = [&](double) { return bound(dtype, static_cast<int>(t)); };
         expect_close(one->param.values(), one->p, near);
         expect_close(one->state1.values(), one->m, near);
         expect_close(one->state2.values(), one->v, near);
+        expect_close(buffers[k]->values(), largest[k], near);
         // The next step starts from what is stored.
         if (dtype == DType::bf16) {
           one->p = one->param.values();
           one->m = one->state1.values();
           one->v = one->state2.values();
+          largest[k] = buffers[k]->values();
         }
       }
     }
@@ -158,7 +173,7 @@ class Optim : public TargetTest {
       for (std::size_t k = 0; k < params.all.size(); ++k) {
         auto& one = *params.all[k];
         for (std::size_t i = 0; i < one.p.size(); ++i) {
-          const double g = one.g[i] + p.weight_decay * one.p[i];
+          const double g = (p.maximize ? -one.g[i] : one.g[i]) + p.weight_decay * one.p[i];
           one.m[i] = p.alpha * one.m[i] + (1 - p.alpha) * g * g;
           double spread = one.m[i];
           if (p.centered) {
@@ -196,6 +211,8 @@ TEST_P(Optim, Sgd) {
     check_sgd(dtype, {.momentum = 0.9});
     check_sgd(dtype, {.momentum = 0.9, .dampening = 0.3, .weight_decay = 0.1});
     check_sgd(dtype, {.momentum = 0.9, .weight_decay = 0.1, .nesterov = true});
+    check_sgd(dtype, {.weight_decay = 0.1, .maximize = true});
+    check_sgd(dtype, {.momentum = 0.9, .dampening = 0.3, .maximize = true});
   }
 }
 
@@ -207,6 +224,16 @@ TEST_P(Optim, Rmsprop) {
     check_rmsprop(dtype, {.alpha = 0.9, .eps = 1e-2, .weight_decay = 0.1, .momentum = 0.9});
     check_rmsprop(dtype, {.alpha = 0.9, .eps = 1e-1, .centered = true});
     check_rmsprop(dtype, {.alpha = 0.9, .eps = 1e-1, .momentum = 0.5, .centered = true});
+    for (const double momentum : {0.0, 0.5}) {
+      for (const bool centered : {false, true}) {
+        check_rmsprop(dtype, {.alpha = 0.9,
+                              .eps = 1e-1,
+                              .weight_decay = 0.1,
+                              .momentum = momentum,
+                              .centered = centered,
+                              .maximize = true});
+      }
+    }
   }
 }
 
@@ -217,6 +244,36 @@ TEST_P(Optim, Adam) {
     check_adam(dtype, {.beta1 = 0.8, .beta2 = 0.95, .eps = 1e-3});
     check_adam(dtype, {.weight_decay = 0.1});
     check_adam(dtype, {.weight_decay = 0.1, .decoupled = true});
+    check_adam(dtype, {.weight_decay = 0.1, .maximize = true});
+    check_adam(dtype, {.beta2 = 0.95, .amsgrad = true});
+    check_adam(dtype, {.beta2 = 0.95, .weight_decay = 0.1, .amsgrad = true, .maximize = true});
+    check_adam(dtype, {.weight_decay = 0.1, .decoupled = true, .amsgrad = true});
+  }
+}
+
+// As torch.maximum: a NaN once met stays the largest, and an infinite v does, too.
+TEST_P(Optim, AmsgradKeepsNaN) {
+  const double nan = std::nan(""), inf = std::numeric_limits<double>::infinity();
+  for (const DType dtype : kFloating) {
+    // 9 elements: vectors and a rest.
+    const std::vector<double> zeros(9, 0);
+    Buffer grad(device(), dtype, {9}, std::vector<double>{nan, 1, 1, inf, 0, 0, 0, 0, nan});
+    Buffer param(device(), dtype, {9}, zeros), m(device(), dtype, {9}, zeros);
+    Buffer v(device(), dtype, {9}, zeros);
+    Buffer largest(device(), dtype, {9}, std::vector<double>{1, nan, 4, 0, 0.5, 0, 0, nan, 0});
+    const OnDevice<double> lr(device(), 0.5);
+    const OnDevice<std::int64_t> step(device(), 1);
+    const OptimSlot slot{param.view().data, grad.view().data,    m.view().data,
+                         v.view().data,     largest.view().data, 9};
+    AdamParams p{.lr = lr.get(), .step = step.get(), .beta2 = 0.5, .amsgrad = true};
+    kernels().optim.adam(stream, dtype, p, {&slot, 1});
+    synchronize();
+    const auto got = largest.values();
+    const std::vector<double> want{nan, nan, 4, inf, 0.5, 0, 0, nan, nan};
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      EXPECT_TRUE(std::isnan(want[i]) ? std::isnan(got[i]) : got[i] == want[i])
+          << dtype << ' ' << i << ": " << got[i];
+    }
   }
 }
 
@@ -295,9 +352,32 @@ TEST_P(Optim, ScaleGrads) {
   }
 }
 
+TEST_P(Optim, ClampGrads) {
+  const double nan = std::nan("");
+  for (const DType dtype : kFloating) {
+    Parameters params(device(), dtype, false);
+    Buffer odd(device(), dtype, {4},
+               std::vector<double>{nan, std::numeric_limits<double>::infinity(), -2, -0.25});
+    params.slots.push_back({.grad = odd.view().data, .n = 4});
+    kernels().optim.clamp_grads(stream, dtype, 0.25, params.slots);  // exact
+    synchronize();
+    for (const auto& one : params.all) {
+      std::vector<double> want = one->g;
+      for (double& g : want) g = std::clamp(g, -0.25, 0.25);
+      expect_equal(one->grad.values(), want);
+      expect_equal(one->param.values(), one->p);
+    }
+    const auto clamped = odd.values();
+    EXPECT_TRUE(std::isnan(clamped[0]));
+    EXPECT_EQ(std::vector(clamped.begin() + 1, clamped.end()),
+              (std::vector<double>{0.25, -0.25, -0.25}));
+  }
+}
+
 TEST_P(Optim, IntegersAreUnsupported) {
   EXPECT_THROW(kernels().optim.sgd(stream, DType::i64, {}, {}), Error);
   EXPECT_THROW(kernels().optim.adam(stream, DType::i64, {}, {}), Error);
+  EXPECT_THROW(kernels().optim.clamp_grads(stream, DType::i64, 1, {}), Error);
 }
 
 }  // namespace

@@ -243,8 +243,7 @@ TEST_P(ConvTest, Errors) {
       "[conv2d] gradient: got [1,2,2,2], the output is [1,2,1,1]");
 }
 
-// --- Max pooling
-// ----------------------------------------------------------------------------------
+// --- Max pooling ---------------------------------------------------------------------------------
 
 struct PoolCase {
   Shape x, y;
@@ -376,8 +375,7 @@ TEST_P(ConvTest, MaxPoolErrors) {
                     "[max_pool2d] index: got f32 [1,1,2,2], expected i32 [1,1,2,2]");
 }
 
-// --- Average pooling
-// ------------------------------------------------------------------------------
+// --- Average pooling -----------------------------------------------------------------------------
 
 struct AvgPoolCase {
   Shape x, y;
@@ -455,6 +453,67 @@ TEST_P(ConvTest, AvgPool) {
   }
 }
 
+// Against windows one after the other; ties and NaN as in max_pool2d.
+TEST_P(ConvTest, AdaptiveMaxPool) {
+  struct Case {
+    Shape x;
+    std::array<std::int64_t, 2> size;
+  };
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const Case& c : {Case{{2, 3, 5, 7}, {3, 2}}, Case{{1, 9, 4, 4}, {1, 1}},
+                        Case{{2, 1, 2, 3}, {4, 5}}, Case{{1, 1, 1, 1}, {2, 1}}}) {
+    for (const DType dtype : kFloating) {
+      Tensor base = some(c.x, DType::i32, -2, 2);  // few different values
+      base = raw::to(base, dtype);
+      if (base.numel() > 4) raw::fill_(raw::select(raw::select(base, 3, 1), 2, 0), nan);
+      const Shape pooled{c.x[0], c.x[1], c.size[0], c.size[1]};
+      const Tensor grad = raw::to(some(pooled, DType::i32, 1, 5, 2), dtype);
+      const std::vector<double> xs = values_of(base), gs = values_of(grad);
+      std::vector<double> want, winners, dx(xs.size(), 0);
+      testing::for_each_index(pooled, [&](const Dims& at) {
+        double best = 0;
+        std::int64_t winner = -1;
+        const auto low = [&](int i) { return at[2 + i] * c.x[2 + i] / c.size[i]; };
+        const auto high = [&](int i) {
+          return ((at[2 + i] + 1) * c.x[2 + i] + c.size[i] - 1) / c.size[i];
+        };
+        for (std::int64_t h = low(0); h < high(0); ++h) {
+          for (std::int64_t w = low(1); w < high(1); ++w) {
+            const double v = xs[position(c.x, {at[0], at[1], h, w})];
+            if (winner < 0 || v > best || v != v) best = v, winner = h * c.x[3] + w;
+          }
+        }
+        want.push_back(best);
+        winners.push_back(static_cast<double>(winner));
+        dx[position(c.x, {at[0], at[1], winner / c.x[3], winner % c.x[3]})] +=
+            gs[position(pooled, at)];
+      });
+      std::vector<Tensor> inputs = layouts(base);
+      inputs.push_back(raw::contiguous(base, MemoryFormat::nhwc));
+      for (const Tensor& x : inputs) {
+        const auto [y, index] = raw::adaptive_max_pool2d(x, c.size);
+        EXPECT_EQ(y.shape(), pooled);
+        EXPECT_TRUE(near_values(y, want, 0));
+        EXPECT_EQ(values_of(index), winners);
+        EXPECT_TRUE(
+            near_values(raw::max_pool2d_backward(grad, index, c.x, {.adaptive = true}), dx, 0));
+      }
+    }
+  }
+  EXPECT_EQ(raw::adaptive_max_pool2d(zeros({0, 2, 3, 3}), {2, 2}).first.shape(),
+            (Shape{0, 2, 2, 2}));
+  EXPECT_EQ(raw::adaptive_max_pool2d(zeros({1, 2, 3, 3}), {0, 2}).first.shape(),
+            (Shape{1, 2, 0, 2}));
+  EXPECT_WEFT_ERROR(raw::adaptive_max_pool2d(ones({4, 4}), {1, 1}), Shape,
+                    "[adaptive_max_pool2d] input: got [4,4], expected [N,C,H,W]");
+  EXPECT_WEFT_ERROR(raw::adaptive_max_pool2d(ones({1, 1, 4, 0}), {1, 1}), Shape,
+                    "[adaptive_max_pool2d] input: got [1,1,4,0], which has no pixels");
+  EXPECT_WEFT_ERROR(raw::adaptive_max_pool2d(ones({1, 1, 4, 4}), {1, -1}), InvalidArgument,
+                    "[adaptive_max_pool2d] size: got 1x-1");
+  EXPECT_WEFT_ERROR(raw::adaptive_max_pool2d(ones({1, 1, 4, 4}, DType::i64), {1, 1}), Dtype,
+                    "needs a floating dtype");
+}
+
 TEST_P(ConvTest, AvgPoolErrors) {
   AvgPool2dParams p{.kernel = {2, 2}, .stride = {2, 2}};
   EXPECT_WEFT_ERROR(raw::avg_pool2d(ones({3, 4, 4}), p), Shape,
@@ -471,7 +530,7 @@ TEST_P(ConvTest, AvgPoolErrors) {
   EXPECT_WEFT_ERROR(raw::adaptive_avg_pool2d(ones({1, 4, 4}), {1, 1}), Shape,
                     "[adaptive_avg_pool2d] input: got [1,4,4], expected [N,C,H,W]");
   EXPECT_WEFT_ERROR(raw::adaptive_avg_pool2d(ones({1, 4, 0, 4}), {1, 1}), Shape,
-                    "[adaptive_avg_pool2d] input: got [1,4,0,4], an average of nothing");
+                    "[adaptive_avg_pool2d] input: got [1,4,0,4], which has no pixels");
   EXPECT_WEFT_ERROR(raw::adaptive_avg_pool2d(ones({1, 4, 4, 4}), {-1, 1}), InvalidArgument,
                     "[adaptive_avg_pool2d] size: got -1x1");
 }

@@ -177,8 +177,7 @@ TEST_P(ElementwiseTest, UnaryBackwardErrors) {
                     "needs a floating dtype");
 }
 
-// --- Two operands
-// ---------------------------------------------------------------------------------
+// --- Two operands --------------------------------------------------------------------------------
 
 struct ShapePair {
   Shape a, b;
@@ -395,8 +394,7 @@ TEST_P(ElementwiseTest, PowsGradientDoesNotOverflowOnTheWay) {
   }
 }
 
-// --- A tensor and a number
-// ------------------------------------------------------------------------
+// --- A tensor and a number -----------------------------------------------------------------------
 
 TEST_P(ElementwiseTest, ScalarsInEveryDtype) {
   for (DType dtype : kAllDTypes) {
@@ -546,8 +544,7 @@ TEST_P(ElementwiseTest, TensorsWithoutDimensionsDoNotPromoteTheirKind) {
   EXPECT_TENSOR(y, ({2}), {4, 5});
 }
 
-// --- Comparison, where
-// ----------------------------------------------------------------------------
+// --- Comparison, where ---------------------------------------------------------------------------
 
 TEST_P(ElementwiseTest, CompareEveryDtype) {
   for (DType dtype : kAllDTypes) {

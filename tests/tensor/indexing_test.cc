@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "weft/tensor/ops.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/device_param.h"
@@ -93,6 +95,49 @@ TEST_P(IndexingTest, IndexAdd) {
   EXPECT_TENSOR(y, ({2}), {3, 3});
   raw::index_add_(y, 0, index({}, {0}), zeros({0}));
   EXPECT_TENSOR(y, ({2}), {3, 3});
+}
+
+TEST_P(IndexingTest, Embedding) {
+  for (const DType dtype : kFloating) {
+    for (const Tensor& weight : layouts(make({1, 2, 3, 4, 5, 6}, {3, 2}, dtype))) {
+      for (const Tensor& at : layouts(index({2, 0, 1, 2}, {2, 2}))) {
+        EXPECT_TENSOR(raw::embedding(at, weight), ({2, 2, 2}), {5, 6, 1, 2, 3, 4, 5, 6});
+        for (const Tensor& grad : layouts(make({1, 2, 3, 4, 5, 6, 7, 8}, {2, 2, 2}, dtype))) {
+          EXPECT_TENSOR(raw::embedding_backward(grad, at, 3, -1), ({3, 2}), {3, 4, 5, 6, 8, 10});
+          EXPECT_TENSOR(raw::embedding_backward(grad, at, 3, 2), ({3, 2}), {3, 4, 5, 6, 0, 0});
+        }
+      }
+      EXPECT_TENSOR(raw::embedding(index({1}, {}), weight), ({2}), {3, 4});
+      EXPECT_EQ(raw::embedding(index({}, {0, 3}), weight).shape(), (Shape{0, 3, 2}));
+      EXPECT_EQ(raw::embedding(index({0}, {1}), weight).dtype(), dtype);
+    }
+  }
+  EXPECT_EQ(raw::embedding(index({}, {0}), zeros({0, 2})).shape(), (Shape{0, 2}));
+  EXPECT_EQ(raw::embedding(index({1}, {1}), zeros({2, 0})).shape(), (Shape{1, 0}));
+  EXPECT_WEFT_ERROR(raw::embedding(index({0}, {1}), zeros({0, 2})), InvalidArgument,
+                    "[embedding] weight has no rows to take");
+  EXPECT_WEFT_ERROR(raw::embedding(ones({1}), ones({3, 2})), Dtype, "[embedding] index: got f32");
+  EXPECT_WEFT_ERROR(raw::embedding(index({0}, {1}), ones({3, 2}, DType::i64)), Dtype,
+                    "[embedding] needs a floating dtype: weight is i64");
+  EXPECT_WEFT_ERROR(raw::embedding(index({0}, {1}), ones({3})), Shape,
+                    "[embedding] weight: got [3], expected [n,dim]");
+  EXPECT_WEFT_ERROR(raw::embedding_backward(ones({3, 2}), index({0}, {1}), 3, -1), Shape,
+                    "[embedding] gradient: got [3,2]");
+}
+
+// The CPU says so; CUDA is not waited for.
+TEST_P(IndexingTest, EmbeddingOfWhatIsNoRow) {
+  const Tensor weight = make({1, 2, 3, 4}, {2, 2}), at = index({1, 2, -1, 0}, {2, 2});
+  if (on_cpu()) {
+    EXPECT_WEFT_ERROR(raw::embedding(at, weight), InvalidArgument,
+                      "[embedding] index 2 at position [0,1] is out of range [0, 2)");
+    return;
+  }
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_TRUE(
+      testing::near_values(raw::embedding(at, weight), {3, 4, nan, nan, nan, nan, 1, 2}, 0));
+  const Tensor grad = make({1, 2, 3, 4, 5, 6, 7, 8}, {2, 2, 2});
+  EXPECT_TENSOR(raw::embedding_backward(grad, at, 2, -1), ({2, 2}), {7, 8, 1, 2});
 }
 
 TEST_P(IndexingTest, Gather) {

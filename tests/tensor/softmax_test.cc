@@ -74,6 +74,8 @@ TEST_P(SoftmaxTest, Errors) {
                     "[log_softmax] gradient: got [2], y is [3]");
   EXPECT_WEFT_ERROR(raw::leaky_relu(ones({2}), -0.1), InvalidArgument,
                     "[leaky_relu] negative_slope: got -0.1, expected 0 or more");
+  EXPECT_WEFT_ERROR(raw::softplus(ones({2}), 0), InvalidArgument,
+                    "[softplus] beta: got 0, expected more than 0");
   EXPECT_WEFT_ERROR(raw::smooth_l1(ones({2}), -1), InvalidArgument,
                     "[smooth_l1] beta: got -1, expected 0 or more");
 }

@@ -63,8 +63,7 @@ using Graph = std::vector<Operation>;
 
 extern "C" {
 
-// --- Errors
-// --------------------------------------------------------------------------------------------
+// --- Errors --------------------------------------------------------------------------------------
 
 cudaError_t cudaGetLastError() { return take_error(false); }
 cudaError_t cudaPeekAtLastError() { return take_error(true); }
@@ -97,8 +96,7 @@ const char* cudaGetErrorName(cudaError_t error) {
 }
 const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(error); }
 
-// --- Devices
-// -------------------------------------------------------------------------------------------
+// --- Devices -------------------------------------------------------------------------------------
 
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = 0;
@@ -168,8 +166,7 @@ cudaError_t cudaDeviceSynchronize() {
   return cudaSuccess;
 }
 
-// --- Memory
-// --------------------------------------------------------------------------------------------
+// --- Memory --------------------------------------------------------------------------------------
 
 cudaError_t cudaMalloc(void** p, std::size_t bytes) {
   const Guard guard;
@@ -266,8 +263,7 @@ cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t
   return put(stream, {work, nullptr, nullptr, device, -1});
 }
 
-// --- Streams and recordings
-// ----------------------------------------------------------------------------
+// --- Streams and recordings ----------------------------------------------------------------------
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   const Guard guard;
@@ -384,8 +380,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t handle) {
   return put(stream, {work, nullptr, nullptr, stream->device, -1});
 }
 
-// --- Events
-// --------------------------------------------------------------------------------------------
+// --- Events --------------------------------------------------------------------------------------
 
 namespace {
 unsigned events_made = 0;
@@ -462,8 +457,7 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end) 
   return cudaSuccess;
 }
 
-// --- Kernels
-// -------------------------------------------------------------------------------------------
+// --- Kernels -------------------------------------------------------------------------------------
 
 cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** arguments,
                              std::size_t shared, cudaStream_t handle) {

@@ -85,8 +85,7 @@ struct Statistics {
 };
 Statistics& statistics();
 
-// --- Memory
-// --------------------------------------------------------------------------------------------
+// --- Memory --------------------------------------------------------------------------------------
 
 /// Where memory is: a device's number, or
 enum : int { kPinned = -1, kOther = -2, kNowhere = -3 };
@@ -119,8 +118,7 @@ Rest rest_of(const void* p);
 /// What libraries do to a workspace: anything. Called by queued work.
 void scribble(void* p, std::size_t bytes);
 
-// --- Streams
-// -------------------------------------------------------------------------------------------
+// --- Streams -------------------------------------------------------------------------------------
 
 /// The calling thread's device.
 int current_device();
@@ -136,8 +134,7 @@ bool prohibited();
 /// Keeps the error for cudaGetLastError() and returns it.
 cudaError_t fail(cudaError_t error);
 
-// --- Kernels
-// -------------------------------------------------------------------------------------------
+// --- Kernels -------------------------------------------------------------------------------------
 
 struct Signature;
 

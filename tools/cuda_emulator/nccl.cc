@@ -156,8 +156,7 @@ void fail(ncclComm& comm, ncclResult_t result, const std::string& why) {
   comm.error = last_error() = why;
 }
 
-// --- Meeting
-// -------------------------------------------------------------------------------------------
+// --- Meeting -------------------------------------------------------------------------------------
 
 // Of the process, as NCCL has it: asked for once.
 std::size_t host_hash() {
@@ -238,8 +237,7 @@ void try_connecting(ncclComm& comm) {
   if (comm.state == ncclInProgress) comm.state = ncclSuccess;
 }
 
-// --- Operations
-// ----------------------------------------------------------------------------------------
+// --- Operations ----------------------------------------------------------------------------------
 
 std::size_t size_of(ncclDataType_t type) {
   switch (type) {

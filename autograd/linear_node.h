@@ -1,0 +1,32 @@
+// The tape's rule of operations that are linear in their operand. Private to autograd/.
+#pragma once
+
+#include <functional>
+#include <utility>
+
+#include "weft/autograd/graph.h"
+
+namespace weft::autograd {
+
+/// A linear operation without a constant part: the gradient is another such operation, `adjoint`.
+class LinearMapNode final : public Node {
+ public:
+  using Adjoint = std::function<Tensor(const Tensor&)>;
+  LinearMapNode(const char* name, const Tensor& x, Adjoint adjoint)
+      : Node(name), adjoint_(std::move(adjoint)) {
+    add_input(x);
+  }
+  void apply(Gradients& grads) override {
+    if (grads.wants(0)) grads.set(0, adjoint_(grads.y()));
+  }
+
+ private:
+  Adjoint adjoint_;
+};
+
+template <class Adjoint>
+Tensor record_linear(const char* name, Tensor y, const Tensor& x, Adjoint adjoint) {
+  return recording(x) ? record<LinearMapNode>(std::move(y), name, x, std::move(adjoint)) : y;
+}
+
+}  // namespace weft::autograd

@@ -1,0 +1,402 @@
+// autograd/composed_nn.h: values and gradients against PyTorch's, rules against finite differences
+// in every layout, dtypes, empty tensors, errors.
+#include "weft/autograd/composed_nn.h"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "weft/autograd/gradcheck.h"
+#include "weft/autograd/ops.h"
+#include "weft/core/rng.h"
+#include "weft/tests/autograd/against_goldens.h"
+#include "weft/tests/autograd/composed_nn_goldens.h"
+#include "weft/tests/core/expect_error.h"
+#include "weft/tests/device_param.h"
+#include "weft/tests/tensor/ramp.h"
+#include "weft/tests/tensor/tensor_util.h"
+
+namespace weft {
+namespace {
+
+using testing::Inputs;
+using testing::kFloating;
+using testing::layouts;
+using testing::make;
+using testing::near_values;
+using testing::ramp;
+using testing::some;
+using testing::values_of;
+
+using F = std::function<Tensor(Inputs)>;
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+class ComposedNnTest : public testing::DeviceParam {};
+WEFT_FOR_EACH_DEVICE(ComposedNnTest);
+
+// Sums of some ten products in f64, in another order than PyTorch's.
+constexpr double kTolerance = 1e-14;
+
+void check(const char* name, const F& f, const std::vector<Tensor>& inputs,
+           const std::vector<std::vector<double>>& goldens) {
+  testing::expect_goldens(name, f, inputs, goldens, kTolerance);
+}
+
+Tensor attend(Inputs in, const AttentionOptions& options = {}) {
+  return scaled_dot_product_attention(in[0], in[1], in[2], options);
+}
+
+Tensor seen() {
+  return make({1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1}, {3, 5}, DType::boolean);
+}
+
+TEST_P(ComposedNnTest, AttentionFollowsPyTorch) {
+  const Tensor q = ramp({2, 2, 3, 4}) * 2, k = ramp({2, 2, 5, 4}) * 3, v = ramp({2, 2, 5, 3});
+  const auto run = [&](const char* name, const AttentionOptions& options,
+                       const std::vector<std::vector<double>>& goldens) {
+    check(name, [=](Inputs in) { return attend(in, options); }, {q, k, v}, goldens);
+  };
+  run("plain", {}, goldens::attention);
+  run("scaled", {.scale = 0.3}, goldens::attention_scaled);
+  run("causal", {.is_causal = true}, goldens::attention_causal);
+  run("bool", {.attn_mask = seen()}, goldens::attention_bool);
+  run("added, blind",
+      {.attn_mask = where(seen(), scalar(0.5, DType::f64), scalar(-kInf, DType::f64))},
+      goldens::attention_added_blind);
+  check(
+      "causal, more queries", [](Inputs in) { return attend(in, {.is_causal = true}); },
+      {k, q, v.narrow(2, 0, 3)}, goldens::attention_causal_long);
+  check(
+      "added", [](Inputs in) { return attend(in, {.attn_mask = in[3]}); },
+      {q, k, v, ramp({2, 1, 3, 5})}, goldens::attention_added);
+  check(
+      "broadcast", [](Inputs in) { return attend(in, {.attn_mask = seen()[0]}); },
+      {q.narrow(1, 0, 1), k, v.narrow(0, 0, 1)}, goldens::attention_broadcast);
+}
+
+TEST_P(ComposedNnTest, AttentionInEveryDtype) {
+  for (const DType dtype : kFloating) {
+    const Tensor q = some({2, 3, 4}, DType::f64), k = some({2, 5, 4}, DType::f64, -3, 3, 2);
+    const Tensor v = some({2, 5, 2}, DType::f64, -3, 3, 3);
+    const Tensor exact = scaled_dot_product_attention(q, k, v, {.attn_mask = seen()});
+    const Tensor y =
+        scaled_dot_product_attention(q.to(dtype), k.to(dtype), v.to(dtype), {.attn_mask = seen()});
+    EXPECT_EQ(y.dtype(), dtype);
+    // bf16 rounds scores of up to 18 to 1/16, so that weights are off by as much.
+    const double bound = dtype == DType::bf16 ? 0.2 : testing::tolerance(dtype);
+    EXPECT_TRUE(near_values(y, values_of(exact), bound)) << to_string(dtype);
+  }
+}
+
+// A query without a key in sight, by every kind of mask, and where the keys are none.
+TEST_P(ComposedNnTest, AttentionToNothingIsZero) {
+  const Tensor q = ramp({2, 4}).set_requires_grad(), k = ramp({3, 4}).set_requires_grad();
+  const Tensor v = ramp({3, 2}).set_requires_grad();
+  for (const Tensor& mask :
+       {zeros({2, 3}, DType::boolean), zeros({3}, DType::boolean), zeros({}, DType::boolean),
+        full({2, 3}, -kInf, DType::f64), full({2, 1}, -kInf, DType::f64)}) {
+    const auto [y, weights] = attention_with_weights(q, k, v, {.attn_mask = mask});
+    EXPECT_TENSOR(y, ({2, 2}), {0, 0, 0, 0});
+    EXPECT_TENSOR(weights, ({2, 3}), {0, 0, 0, 0, 0, 0});
+    (y.sum() + weights.sum()).backward();
+  }
+  for (const Tensor& x : {q, k, v}) {
+    EXPECT_EQ(values_of(x.grad()), std::vector<double>(static_cast<std::size_t>(x.numel()), 0));
+  }
+  EXPECT_TENSOR(scaled_dot_product_attention(q, k.slice(0, 0, 0), v.slice(0, 0, 0)), ({2, 2}),
+                {0, 0, 0, 0});
+  EXPECT_EQ(scaled_dot_product_attention(q.slice(0, 0, 0), k, v, {.is_causal = true}).shape(),
+            (Shape{0, 2}));
+  EXPECT_EQ(scaled_dot_product_attention(zeros({0, 2, 4}), zeros({0, 3, 4}), zeros({0, 3, 2}),
+                                         {.attn_mask = ones({2, 3}, DType::boolean)})
+                .shape(),
+            (Shape{0, 2, 2}));
+}
+
+TEST_P(ComposedNnTest, AttentionGivesItsWeights) {
+  const Tensor q = ramp({2, 3, 4}), k = ramp({2, 5, 4}) * 2, v = ramp({2, 5, 3});
+  const auto [y, weights] = attention_with_weights(q, k, v, {.attn_mask = seen()});
+  EXPECT_EQ(values_of(y), values_of(scaled_dot_product_attention(q, k, v, {.attn_mask = seen()})));
+  EXPECT_TRUE(near_values(matmul(weights, v), values_of(y), kTolerance));
+  EXPECT_TRUE(near_values(weights.sum({-1}), {1, 0, 1, 1, 0, 1}, kTolerance));
+}
+
+// With v = 1 each result is the sum of the weights that dropout left.
+TEST_P(ComposedNnTest, AttentionDropsWeights) {
+  manual_seed(2);
+  const Tensor x = zeros({1, 100, 4}), v = ones({1, 100, 1});
+  const auto [y, weights] = attention_with_weights(x, x, v, {.dropout_p = 0.25});
+  int kept = 0;
+  for (const double w : values_of(weights)) {
+    kept += w != 0;
+    EXPECT_TRUE(w == 0 || std::abs(w - 0.01 / 0.75) < 1e-8) << w;
+  }
+  // 10000 draws of probability 0.75: a standard deviation of 43, and five of them.
+  EXPECT_NEAR(kept, 7500, 217);
+  EXPECT_TRUE(near_values(y.flatten(), values_of(weights.sum({2}).flatten()), 1e-5));
+}
+
+TEST_P(ComposedNnTest, AttentionRefusesWhatDoesNotFit) {
+  const Tensor q = ones({3, 4}), k = ones({5, 4}), v = ones({5, 2}), u;
+  const auto run = [](const Tensor& a, const Tensor& b, const Tensor& c,
+                      const AttentionOptions& options = {}) {
+    scaled_dot_product_attention(a, b, c, options);
+  };
+  EXPECT_WEFT_ERROR(run(u, k, v), InvalidArgument,
+                    "[scaled_dot_product_attention] q is an undefined tensor");
+  EXPECT_WEFT_ERROR(run(q, u, v), InvalidArgument, "k is an undefined tensor");
+  EXPECT_WEFT_ERROR(run(q, k, u), InvalidArgument, "v is an undefined tensor");
+  EXPECT_WEFT_ERROR(run(ones({4}), k, v), Shape, "needs q [..,L,E], k [..,S,E], v [..,S,Ev]");
+  EXPECT_WEFT_ERROR(run(ones({3, 5}), k, v), Shape, "q [3,5] and k [5,4] need one last dimension");
+  EXPECT_WEFT_ERROR(run(q, k, ones({4, 2})), Shape, "k and v [4,2] one before it");
+  EXPECT_WEFT_ERROR(run(ones({2, 3, 4}), ones({3, 5, 4}), v), Shape, "do not broadcast");
+  EXPECT_WEFT_ERROR(run(q, k.to(DType::f64), v), Dtype, "dtypes: q is f32, k f64, v f32");
+  EXPECT_WEFT_ERROR(run(ones({3, 4}, DType::i64), k, v), Dtype, "q: got i64");
+  EXPECT_WEFT_ERROR(run(q, k, v, {.attn_mask = seen(), .is_causal = true}), InvalidArgument,
+                    "give either that or attn_mask");
+  EXPECT_WEFT_ERROR(run(q, k, v, {.attn_mask = ones({3, 5}, DType::i64)}), Dtype,
+                    "attn_mask: got i64, expected bool or a floating dtype");
+  EXPECT_WEFT_ERROR(run(q, k, v, {.attn_mask = ones({2, 3, 5})}), Shape,
+                    "attn_mask: got [2,3,5], which does not broadcast to [3,5]");
+  EXPECT_WEFT_ERROR(run(q, k, v, {.attn_mask = ones({4, 5})}), Shape, "do not broadcast");
+  EXPECT_WEFT_ERROR(run(q, k, v, {.dropout_p = 2}), InvalidArgument, "[dropout] p: got 2");
+}
+
+TEST_P(ComposedNnTest, Dropout) {
+  manual_seed(3);
+  const Tensor x = ones({50}).set_requires_grad();
+  const Tensor y = dropout(x, 0.2);
+  y.sum().backward();
+  EXPECT_EQ(values_of(x.grad()), values_of(y));
+  EXPECT_TRUE(dropout(x, 0.2, false).same(x));
+  EXPECT_TRUE(dropout(x, 0).same(x));
+  EXPECT_WEFT_ERROR(dropout(x, -0.1), InvalidArgument, "[dropout] p: got -0.1, expected 0 to 1");
+  EXPECT_WEFT_ERROR(dropout(Tensor()), InvalidArgument, "[dropout] x is an undefined tensor");
+}
+
+TEST_P(ComposedNnTest, Dropout2dDropsChannels) {
+  manual_seed(5);
+  const Tensor x = ones({40, 50, 2, 3}).set_requires_grad();
+  const Tensor y = dropout2d(x, 0.25);
+  y.sum().backward();
+  EXPECT_EQ(values_of(x.grad()), values_of(y));
+  int kept = 0;
+  const std::vector<double> values = values_of(y);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    EXPECT_EQ(values[i], values[i / 6 * 6]);
+    EXPECT_TRUE(values[i] == 0 || values[i] == static_cast<float>(1 / 0.75)) << values[i];
+    kept += i % 6 == 0 && values[i] != 0;
+  }
+  // 2000 draws of probability 0.75: a standard deviation of 19, and five of them.
+  EXPECT_NEAR(kept, 1500, 97);
+  // The channels of one image are drawn one by one: all fifty alike have probability 6e-7.
+  EXPECT_NE(std::count(values.begin(), values.begin() + 300, 0.0) % 300, 0);
+  EXPECT_TRUE(dropout2d(x, 0.25, false).same(x));
+  EXPECT_TRUE(dropout2d(x, 0).same(x));
+  EXPECT_EQ(values_of(dropout2d(ones({2, 1, 2}), 1)), std::vector<double>(4, 0));
+  EXPECT_WEFT_ERROR(dropout2d(ones({2, 3})), Shape, "[dropout2d] x: got [2,3], expected [N,C,..]");
+  EXPECT_WEFT_ERROR(dropout2d(x, 2), InvalidArgument, "[dropout2d] p: got 2");
+  EXPECT_WEFT_ERROR(dropout2d(Tensor()), InvalidArgument, "[dropout2d] x is an undefined tensor");
+}
+
+TEST_P(ComposedNnTest, NormalisationFollowsPyTorch) {
+  const auto group = [](std::int64_t groups, double eps) {
+    return [=](Inputs in) {
+      return in.size() == 1 ? group_norm(in[0], groups, {}, {}, eps)
+                            : group_norm(in[0], groups, in[1], in[2], eps);
+    };
+  };
+  check("group_norm", group(3, 1e-5), {ramp({2, 6, 2, 3}), ramp({6}) + 1.5, ramp({6})},
+        goldens::group_norm);
+  check("group_norm, plain", group(2, 0.1), {ramp({3, 4}) * 2}, goldens::group_norm_plain);
+  const Tensor rows = ramp({3, 4});
+  rows[1].zero_();
+  const auto run = [&](const char* name, double p, const std::vector<std::vector<double>>& want) {
+    check(name, [=](Inputs in) { return normalize(in[0], p); }, {rows}, want);
+  };
+  run("one", 1, goldens::normalize_one);
+  run("two", 2, goldens::normalize_two);
+  run("three", 3, goldens::normalize_three);
+  run("infinite", kInf, goldens::normalize_infinite);
+  check(
+      "columns", [](Inputs in) { return normalize(in[0], 2, 0, 0.9); }, {ramp({2, 3, 2})},
+      goldens::normalize_columns);
+}
+
+TEST_P(ComposedNnTest, Conv1dFollowsPyTorch) {
+  check(
+      "conv1d", [](Inputs in) { return conv1d(in[0], in[1], in[2]); },
+      {ramp({2, 4, 7}), ramp({3, 4, 2}), ramp({3})}, goldens::conv1d);
+  check(
+      "options",
+      [](Inputs in) {
+        return conv1d(in[0], in[1], {}, {.stride = 2, .padding = 3, .dilation = 2, .groups = 2});
+      },
+      {ramp({2, 4, 7}), ramp({6, 2, 3})}, goldens::conv1d_options);
+}
+
+TEST_P(ComposedNnTest, LayersInEveryDtype) {
+  const Tensor x = some({2, 4, 6}, DType::f64), w = some({2, 4, 3}, DType::f64, -1, 1, 2);
+  const Tensor scale = some({4}, DType::f64, 0.5, 2, 3);
+  for (const DType dtype : kFloating) {
+    const auto expect = [&](const Tensor& y, const Tensor& exact, double bound) {
+      EXPECT_EQ(y.dtype(), dtype);
+      EXPECT_TRUE(near_values(y, values_of(exact), bound));
+    };
+    const double rounding = testing::tolerance(dtype) * 4;
+    expect(group_norm(x.to(dtype), 2, scale.to(dtype), scale.to(dtype)),
+           group_norm(x, 2, scale, scale), rounding);
+    expect(normalize(x.to(dtype)), normalize(x), rounding);
+    // TF32, which CUDA takes for f32, keeps 10 bits of the factors of 12 products of up to 3.
+    const bool tf32 = dtype == DType::f32 && !on_cpu();
+    expect(conv1d(x.to(dtype), w.to(dtype)), conv1d(x, w), tf32 ? 36 * 0x1p-10 : rounding);
+  }
+  // As layer_norm: a bf16 image, f32 weights.
+  EXPECT_EQ(group_norm(x.to(DType::bf16), 2, scale.to(DType::f32)).dtype(), DType::bf16);
+}
+
+TEST_P(ComposedNnTest, LayersOfNothingAndOfWhatDoesNotFit) {
+  EXPECT_EQ(group_norm(zeros({0, 4, 3}), 2).shape(), (Shape{0, 4, 3}));
+  EXPECT_TENSOR(group_norm(ones({1, 1}), 1, full({1}, 2), full({1}, 3)), ({1, 1}), {3});
+  EXPECT_EQ(normalize(zeros({0, 3})).shape(), (Shape{0, 3}));
+  EXPECT_TENSOR(normalize(make({-4}, {1}), 2, 0), ({1}), {-1});
+  EXPECT_EQ(conv1d(zeros({0, 4, 5}), zeros({2, 4, 3})).shape(), (Shape{0, 2, 3}));
+  EXPECT_WEFT_ERROR(group_norm(ones({2, 4}), 3), Shape,
+                    "[group_norm] groups 3 do not divide the channels of [2,4]");
+  EXPECT_WEFT_ERROR(group_norm(ones({4}), 1), Shape, "x: got [4], expected [N,C,..]");
+  EXPECT_WEFT_ERROR(group_norm(ones({2, 4}), 2, ones({2})), Shape,
+                    "[group_norm] weight: got [2], expected [4]");
+  EXPECT_WEFT_ERROR(group_norm(ones({2, 4}, DType::i64), 2), Dtype, "[group_norm] x: got i64");
+  EXPECT_WEFT_ERROR(group_norm(Tensor(), 2), InvalidArgument, "x is an undefined tensor");
+  EXPECT_WEFT_ERROR(normalize(ones({2, 2}), 0.5), InvalidArgument,
+                    "[normalize] p: got 0.5, expected 1 or more");
+  EXPECT_WEFT_ERROR(normalize(ones({2}, DType::i64)), Dtype, "[normalize] x: got i64");
+  EXPECT_WEFT_ERROR(normalize(ones({2})), Shape, "dimension");
+  EXPECT_WEFT_ERROR(normalize(Tensor()), InvalidArgument, "x is an undefined tensor");
+  EXPECT_WEFT_ERROR(conv1d(ones({2, 4}), ones({2, 4, 3})), Shape, "[conv1d] needs x [N,C,L]");
+  EXPECT_WEFT_ERROR(conv1d(ones({2, 3, 5}), ones({2, 4, 3})), Shape, "channels");
+  EXPECT_WEFT_ERROR(conv1d(Tensor(), ones({2, 4, 3})), InvalidArgument, "[conv1d] x is an undef");
+  EXPECT_WEFT_ERROR(conv1d(ones({2, 4, 3}), Tensor()), InvalidArgument, "[conv1d] w is an undef");
+}
+
+TEST_P(ComposedNnTest, InterpolationFollowsPyTorch) {
+  const auto run = [](const char* name, const InterpolateOptions& options,
+                      const std::vector<std::vector<double>>& goldens) {
+    check(
+        name, [=](Inputs in) { return interpolate(in[0], options); }, {ramp({2, 2, 4, 5})},
+        goldens);
+  };
+  const std::string bilinear = "bilinear";
+  run("nearest", {.size = {7, 3}}, goldens::nearest_size);
+  run("nearest, scaled", {.scale_factor = {2}}, goldens::nearest_scale);
+  run("nearest, odd", {.scale_factor = {1.7, 0.6}}, goldens::nearest_odd);
+  run("edges", {.size = {7, 3}, .mode = bilinear}, goldens::bilinear_size_edges);
+  run("edges, scaled", {.scale_factor = {2}, .mode = bilinear}, goldens::bilinear_scale_edges);
+  run("edges, odd", {.scale_factor = {1.7, 0.6}, .mode = bilinear}, goldens::bilinear_odd_edges);
+  run("corners", {.size = {7, 3}, .mode = bilinear, .align_corners = true},
+      goldens::bilinear_size_corners);
+  run("corners, scaled", {.scale_factor = {2}, .mode = bilinear, .align_corners = true},
+      goldens::bilinear_scale_corners);
+  run("corners, odd", {.scale_factor = {1.7, 0.6}, .mode = bilinear, .align_corners = true},
+      goldens::bilinear_odd_corners);
+}
+
+TEST_P(ComposedNnTest, InterpolationInEveryDtypeAndOfOnePixel) {
+  for (const DType dtype : kFloating) {
+    const Tensor x = make({1, 2, 3, 4}, {1, 1, 2, 2}, dtype);
+    const Tensor y = interpolate(x, {.size = {3}, .mode = "bilinear", .align_corners = true});
+    EXPECT_EQ(y.dtype(), dtype);
+    EXPECT_TENSOR(y, ({1, 1, 3, 3}), {1, 1.5, 2, 2, 2.5, 3, 3, 3.5, 4});
+    EXPECT_TENSOR(interpolate(x, {.size = {1, 4}}), ({1, 1, 1, 4}), {1, 1, 2, 2});
+    const Tensor one = make({7}, {1, 1, 1, 1}, dtype);
+    EXPECT_TENSOR(interpolate(one, {.size = {2, 1}, .mode = "bilinear"}), ({1, 1, 2, 1}), {7, 7});
+    EXPECT_TENSOR(interpolate(x, {.size = {1}, .mode = "bilinear", .align_corners = true}),
+                  ({1, 1, 1, 1}), {1});
+  }
+  // A whole step of f32 that lies between two positions.
+  const Tensor row = make({0, 1}, {1, 1, 1, 2});
+  EXPECT_TENSOR(interpolate(row, {.size = {1, 6}}), ({1, 1, 1, 6}), {0, 0, 0, 1, 1, 1});
+  EXPECT_EQ(interpolate(zeros({0, 2, 3, 3}), {.size = {2}}).shape(), (Shape{0, 2, 2, 2}));
+}
+
+TEST_P(ComposedNnTest, InterpolationRefusesWhatDoesNotFit) {
+  const Tensor x = ones({1, 1, 2, 2});
+  EXPECT_WEFT_ERROR(interpolate(ones({2, 2}), {.size = {2}}), Shape,
+                    "[interpolate] x: got [2,2], expected [N,C,H,W] with pixels");
+  EXPECT_WEFT_ERROR(interpolate(ones({1, 1, 0, 2}), {.size = {2}}), Shape, "with pixels");
+  EXPECT_WEFT_ERROR(interpolate(x.to(DType::i64), {.size = {2}}), Dtype, "x: got i64");
+  EXPECT_WEFT_ERROR(interpolate(x, {.size = {2}, .mode = "cubic"}), InvalidArgument,
+                    "mode: got 'cubic', expected 'nearest' or 'bilinear'");
+  EXPECT_WEFT_ERROR(interpolate(x, {}), InvalidArgument, "needs size or scale_factor");
+  EXPECT_WEFT_ERROR(interpolate(x, {.size = {2}, .scale_factor = {2}}), InvalidArgument,
+                    "needs size or scale_factor");
+  EXPECT_WEFT_ERROR(interpolate(x, {.size = {2, 2, 2}}), InvalidArgument, "one or two numbers");
+  EXPECT_WEFT_ERROR(interpolate(x, {.size = {0}}), InvalidArgument, "without pixels");
+  EXPECT_WEFT_ERROR(interpolate(x, {.scale_factor = {0.1}}), InvalidArgument, "without pixels");
+  EXPECT_WEFT_ERROR(interpolate(x, {.size = {2}, .align_corners = true}), InvalidArgument,
+                    "align_corners belongs to mode 'bilinear'");
+  EXPECT_WEFT_ERROR(interpolate(Tensor(), {.size = {2}}), InvalidArgument, "x is an undefined");
+}
+
+// In f64 against differences, for each layout; shapes with a length of 1 and of 0.
+TEST_P(ComposedNnTest, Gradients) {
+  struct Rule {
+    const char* name;
+    std::vector<std::vector<Shape>> shapes;
+    F f;
+  };
+  const std::vector<Rule> rules{
+      {"attention",
+       {{{2, 3, 4}, {2, 5, 4}, {2, 5, 2}}, {{1, 1}, {1, 1}, {1, 1}}, {{3, 2}, {0, 2}, {0, 1}}},
+       [](Inputs in) { return attend(in); }},
+      {"attention, causal",
+       {{{2, 3, 4}, {2, 3, 4}, {2, 3, 1}}},
+       [](Inputs in) { return attend(in, {.is_causal = true}); }},
+      {"attention, bool",
+       {{{3, 4}, {5, 4}, {5, 2}}},
+       [](Inputs in) { return attend(in, {.attn_mask = seen()}); }},
+      {"attention, added",
+       {{{2, 3, 4}, {2, 5, 4}, {2, 5, 2}, {3, 5}}, {{3, 2}, {4, 2}, {4, 1}, {1, 4}}},
+       [](Inputs in) { return attend(in, {.attn_mask = in[3]}); }},
+      {"weights",
+       {{{3, 4}, {5, 4}, {5, 2}}},
+       [](Inputs in) {
+         return attention_with_weights(in[0], in[1], in[2], {.attn_mask = seen()}).weights;
+       }},
+      {"nearest",
+       {{{2, 1, 3, 2}}, {{1, 1, 1, 1}}, {{0, 1, 2, 2}}},
+       [](Inputs in) { return interpolate(in[0], {.size = {4, 3}}); }},
+      {"bilinear",
+       {{{2, 1, 3, 2}}, {{1, 1, 1, 1}}, {{0, 1, 2, 2}}},
+       [](Inputs in) { return interpolate(in[0], {.size = {4, 1}, .mode = "bilinear"}); }},
+      {"group_norm",
+       {{{2, 4, 3}, {4}, {4}}, {{2, 4}, {4}, {4}}, {{0, 4, 2}, {4}, {4}}},
+       [](Inputs in) { return group_norm(in[0], 2, in[1], in[2]); }},
+      {"normalize", {{{3, 4}}, {{1, 1}}, {{0, 2}}}, [](Inputs in) { return normalize(in[0]); }},
+      {"normalize, 1", {{{2, 3}}}, [](Inputs in) { return normalize(in[0], 1, 0); }},
+      {"normalize, 3", {{{2, 3}}}, [](Inputs in) { return normalize(in[0], 3, -1, 10); }},
+      {"conv1d",
+       {{{2, 4, 5}, {4, 2, 3}, {4}}, {{1, 4, 1}, {2, 2, 1}, {2}}, {{0, 4, 5}, {4, 2, 3}, {4}}},
+       [](Inputs in) { return conv1d(in[0], in[1], in[2], {.padding = 1, .groups = 2}); }},
+  };
+  for (const Rule& rule : rules) {
+    for (const auto& shapes : rule.shapes) {
+      for (const int layout : {0, 1, 2}) {
+        SCOPED_TRACE(rule.name + (" " + to_string(shapes[0])));
+        std::vector<Tensor> inputs;
+        for (const Shape& shape : shapes) {
+          const Tensor x = some(shape, DType::f64, -1, 1, 1 + inputs.size());
+          inputs.push_back(layouts(x)[layout].detach().set_requires_grad());
+        }
+        const auto f = [&](Inputs in) { return std::vector<Tensor>{rule.f(in)}; };
+        EXPECT_NO_THROW(autograd::gradcheck(rule.name, f, inputs));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft

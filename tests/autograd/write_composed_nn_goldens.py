@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+"""Writes composed_nn_goldens.h: what autograd/composed_nn.h declares, in PyTorch 2.11, CPU, f64.
+
+usage: python3 write_composed_nn_goldens.py > composed_nn_goldens.h   (needs torch)
+"""
+import math
+import pathlib
+import sys
+
+import torch
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "nn"))
+from golden_arrays import footer, header, ramp, run_list  # noqa: E402
+
+F = torch.nn.functional
+header("write_composed_nn_goldens.py")
+
+q, k, v = ramp(2, 2, 3, 4) * 2, ramp(2, 2, 5, 4) * 3, ramp(2, 2, 5, 3)
+see = torch.tensor([[1, 0, 1, 1, 0], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1]]).bool()
+attend = F.scaled_dot_product_attention
+run_list("attention", attend, q, k, v)
+run_list("attention_scaled", lambda q, k, v: attend(q, k, v, scale=0.3), q, k, v)
+run_list("attention_causal", lambda q, k, v: attend(q, k, v, is_causal=True), q, k, v)
+run_list("attention_causal_long", lambda q, k, v: attend(q, k, v, is_causal=True), k, q, v[:, :, :3])
+run_list("attention_bool", lambda q, k, v: attend(q, k, v, see), q, k, v)
+run_list("attention_added", lambda q, k, v, mask: attend(q, k, v, mask), q, k, v, ramp(2, 1, 3, 5))
+run_list("attention_added_blind", lambda q, k, v: attend(q, k, v, torch.where(see, 0.5, -math.inf).double()), q, k, v)
+run_list("attention_broadcast", lambda q, k, v: attend(q, k, v, see[0]), q[:, :1], k, v[:1])
+images, w, b = ramp(2, 6, 2, 3), ramp(6) + 1.5, ramp(6)
+run_list("group_norm", lambda x, w, b: F.group_norm(x, 3, w, b), images, w, b)
+run_list("group_norm_plain", lambda x: F.group_norm(x, 2, eps=0.1), ramp(3, 4) * 2)
+run_list("conv1d", F.conv1d, ramp(2, 4, 7), ramp(3, 4, 2), ramp(3))
+run_list("conv1d_options", lambda x, w: F.conv1d(x, w, stride=2, padding=3, dilation=2, groups=2), ramp(2, 4, 7),
+         ramp(6, 2, 3))
+rows = ramp(3, 4)
+rows[1] = 0
+for name, p in (("one", 1.0), ("two", 2.0), ("three", 3.0), ("infinite", math.inf)):
+    run_list(f"normalize_{name}", lambda x: F.normalize(x, p), rows)
+run_list("normalize_columns", lambda x: F.normalize(x, dim=0, eps=0.9), ramp(2, 3, 2))
+
+picture = ramp(2, 2, 4, 5)
+for name, options in (("size", {"size": (7, 3)}), ("scale", {"scale_factor": 2}), ("odd", {"scale_factor": (1.7, 0.6)})):
+    run_list(f"nearest_{name}", lambda x: F.interpolate(x, **options), picture)
+    for corners in (False, True):
+        run_list(f"bilinear_{name}_{'corners' if corners else 'edges'}",
+                 lambda x: F.interpolate(x, mode="bilinear", align_corners=corners, **options), picture)
+
+footer()

@@ -1,6 +1,7 @@
 #include "weft/nn/activation.h"
 
 #include "weft/core/error.h"
+#include "weft/nn/repr.h"
 
 namespace weft::nn {
 
@@ -14,6 +15,13 @@ GELU::GELU(const std::string& approximate) : tanh_(approximate == "tanh") {
   WEFT_CHECK(tanh_ || approximate == "none", InvalidArgument, "GELU", "approximate: got '",
              approximate, "', expected 'none' or 'tanh'");
   set_description("approximate='" + approximate + "'");
+}
+
+ELU::ELU(double alpha) : alpha_(alpha) { set_description("alpha=" + detail::repr(alpha)); }
+
+Softplus::Softplus(double beta, double threshold) : beta_(beta), threshold_(threshold) {
+  WEFT_CHECK(beta > 0, InvalidArgument, "Softplus", "beta: got ", beta, ", expected more than 0");
+  set_description("beta=" + detail::repr(beta) + ", threshold=" + detail::repr(threshold));
 }
 
 Softmax::Softmax(int dim) : dim_(dim) { set_description(weft::detail::concat("dim=", dim)); }

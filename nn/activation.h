@@ -46,6 +46,33 @@ class GELU : public Module<GELU> {
   bool tanh_;
 };
 
+/// x / (1 + exp(-x)), also called swish; any shape.
+class SiLU : public Module<SiLU> {
+ public:
+  Tensor forward(const Tensor& x) { return silu(x); }
+};
+
+/// x where x > 0, alpha (exp(x) - 1) elsewhere, any shape.
+class ELU : public Module<ELU> {
+ public:
+  explicit ELU(double alpha = 1);
+  Tensor forward(const Tensor& x) { return elu(x, alpha_); }
+
+ private:
+  double alpha_;
+};
+
+/// log(1 + exp(beta x)) / beta, and x itself where beta x > threshold; any shape. Throws
+/// InvalidArgument unless beta > 0.
+class Softplus : public Module<Softplus> {
+ public:
+  explicit Softplus(double beta = 1, double threshold = 20);
+  Tensor forward(const Tensor& x) { return softplus(x, beta_, threshold_); }
+
+ private:
+  double beta_, threshold_;
+};
+
 /// exp(x) / sum exp(x) over dimension `dim`, negative from the end.
 class Softmax : public Module<Softmax> {
  public:

@@ -19,7 +19,7 @@ struct BatchNormOptions {
   bool track_running_stats = true;
 };
 
-/// What a BatchNorm2d does in the same pass over memory, with the values of the separate calls:
+/// What a batch norm does in the same pass over memory, with the values of the separate calls:
 ///   bn(conv(x), nn::then_relu())               relu(bn(conv(x)))
 ///   bn(conv(x), nn::then_leaky_relu(0.2))      leaky_relu(bn(conv(x)), 0.2)
 ///   bn(conv(x), nn::then_add_relu(identity))   relu(bn(conv(x)) + identity)
@@ -32,7 +32,9 @@ inline BatchNormEpilogue then_add_relu(Tensor identity) {
   return {.add = std::move(identity), .negative_slope = 0};
 }
 
-/// y = (x - mean) / sqrt(var + eps) * weight + bias, x [N,C,H,W] -> [N,C,H,W] in x's layout.
+namespace detail {
+
+/// What BatchNorm1d and BatchNorm2d are: y = (x - mean) / sqrt(var + eps) * weight + bias.
 /// Training: mean and (biased) variance of each channel over the batch; running_mean and
 /// running_var, with the unbiased variance, follow. Evaluation: the running ones, or the batch's
 /// when they are not tracked. The second forward of a checkpoint (autograd/checkpoint.h) leaves the
@@ -40,16 +42,39 @@ inline BatchNormEpilogue then_add_relu(Tensor identity) {
 /// running_var as 1; num_batches_tracked is an i64 scalar. Throws Shape for another number of
 /// channels, and when the batch's statistics are wanted of a single value per channel. With a
 /// second argument y goes on through an addition or activation (BatchNormEpilogue).
-class BatchNorm2d : public Module<BatchNorm2d> {
+template <class Self>
+class BatchNorm : public Module<Self> {
  public:
-  explicit BatchNorm2d(std::int64_t channels, const BatchNormOptions& options = {});
-  Tensor forward(const Tensor& x, const BatchNormEpilogue& then = {});
-
   Parameter weight, bias;                                    ///< undefined without affine
   Parameter running_mean, running_var, num_batches_tracked;  ///< undefined when not tracked
 
+ protected:
+  BatchNorm(const char* name, std::int64_t channels, const BatchNormOptions& options);
+  /// x [N,C,H,W]
+  Tensor normalized(const Tensor& x, const BatchNormEpilogue& then) const;
+
  private:
   BatchNormParams params_;
+};
+
+}  // namespace detail
+
+/// Of x [N,C,H,W] -> [N,C,H,W] in x's layout, over N, H and W.
+class BatchNorm2d : public detail::BatchNorm<BatchNorm2d> {
+ public:
+  explicit BatchNorm2d(std::int64_t channels, const BatchNormOptions& options = {})
+      : BatchNorm("BatchNorm2d", channels, options) {}
+  Tensor forward(const Tensor& x, const BatchNormEpilogue& then = {}) {
+    return normalized(x, then);
+  }
+};
+
+/// Of x [N,C] or [N,C,L] -> the same, over N and L.
+class BatchNorm1d : public detail::BatchNorm<BatchNorm1d> {
+ public:
+  explicit BatchNorm1d(std::int64_t channels, const BatchNormOptions& options = {})
+      : BatchNorm("BatchNorm1d", channels, options) {}
+  Tensor forward(const Tensor& x, const BatchNormEpilogue& then = {});
 };
 
 /// weft::batch_norm, or what takes its place.
@@ -57,10 +82,10 @@ using BatchNormFunction = std::function<Tensor(
     const Tensor& x, const Tensor& weight, const Tensor& bias, const RunningStats& running,
     const BatchNormParams& params, const BatchNormEpilogue& then)>;
 
-/// From now on every BatchNorm2d of `module`, at any depth, computes by `training` while it is in
-/// training mode, and says type_name for its type. All else stays: parameters, buffers, names,
-/// modes, evaluation. Clones made later do the same.
-void replace_batch_norms(ModuleBase& module, const std::string& type_name,
+/// From now on every BatchNorm1d and BatchNorm2d of `module`, at any depth, computes by `training`
+/// while it is in training mode, of x [N,C,H,W], and has the prefix before its type's name. All
+/// else stays: parameters, buffers, names, modes, evaluation. Clones made later do the same.
+void replace_batch_norms(ModuleBase& module, const std::string& prefix,
                          const BatchNormFunction& training);
 
 }  // namespace weft::nn

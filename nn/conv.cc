@@ -42,6 +42,29 @@ std::string describe(std::int64_t in, std::int64_t out, Pair kernel, const ConvO
 
 }  // namespace
 
+Conv1d::Conv1d(std::int64_t in, std::int64_t out, std::int64_t kernel, const Conv1dOptions& options)
+    : params_{.stride = options.stride,
+              .padding = options.padding,
+              .dilation = options.dilation,
+              .groups = options.groups} {
+  check("Conv1d", in, out, {1, kernel},
+        {.stride = {1, options.stride},
+         .padding = {0, options.padding},
+         .dilation = {1, options.dilation},
+         .groups = options.groups});
+  weight = parameter("weight", empty({out, in / options.groups, kernel}));
+  if (options.bias) bias = parameter("bias", empty({out}));
+  init::default_weight_and_bias(weight, bias);
+  const auto one = [](std::int64_t n) { return weft::detail::concat("(", n, ",)"); };
+  std::string text = weft::detail::concat(in, ", ", out, ", kernel_size=", one(kernel),
+                                          ", stride=", one(options.stride));
+  if (options.padding != 0) text += ", padding=" + one(options.padding);
+  if (options.dilation != 1) text += ", dilation=" + one(options.dilation);
+  if (options.groups != 1) text += ", groups=" + std::to_string(options.groups);
+  if (!options.bias) text += ", bias=False";
+  set_description(std::move(text));
+}
+
 Conv2d::Conv2d(std::int64_t in, std::int64_t out, Pair kernel, const ConvOptions& options)
     : params_(to_params(options)) {
   check("Conv2d", in, out, kernel, options);

@@ -27,6 +27,28 @@ struct ConvOptions {
   Pair output_padding = 0;
 };
 
+/// PyTorch's defaults.
+struct Conv1dOptions {
+  std::int64_t stride = 1;
+  std::int64_t padding = 0;
+  std::int64_t dilation = 1;
+  std::int64_t groups = 1;
+  bool bias = true;
+};
+
+/// As Conv2d, of sequences: x [N,in,L] -> [N,out,Lo], Lo = (L + 2 p - d (k-1) - 1) / s + 1.
+/// weight [out,in/groups,k], bias [out].
+class Conv1d : public Module<Conv1d> {
+ public:
+  Conv1d(std::int64_t in, std::int64_t out, std::int64_t kernel, const Conv1dOptions& options = {});
+  Tensor forward(const Tensor& x) { return conv1d(x, weight, bias, params_); }
+
+  Parameter weight, bias;
+
+ private:
+  Conv1dParams params_;
+};
+
 /// Cross-correlation. x [N,in,H,W] -> [N,out,Ho,Wo], Ho = (H + 2 p - d (k-1) - 1) / s + 1.
 /// weight [out,in/groups,kh,kw], bias [out]. Throws Shape for another number of channels or a
 /// kernel larger than the padded image.

@@ -4,17 +4,17 @@
 
 namespace weft::nn {
 
-Dropout::Dropout(double p) : p_(p) {
-  WEFT_CHECK(p >= 0 && p <= 1, InvalidArgument, "Dropout", "p: got ", p, ", expected 0 to 1");
-  set_description(weft::detail::concat("p=", p));
+namespace {
+
+std::string describe(const char* op, double p) {
+  WEFT_CHECK(p >= 0 && p <= 1, InvalidArgument, op, "p: got ", p, ", expected 0 to 1");
+  return weft::detail::concat("p=", p);
 }
 
-Tensor Dropout::forward(Tensor x) {
-  if (!is_training() || p_ == 0) return x;
-  const Tensor mask = empty_like(x);
-  raw::bernoulli_(mask, 1 - p_);
-  if (p_ < 1) raw::mul_(mask, 1 / (1 - p_));
-  return mul(x, mask);
-}
+}  // namespace
+
+Dropout::Dropout(double p) : p_(p) { set_description(describe("Dropout", p)); }
+
+Dropout2d::Dropout2d(double p) : p_(p) { set_description(describe("Dropout2d", p)); }
 
 }  // namespace weft::nn

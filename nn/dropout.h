@@ -12,7 +12,20 @@ namespace weft::nn {
 class Dropout : public Module<Dropout> {
  public:
   explicit Dropout(double p = 0.5);
-  Tensor forward(Tensor x);
+  Tensor forward(const Tensor& x) { return dropout(x, p_, is_training()); }
+
+ private:
+  double p_;
+};
+
+/// Dropout of whole channels: in training each [..] of x [N,C,..] is 0 with probability p, else
+/// divided by 1 - p (Tompson et al., "Efficient Object Localization Using Convolutional Networks",
+/// 2015). One number per channel is drawn; not PyTorch's, as Dropout's. Throws InvalidArgument for
+/// p outside [0, 1], and Shape below 3 dimensions.
+class Dropout2d : public Module<Dropout2d> {
+ public:
+  explicit Dropout2d(double p = 0.5);
+  Tensor forward(const Tensor& x) { return dropout2d(x, p_, is_training()); }
 
  private:
   double p_;

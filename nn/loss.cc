@@ -1,6 +1,7 @@
 #include "weft/nn/loss.h"
 
 #include "weft/autograd/autocast.h"
+#include "weft/autograd/function.h"
 #include "weft/core/error.h"
 
 namespace weft::nn {
@@ -29,12 +30,67 @@ Tensor reduce(const Tensor& losses, Reduction reduction) {
   return sum(losses);
 }
 
+Tensor zero_like(const Tensor& x) { return scalar(0, {x.dtype(), x.device()}); }
+
+// weight[target], and 0 where the target is ignored. x [N,C,..] has the classes.
+Tensor weights_of(const char* op, const Tensor& weight, const Tensor& target,
+                  std::int64_t ignore_index, const Tensor& x) {
+  WEFT_CHECK(weight.dtype() == x.dtype(), Dtype, op, "weight: got ", weight.dtype(), ", needs ",
+             x.dtype());
+  WEFT_CHECK(weight.device() == x.device(), Device, op, "weight is on ", weight.device(),
+             ", the classes on ", x.device());
+  WEFT_CHECK(weight.shape() == Shape{x.shape(1)}, Shape, op, "weight: got ", weight.shape(),
+             ", expected [", x.shape(1), "], one for each class");
+  const Tensor counts = raw::ne(target, static_cast<double>(ignore_index));
+  const Tensor classes = raw::where(counts, target, zero_like(target));
+  const Tensor rows = raw::embedding(classes, raw::unsqueeze(weight, 1));
+  return raw::where(counts, raw::squeeze(rows, -1), zero_like(rows));
+}
+
+Tensor reduce_weighted(const Tensor& losses, const Tensor& weights, Reduction reduction) {
+  if (reduction == Reduction::none) return losses;
+  const Tensor total = sum(losses);
+  return reduction == Reduction::sum ? total : div(total, raw::sum(weights));
+}
+
 }  // namespace
 
+Tensor cross_entropy(const Tensor& logits, const Tensor& target,
+                     const CrossEntropyOptions& options) {
+  const Tensor& weight = options.weight;
+  CrossEntropyParams params{.ignore_index = options.ignore_index,
+                            .label_smoothing = options.label_smoothing,
+                            .reduction = options.reduction};
+  if (!weight.defined()) return weft::cross_entropy(logits, target, params);
+  if (autocasts(CastPolicy::f32, logits, weight)) {
+    CrossEntropyOptions cast = options;
+    cast.weight = autocast(CastPolicy::f32, weight);
+    return cross_entropy(autocast(CastPolicy::f32, logits), target, cast);
+  }
+  const double smoothing = options.label_smoothing;
+  WEFT_CHECK(smoothing >= 0 && smoothing <= 1, InvalidArgument, "cross_entropy",
+             "label_smoothing: got ", smoothing, ", expected 0 to 1");
+  params.label_smoothing = 0;
+  params.reduction = Reduction::none;
+  const Tensor plain = weft::cross_entropy(logits, target, params);
+  const Tensor weights = weights_of("cross_entropy", weight, target, options.ignore_index, logits);
+  Tensor losses = plain * weights;
+  if (smoothing > 0) {
+    Shape per_class = Shape::filled(logits.dim() - 1, 1);
+    per_class[0] = logits.shape(1);
+    const Tensor of_all = sum(log_softmax(logits, 1) * raw::reshape(weight, per_class), {1});
+    const Tensor counts = raw::ne(target, static_cast<double>(options.ignore_index));
+    const double share = smoothing / static_cast<double>(logits.shape(1));
+    losses = losses * (1 - smoothing) - where(counts, of_all * share, zero_like(of_all));
+  }
+  return reduce_weighted(losses, weights, options.reduction);
+}
+
 Tensor nll_loss(const Tensor& log_probs, const Tensor& target, std::int64_t ignore_index,
-                Reduction reduction) {
-  if (autocasts(CastPolicy::f32, log_probs)) {
-    return nll_loss(autocast(CastPolicy::f32, log_probs), target, ignore_index, reduction);
+                Reduction reduction, const Tensor& weight) {
+  if (autocasts(CastPolicy::f32, log_probs, weight)) {
+    return nll_loss(autocast(CastPolicy::f32, log_probs), target, ignore_index, reduction,
+                    autocast(CastPolicy::f32, weight));
   }
   WEFT_CHECK(is_floating(log_probs.dtype()), Dtype, "nll_loss", "log_probs: got ",
              log_probs.dtype(), ", expected a floating dtype");
@@ -48,14 +104,52 @@ Tensor nll_loss(const Tensor& log_probs, const Tensor& target, std::int64_t igno
              ", log_probs ", log_probs.shape(), " need ", expected);
 
   const Tensor counts = raw::ne(target, static_cast<double>(ignore_index));
-  const TensorOptions like(log_probs.dtype(), log_probs.device());
-  const Tensor classes = raw::where(counts, target, scalar(0, {DType::i64, target.device()}));
+  const Tensor classes = raw::where(counts, target, zero_like(target));
   const Tensor picked = gather(log_probs, 1, raw::unsqueeze(classes, 1)).squeeze(1);
-  const Tensor losses = where(counts, -picked, scalar(0, like));
-  if (reduction == Reduction::none) return losses;
-  const Tensor total = sum(losses);
-  if (reduction == Reduction::sum) return total;
-  return div(total, raw::to(raw::sum(counts), log_probs.dtype()));
+  const Tensor losses = where(counts, -picked, zero_like(log_probs));
+  if (!weight.defined()) {
+    return reduce_weighted(losses, raw::to(counts, log_probs.dtype()), reduction);
+  }
+  const Tensor weights = weights_of("nll_loss", weight, target, ignore_index, log_probs);
+  return reduce_weighted(losses * weights, weights, reduction);
+}
+
+namespace {
+
+// Each element's loss, with PyTorch's rule: the denominator of the slope is kept from 0, and no
+// gradient knows of the logarithms' lower bound.
+struct BinaryCrossEntropy : autograd::Function<BinaryCrossEntropy> {
+  static constexpr bool nests_backward = false;
+  static constexpr double kLeastLog = -100, kLeastVariance = 1e-12F;
+
+  static Tensor forward(autograd::Context& context, const Tensor& x, const Tensor& target) {
+    context.save_for_backward({x, target});
+    const Tensor log_x = raw::clamp(raw::log(x), kLeastLog);
+    const Tensor log_rest = raw::clamp(raw::log1p(raw::neg(x)), kLeastLog);
+    return raw::sub(raw::mul(raw::sub(target, 1), log_rest), raw::mul(target, log_x));
+  }
+  static std::vector<Tensor> backward(autograd::Context& context, std::span<const Tensor> grads) {
+    const Tensor x = context.saved(0), target = context.saved(1);
+    std::vector<Tensor> of(2);
+    if (context.needs_input_grad(0)) {
+      const Tensor variance = raw::clamp(raw::mul(raw::sub(1, x), x), kLeastVariance);
+      of[0] = raw::mul(grads[0], raw::div(raw::sub(x, target), variance));
+    }
+    if (context.needs_input_grad(1)) {
+      of[1] = raw::mul(grads[0], raw::sub(raw::log1p(raw::neg(x)), raw::log(x)));
+    }
+    return of;
+  }
+};
+
+}  // namespace
+
+Tensor bce_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
+  if (autocasts(CastPolicy::f32, x, target)) {
+    return bce_loss(autocast(CastPolicy::f32, x), autocast(CastPolicy::f32, target), reduction);
+  }
+  check_target("bce_loss", x, target);
+  return reduce(BinaryCrossEntropy::apply(x, target), reduction);
 }
 
 Tensor bce_with_logits(const Tensor& x, const Tensor& target, Reduction reduction,
@@ -90,6 +184,29 @@ Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Reduction reduction
   }
   check_target("smooth_l1_loss", x, target);
   return reduce(smooth_l1(x - target, beta), reduction);
+}
+
+Tensor kl_div(const Tensor& x, const Tensor& target, KlReduction reduction, bool log_target) {
+  if (autocasts(CastPolicy::f32, x, target)) {
+    return kl_div(autocast(CastPolicy::f32, x), autocast(CastPolicy::f32, target), reduction,
+                  log_target);
+  }
+  check_target("kl_div", x, target);
+  Tensor losses;
+  if (log_target) {
+    losses = exp(target) * (target - x);
+  } else {
+    // log(1) where the target is 0: 0 log(0) counts as 0.
+    const Tensor positive = masked_fill(target, raw::eq(target, 0), 1);
+    losses = target * (log(positive) - x);
+  }
+  switch (reduction) {
+    case KlReduction::none: return losses;
+    case KlReduction::mean: return mean(losses);
+    case KlReduction::sum: return sum(losses);
+    case KlReduction::batchmean: break;
+  }
+  return div(sum(losses), x.dim() > 0 ? static_cast<double>(x.shape(0)) : 1);
 }
 
 }  // namespace weft::nn

@@ -21,6 +21,12 @@ std::string describe(Pair kernel, Pair stride, Pair padding) {
          ", padding=" + detail::repr(padding);
 }
 
+std::string describe_adaptive(const char* op, Pair size) {
+  WEFT_CHECK(size.h > 0 && size.w > 0, InvalidArgument, op, "size must be positive, got ", size.h,
+             "x", size.w);
+  return "output_size=" + detail::repr(size);
+}
+
 }  // namespace
 
 MaxPool2d::MaxPool2d(Pair kernel, const PoolOptions& options) {
@@ -52,9 +58,11 @@ AvgPool2d::AvgPool2d(Pair kernel, const AvgPoolOptions& options) {
 }
 
 AdaptiveAvgPool2d::AdaptiveAvgPool2d(Pair size) : size_(size) {
-  WEFT_CHECK(size.h > 0 && size.w > 0, InvalidArgument, "AdaptiveAvgPool2d",
-             "size must be positive, got ", size.h, "x", size.w);
-  set_description("output_size=" + detail::repr(size));
+  set_description(describe_adaptive("AdaptiveAvgPool2d", size));
+}
+
+AdaptiveMaxPool2d::AdaptiveMaxPool2d(Pair size) : size_(size) {
+  set_description(describe_adaptive("AdaptiveMaxPool2d", size));
 }
 
 }  // namespace weft::nn

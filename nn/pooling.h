@@ -58,4 +58,15 @@ class AdaptiveAvgPool2d : public Module<AdaptiveAvgPool2d> {
   Pair size_;
 };
 
+/// x [N,C,H,W] -> [N,C,size.h,size.w] for any H and W: the largest value at the positions from
+/// floor(i H / size.h) to ceil((i+1) H / size.h). Throws Shape for an image without pixels.
+class AdaptiveMaxPool2d : public Module<AdaptiveMaxPool2d> {
+ public:
+  explicit AdaptiveMaxPool2d(Pair size);
+  Tensor forward(const Tensor& x) { return adaptive_max_pool2d(x, size_); }
+
+ private:
+  Pair size_;
+};
+
 }  // namespace weft::nn

@@ -69,12 +69,23 @@ inline const Autocast autocast[] = {
     {"gelu", {{DType::f32, DType::bf16}, {DType::f32, DType::bf16}}},
     {"gelu_tanh", {{DType::f32, DType::bf16}, {DType::f32, DType::bf16}}},
     {"log_sigmoid", {{DType::f32, DType::bf16}, {DType::f32, DType::bf16}}},
+    {"silu", {{DType::f32, DType::bf16}, {DType::f32, DType::bf16}}},
+    {"elu", {{DType::f32, DType::bf16}, {DType::f32, DType::bf16}}},
+    {"softplus", {{DType::f32, DType::bf16}, {DType::f32, DType::f32}}},
     {"clamp", {{DType::f32, DType::bf16}, {DType::f32, DType::bf16}}},
     {"max_pool2d", {{DType::f32, DType::bf16}, {DType::f32, DType::bf16}}},
     {"avg_pool2d", {{DType::f32, DType::bf16}, {DType::f32, DType::bf16}}},
     {"adaptive_avg_pool2d", {{DType::f32, DType::bf16}, {DType::f32, DType::bf16}}},
+    {"adaptive_max_pool2d", {{DType::f32, DType::bf16}, {DType::f32, DType::bf16}}},
+    {"interpolate", {{DType::f32, DType::bf16}, {DType::f32, DType::f32}}},
+    {"group_norm", {{DType::f32, DType::bf16}, {DType::f32, DType::f32}}},
+    {"conv1d", {{DType::bf16, DType::bf16}, {DType::bf16, DType::bf16}}},
+    {"normalize", {{DType::f32, DType::bf16}, {DType::f32, DType::f32}}},
     {"gather", {{DType::f32, DType::bf16}, {DType::f32, DType::bf16}}},
     {"index_select", {{DType::f32, DType::bf16}, {DType::f32, DType::bf16}}},
+    {"embedding", {{DType::f32, DType::bf16}, {DType::f32, DType::bf16}}},
+    {"attention", {{DType::bf16, DType::bf16}, {DType::bf16, DType::bf16}}},
+    {"dropout", {{DType::f32, DType::bf16}, {DType::f32, DType::bf16}}},
 };
 
 }  // namespace weft::goldens

@@ -77,12 +77,27 @@ std::map<std::string, std::function<Tensor()>> operations(const Tensor& x, const
       {"var", [=] { return var(x, {1}); }},
       {"max", [=] { return max(x, {1}); }},
       {"leaky_relu", [=] { return leaky_relu(x); }},
+      {"elu", [=] { return elu(x); }},
+      {"softplus", [=] { return softplus(x); }},
       {"clamp", [=] { return clamp(x, 0, 1); }},
       {"max_pool2d", [=] { return max_pool2d(image, {.kernel = {2, 2}, .stride = {2, 2}}); }},
       {"avg_pool2d", [=] { return avg_pool2d(image, {.kernel = {2, 2}, .stride = {2, 2}}); }},
       {"adaptive_avg_pool2d", [=] { return adaptive_avg_pool2d(image, {2, 2}); }},
+      {"adaptive_max_pool2d", [=] { return adaptive_max_pool2d(image, {2, 2}); }},
+      {"interpolate", [=] { return interpolate(image, {.size = {4}, .mode = "bilinear"}); }},
+      {"group_norm", [=] { return group_norm(image, 3, f32({3}), f32({3})); }},
+      {"conv1d", [=] { return conv1d(x.unsqueeze(0), f32({3, 4, 3}), f32({3})); }},
+      {"normalize", [=] { return normalize(x); }},
       {"gather", [=] { return gather(x, 1, target.reshape({4, 1})); }},
       {"index_select", [=] { return index_select(x, 0, target); }},
+      {"embedding", [=] { return embedding(target, x); }},
+      {"attention",
+       [=] {
+         const Tensor keys = f32({1, 5, 8});
+         return scaled_dot_product_attention(x.unsqueeze(0), keys, keys,
+                                             {.attn_mask = f32({4, 5})});
+       }},
+      {"dropout", [=] { return dropout(x); }},
   };
 }
 

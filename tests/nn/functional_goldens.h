@@ -61,6 +61,48 @@ inline const std::vector<double> log_sigmoid_grad0 = {
     -0x1.2fbe248e1d660p-1, -0x1.d7b2316f893f6p-1, 0x1.205a9aee4c740p-5,  0x1.05294ac566e6ep-4,
     0x1.af3d1bd7a4325p-5,  -0x1.9ec155002fecfp-4, -0x1.953bc0dbe5400p-2, -0x1.748c184a62685p-1,
     0x1.63dc9e09fcec1p-6};
+inline const std::vector<double> silu_y = {
+    -0x1.26afa1e43c2c3p-4, 0x1.5005d80f9c291p+1,  0x1.4dbc4ffdcdd2cp+0,  0x1.b354c20f85514p-3,
+    -0x1.04ea0da821d56p-2, -0x1.dbe3ac3b2d83ap-3, -0x1.e7aeb23dcfb60p-4, 0x1.b405a35efdd66p+1,
+    0x1.0aeafdf0603ddp+1,  0x1.9de1bcca87aeap-1,  -0x1.f4d941a58c2cdp-5, -0x1.1caf1e095fbd8p-2,
+    -0x1.78d36058c5686p-3, -0x1.5bee160dd444ep-4, 0x1.70226ca4d5323p+1,  0x1.8c794add7def1p+0,
+    0x1.853dabed1b61ep-2,  -0x1.bd295b12a7822p-3, -0x1.02993b7c5fd60p-2, -0x1.1ab371f6a5789p-3,
+    0x1.d36384199533cp+1};
+inline const std::vector<double> silu_grad0 = {
+    0x1.af6db3d3a28d4p-5,  0x1.865ef70f2a041p-1,  0x1.a7e7908a6da3bp-2,  0x1.f3d7ab4e2ae75p-5,
+    -0x1.a40a6ccee509ap-6, 0x1.8c6fbec72d46ap-5,  0x1.074770a3f50c2p-4,  0x1.e07f48241c82bp-1,
+    0x1.42fb9ca45dd0bp-1,  0x1.079f103d83905p-2,  -0x1.d1f295c7d5a40p-7, 0x1.2c23ae108d47ap-8,
+    0x1.02b0618d1ae6ep-4,  0x1.d31e2e480602ap-5,  0x1.a3f78d48b5d52p-1,  0x1.f1973200e3bcap-2,
+    0x1.d733a3bc8ca7ap-4,  -0x1.08db16c16ee00p-5, 0x1.2d7f17824d713p-5,  0x1.0e0dbd945fd35p-4,
+    0x1.fbfee0bd7faebp-1};
+inline const std::vector<double> elu_y = {
+    -0x1.f69f5523ef618p-2, 0x1.64b9b873b1db0p+1,  0x1.92e6e1cec76bcp+0,  0x1.71694ad8ac870p-2,
+    -0x1.25ac3227cbfb1p-2, -0x1.bf18822317d11p-2, -0x1.ecb48dc1a8abep-2, 0x1.c1140b29dcfccp+1,
+    0x1.25cdc39d8ed7ap+1,  0x1.150ef82281654p+0,  -0x1.f6474cb73fa99p-5, -0x1.7a751ecfd30a3p-2,
+    -0x1.d84cf06373672p-2, -0x1.f432bac523760p-2, 0x1.82281653b9f96p+1,  0x1.cdc39d8ed7a8cp+0,
+    0x1.2e6e1cec76bd8p-1,  -0x1.da76e8eafbe68p-3, -0x1.ae51315ad62b0p-2, -0x1.e7b7a4e7cb3f5p-2,
+    0x1.de826909e51b2p+1};
+inline const std::vector<double> elu_grad0 = {
+    -0x1.2c155b8213cf4p-7, 0x1.64b9b873b1db0p-1,  0x1.92e6e1cec76bcp-2,  0x1.71694ad8ac870p-4,
+    -0x1.742c6a4fd2b69p-5, -0x1.0c1ba5fb988b3p-5, -0x1.fa0f8ac37dfeep-7, 0x1.c1140b29dcfccp-1,
+    0x1.25cdc39d8ed7ap-1,  0x1.150ef82281654p-2,  -0x1.d623d57cf563bp-7, -0x1.66efd3bfa5c0ap-5,
+    -0x1.960b439320af1p-6, -0x1.63f331668aad5p-7, 0x1.82281653b9f96p-1,  0x1.cdc39d8ed7a8cp-2,
+    0x1.2e6e1cec76bd8p-3,  -0x1.5607affbd3de4p-5, -0x1.2bdac3d7d6b58p-5, -0x1.281bced67e34dp-6,
+    0x1.de826909e51b2p-1};
+inline const std::vector<double> softplus_y = {
+    0x1.b0a8473464413p-10, 0x1.64b9b873b1db0p+1, 0x1.a24a05efbae44p+0, 0x1.554a8fbf65d95p-1,
+    0x1.4f661bb4f5857p-3,  0x1.e22ef74f3ab25p-6, 0x1.3e763c8c3b8aap-8, 0x1.c1140b29dcfccp+1,
+    0x1.25cdc39d8ed7ap+1,  0x1.33c7b74fe5ddfp+0, 0x1.997cf03f5738dp-2, 0x1.5578ee8399054p-4,
+    0x1.d2a458d594365p-7,  0x1.314442d44bafap-9, 0x1.82281653b9f96p+1, 0x1.d8cde90a016cfp+0,
+    0x1.a4434e54c2dd7p-1,  0x1.c4afe2a423c59p-3, 0x1.515eca3260c94p-5, 0x1.c0f23e4857e30p-8,
+    0x1.de826909e51b2p+1};
+inline const std::vector<double> softplus_grad0 = {
+    -0x1.4417772fa8010p-9, 0x1.64b9b873b1db0p-1,  0x1.702a6f774c9fbp-2,  0x1.d2fdcf587ff6ep-5,
+    -0x1.7c32697f41b41p-5, -0x1.6d578102d54a8p-6, -0x1.861acedbcc523p-8, 0x1.c1140b29dcfccp-1,
+    0x1.25cdc39d8ed7ap-1,  0x1.ced5363aa3486p-3,  -0x1.e371077c79db9p-7, -0x1.43878bbecbfcep-5,
+    -0x1.bab432fe395ccp-7, -0x1.aed35fa153625p-9, 0x1.82281653b9f96p-1,  0x1.b0d6bdc464f64p-2,
+    0x1.ac48735221c50p-4,  -0x1.67b4e1ab73c7bp-5, -0x1.c25f9cd13398dp-6, -0x1.fe9cc90ae7632p-8,
+    0x1.de826909e51b2p-1};
 inline const std::vector<double> softmax_y = {
     0x1.099a32290c4a1p-8, 0x1.46308a4a7bcf7p-2,  0x1.15d5ae5201330p-3,  0x1.4503c16a2976fp-2,
     0x1.123aef8385fa2p-7, 0x1.d327dbe726c67p-9,  0x1.113e1042b1351p-7,  0x1.4f9290eeea2d6p-1,

@@ -16,20 +16,14 @@
 #include "weft/nn/init.h"
 #include "weft/nn/loss.h"
 #include "weft/tests/core/expect_error.h"
+#include "weft/tests/tensor/ramp.h"
 #include "weft/tests/tensor/tensor_util.h"
 
 namespace weft {
 namespace {
 
+using testing::ramp;
 using testing::values_of;
-
-// The formula of golden_arrays.py.
-Tensor ramp(const Shape& shape, double scale = 1) {
-  std::vector<double> values;
-  for (std::int64_t i = 0; i < numel(shape); ++i)
-    values.push_back((static_cast<double>(i * 7919 % 1009) / 504.5 - 1) * scale);
-  return from_vector(values, shape);
-}
 
 // f64, and functions that PyTorch computes by the same formulas up to the order of a few steps.
 void expect_close(const Tensor& got, const std::vector<double>& expected, const char* what) {
@@ -61,6 +55,9 @@ TEST(Activations, FollowPyTorch) {
   check("gelu_tanh", layer(nn::GELU("tanh")), {ramp({3, 7}, 4)}, ONE(gelu_tanh));
   check(
       "log_sigmoid", [](auto x) { return log_sigmoid(x[0]); }, {ramp({3, 7}, 4)}, ONE(log_sigmoid));
+  check("silu", layer(nn::SiLU()), {ramp({3, 7}, 4)}, ONE(silu));
+  check("elu", layer(nn::ELU(0.5)), {ramp({3, 7}, 4)}, ONE(elu));
+  check("softplus", layer(nn::Softplus(1.5, 3)), {ramp({3, 7}, 4)}, ONE(softplus));
   check("softmax", layer(nn::Softmax(1)), {ramp({2, 5, 3}, 4)}, ONE(softmax));
   check("log_softmax", layer(nn::LogSoftmax(-2)), {ramp({2, 5, 3}, 4)}, ONE(log_softmax));
   EXPECT_EQ(values_of(nn::Tanh()(ramp({3}))), values_of(tanh(ramp({3}))));
@@ -80,6 +77,10 @@ TEST(Activations, LeakyReluWorksInPlaceOnATemporary) {
 TEST(Activations, SayWhatTheyAre) {
   EXPECT_EQ(nn::LeakyReLU(0.25).to_string(), "LeakyReLU(negative_slope=0.25)\n0 parameters");
   EXPECT_EQ(nn::GELU().to_string(), "GELU(approximate='none')\n0 parameters");
+  EXPECT_EQ(nn::SiLU().to_string(), "SiLU()\n0 parameters");
+  EXPECT_EQ(nn::ELU().to_string(), "ELU(alpha=1.0)\n0 parameters");
+  EXPECT_EQ(nn::Softplus().to_string(), "Softplus(beta=1.0, threshold=20.0)\n0 parameters");
+  EXPECT_WEFT_ERROR(nn::Softplus(0), InvalidArgument, "[Softplus] beta: got 0");
   EXPECT_EQ(nn::Softmax(-1).to_string(), "Softmax(dim=-1)\n0 parameters");
   EXPECT_WEFT_ERROR(nn::GELU("fast"), InvalidArgument, "[GELU] approximate: got 'fast'");
   EXPECT_WEFT_ERROR(nn::LeakyReLU(-1), InvalidArgument, "[LeakyReLU] negative_slope: got -1");

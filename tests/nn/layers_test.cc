@@ -10,18 +10,24 @@
 #include "weft/core/allocator.h"
 #include "weft/core/error.h"
 #include "weft/nn/activation.h"
+#include "weft/nn/attention.h"
 #include "weft/nn/batch_norm.h"
 #include "weft/nn/conv.h"
+#include "weft/nn/dropout.h"
+#include "weft/nn/embedding.h"
 #include "weft/nn/flatten.h"
+#include "weft/nn/group_norm.h"
 #include "weft/nn/layer_norm.h"
 #include "weft/nn/linear.h"
 #include "weft/nn/loss.h"
 #include "weft/nn/pooling.h"
 #include "weft/nn/sequential.h"
 #include "weft/nn/summary.h"
+#include "weft/nn/upsample.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/device_param.h"
 #include "weft/tests/nn/goldens.h"
+#include "weft/tests/tensor/ramp.h"
 
 namespace weft {
 namespace {
@@ -31,12 +37,8 @@ WEFT_FOR_EACH_DEVICE(Layers);
 class Losses : public testing::DeviceParam {};
 WEFT_FOR_EACH_DEVICE(Losses);
 
-// The formula of write_goldens.py.
 Tensor ramp(const Shape& shape, double scale = 1) {
-  std::vector<double> values;
-  for (std::int64_t i = 0; i < numel(shape); ++i)
-    values.push_back((static_cast<double>(i * 7919 % 1009) / 504.5 - 1) * scale);
-  return from_vector(values, shape).set_requires_grad();
+  return testing::ramp(shape, scale).set_requires_grad();
 }
 
 void expect_close(const Tensor& got, const std::vector<double>& expected, const char* what) {
@@ -67,6 +69,64 @@ TEST(Init, LayersStartWithPyTorchsBits) {
                  goldens::conv_bias_7);
   expect_initial(nn::ConvTranspose2d(4, 6, 3, {.groups = 2}), goldens::conv_transpose_weight_7,
                  goldens::conv_transpose_bias_7);
+}
+
+TEST(Init, Conv1dStartsWithPyTorchsBits) {
+  manual_seed(0);
+  expect_initial(nn::Conv1d(4, 6, 3, {.groups = 2}), goldens::conv1d_weight_0,
+                 goldens::conv1d_bias_0);
+  manual_seed(7);
+  expect_initial(nn::Conv1d(4, 6, 3, {.groups = 2}), goldens::conv1d_weight_7,
+                 goldens::conv1d_bias_7);
+}
+
+TEST(Init, EmbeddingAndAttentionStartAsPyTorchs) {
+  const auto check = [](std::uint64_t seed, const std::vector<float>& table,
+                        const std::vector<float>& in, const std::vector<float>& out) {
+    manual_seed(seed);
+    const nn::Embedding embedding(10, 3, {.padding_idx = -2});
+    const nn::MultiheadAttention attention(4, 2);
+    // PyTorch's own CPU levels differ by up to 1.8e-6 in what they draw normally.
+    const std::vector<float> rows = embedding.weight.to_vector<float>();
+    ASSERT_EQ(rows.size(), table.size());
+    for (std::size_t i = 0; i < rows.size(); ++i) EXPECT_NEAR(rows[i], table[i], 2e-6) << i;
+    EXPECT_EQ(embedding.weight[8].to_vector<float>(), std::vector<float>(3, 0));
+    EXPECT_EQ(attention.in_proj_weight.to_vector<float>(), in);
+    EXPECT_EQ(attention.in_proj_bias.to_vector<float>(), std::vector<float>(12, 0));
+    EXPECT_EQ(attention.out_proj.weight.to_vector<float>(), out);
+    EXPECT_EQ(attention.out_proj.bias.to_vector<float>(), std::vector<float>(4, 0));
+  };
+  check(0, goldens::embedding_weight_0, goldens::attention_in_weight_0,
+        goldens::attention_out_weight_0);
+  check(7, goldens::embedding_weight_7, goldens::attention_in_weight_7,
+        goldens::attention_out_weight_7);
+}
+
+TEST_P(Layers, Embedding) {
+  const Tensor index = from_vector(std::vector<std::int64_t>{4, 0, 3, 3, 3, 1}, {2, 3});
+  const auto check = [&](std::optional<std::int64_t> padding_idx, const std::vector<double>& y,
+                         const std::vector<double>& grad) {
+    nn::Embedding embedding(5, 2, {.padding_idx = padding_idx});
+    embedding.to(DType::f64);
+    raw::copy_(embedding.weight, ramp({5, 2}));
+    const Tensor rows = embedding(index);
+    EXPECT_EQ(rows.shape(), (Shape{2, 3, 2}));
+    expect_close(rows, y, "y");
+    rows.backward(ramp(rows.shape()).detach());
+    expect_close(embedding.weight.grad(), grad, "grad");
+  };
+  check({}, goldens::embedding_y, goldens::embedding_grad0);
+  check(-2, goldens::embedding_padded_y, goldens::embedding_padded_grad0);
+  check(3, goldens::embedding_padded_y, goldens::embedding_padded_grad0);
+  EXPECT_EQ(nn::Embedding(10, 3, {.padding_idx = -1}).to_string(),
+            "Embedding(10, 3, padding_idx=9)  # 30 parameters\n30 parameters");
+  EXPECT_EQ(nn::Embedding(4, 2).to_string(), "Embedding(4, 2)  # 8 parameters\n8 parameters");
+  EXPECT_WEFT_ERROR(nn::Embedding(3, 2, {.padding_idx = 3}), InvalidArgument,
+                    "[Embedding] padding_idx 3 is no row of 3");
+  EXPECT_WEFT_ERROR(nn::Embedding(-1, 2), InvalidArgument,
+                    "[Embedding] sizes must not be negative");
+  EXPECT_WEFT_ERROR(embedding(index, ones({5, 2}), -6), InvalidArgument,
+                    "[embedding] padding_idx -6 is no row of weight [5,2]");
 }
 
 TEST_P(Layers, ConvolutionWithEveryOption) {
@@ -130,6 +190,8 @@ TEST_P(Layers, PoolingWithEveryOption) {
       {1, 2, 6, 5}, goldens::avg_pool_inside_y, goldens::avg_pool_inside_grad0);
   expect_pooled(nn::AvgPool2d(2, {.divisor = 3}), {1, 2, 4, 5}, goldens::avg_pool_divisor_y,
                 goldens::avg_pool_divisor_grad0);
+  expect_pooled(nn::AdaptiveMaxPool2d({3, 2}), {1, 2, 5, 7}, goldens::adaptive_max_pool_y,
+                goldens::adaptive_max_pool_grad0);
   expect_pooled(nn::AdaptiveAvgPool2d({3, 2}), {1, 2, 5, 7}, goldens::adaptive_avg_pool_y,
                 goldens::adaptive_avg_pool_grad0);
 }
@@ -165,15 +227,20 @@ struct BatchNormGoldens {
    goldens::name##_eval_y,                             \
    goldens::name##_eval_grad_x}
 
-void expect_batch_norm(std::optional<double> momentum, const BatchNormGoldens& want) {
+template <class Norm = nn::BatchNorm2d>
+void expect_batch_norm(std::optional<double> momentum, const BatchNormGoldens& want,
+                       const Shape& shape = {2, 3, 4, 5}, const Shape& eval_shape = {1, 3, 1, 2}) {
   for (const MemoryFormat format : {MemoryFormat::nchw, MemoryFormat::nhwc}) {
-    nn::BatchNorm2d norm(3, {.momentum = momentum});
+    if (shape.size() < 4 && format == MemoryFormat::nhwc) break;
+    Norm norm(3, {.momentum = momentum});
     norm.to(DType::f64);
     raw::copy_(norm.weight, raw::add(ramp({3}), 2.0));
     raw::copy_(norm.bias, ramp({3}));
     for (int step = 0; step < 2; ++step) {
-      const Tensor x =
-          raw::contiguous(ramp({2, 3, 4, 5}, step + 1).detach(), format).set_requires_grad();
+      Tensor x = ramp(shape, step + 1);
+      if (format == MemoryFormat::nhwc) {
+        x = raw::contiguous(x.detach(), format).set_requires_grad();
+      }
       const Tensor y = norm(x);
       EXPECT_EQ(y.is_channels_last(), format == MemoryFormat::nhwc);
       norm.zero_grad();
@@ -185,15 +252,15 @@ void expect_batch_norm(std::optional<double> momentum, const BatchNormGoldens& w
     }
     expect_close(norm.running_mean, want.running_mean, "running_mean");
     expect_close(norm.running_var, want.running_var, "running_var");
-    EXPECT_EQ(norm.num_batches_tracked.item<std::int64_t>(), 2);
+    EXPECT_EQ(norm.num_batches_tracked.template item<std::int64_t>(), 2);
     norm.eval();
-    const Tensor x = ramp({1, 3, 1, 2});
+    const Tensor x = ramp(eval_shape);
     const Tensor y = norm(x);
     y.backward(ramp(y.shape()).detach());
     expect_close(y, want.eval_y, "y in evaluation");
     expect_close(x.grad(), want.eval_grad_x, "grad_x in evaluation");
     expect_close(norm.running_mean, want.running_mean, "running_mean after evaluation");
-    EXPECT_EQ(norm.num_batches_tracked.item<std::int64_t>(), 2);
+    EXPECT_EQ(norm.num_batches_tracked.template item<std::int64_t>(), 2);
   }
 }
 
@@ -201,6 +268,112 @@ TEST_P(Layers, BatchNormTrainsAndEvaluates) { expect_batch_norm(0.1, WEFT_GOLDEN
 
 TEST_P(Layers, BatchNormAveragesAllBatches) {
   expect_batch_norm(std::nullopt, WEFT_GOLDENS(batch_norm_cumulative));
+}
+
+TEST_P(Layers, BatchNorm1dFollowsPyTorch) {
+  expect_batch_norm<nn::BatchNorm1d>(0.1, WEFT_GOLDENS(batch_norm_rows), {5, 3}, {1, 3});
+  expect_batch_norm<nn::BatchNorm1d>(std::nullopt, WEFT_GOLDENS(batch_norm_sequences), {2, 3, 4},
+                                     {1, 3, 2});
+}
+
+TEST_P(Layers, BatchNorm1dGoesOn) {
+  nn::BatchNorm1d norm(3), plain(3);
+  const Tensor x = ramp({4, 3, 2}).detach().to(DType::f32), add = x * 0.5;
+  EXPECT_EQ(norm(x, nn::then_relu()).to_vector<float>(), relu(plain(x)).to_vector<float>());
+  EXPECT_EQ(norm(x, nn::then_add_relu(add)).to_vector<float>(),
+            relu(plain(x) + add).to_vector<float>());
+  EXPECT_EQ(norm.to_string().substr(0, 16), "BatchNorm1d(3, e");
+  EXPECT_WEFT_ERROR(norm(ones({1, 3})), Shape, "more than 1 value per channel");
+  EXPECT_WEFT_ERROR(norm(ones({2, 4})), Shape, "[batch_norm]");
+  EXPECT_WEFT_ERROR(norm(ones({2, 3, 2, 2})), Shape,
+                    "[BatchNorm1d] input: got [2,3,2,2], expected [N,C] or [N,C,L]");
+  EXPECT_WEFT_ERROR(nn::BatchNorm1d(0), InvalidArgument, "[BatchNorm1d] channels must be positive");
+}
+
+TEST_P(Layers, OtherBatchNormsComputeInPlaceOfBoth) {
+  nn::BatchNorm1d rows(3);
+  nn::BatchNorm2d images(3);
+  for (nn::ModuleBase* norm :
+       {static_cast<nn::ModuleBase*>(&rows), static_cast<nn::ModuleBase*>(&images)}) {
+    for (int times = 0; times < 2; ++times) {
+      nn::replace_batch_norms(*norm, "Other", [](const Tensor& x, auto&&...) {
+        EXPECT_EQ(x.dim(), 4);
+        return x * 3.0;
+      });
+    }
+  }
+  EXPECT_EQ(rows.type_name(), "OtherBatchNorm1d");
+  EXPECT_EQ(images.type_name(), "OtherBatchNorm2d");
+  const Tensor x = ramp({2, 3}).detach();
+  EXPECT_EQ(rows(x).to_vector<double>(), (x * 3.0).to_vector<double>());
+  EXPECT_EQ(rows(x).shape(), x.shape());
+  EXPECT_EQ(images(x.reshape({2, 3, 1, 1})).to_vector<double>(), (x * 3.0).to_vector<double>());
+}
+
+TEST_P(Layers, GroupNormIsTheFunction) {
+  nn::GroupNorm norm(2, 4, {.eps = 1e-3});
+  EXPECT_EQ(norm.weight.to_vector<float>(), std::vector<float>(4, 1));
+  EXPECT_EQ(norm.bias.to_vector<float>(), std::vector<float>(4, 0));
+  norm.to(DType::f64);
+  raw::copy_(norm.weight, ramp({4}));
+  raw::copy_(norm.bias, ramp({4}, 0.5));
+  const Tensor x = ramp({2, 4, 3});
+  EXPECT_EQ(norm(x).to_vector<double>(),
+            group_norm(x, 2, norm.weight, norm.bias, 1e-3).to_vector<double>());
+  EXPECT_EQ(norm.to_string(),
+            "GroupNorm(2, 4, eps=0.001, affine=True)  # 8 parameters\n8 parameters");
+  EXPECT_TRUE(nn::GroupNorm(2, 4, {.affine = false}).parameters().empty());
+  EXPECT_WEFT_ERROR(nn::GroupNorm(3, 4), InvalidArgument,
+                    "[GroupNorm] groups 3 must divide channels 4");
+  EXPECT_WEFT_ERROR(norm(ramp({2, 6})), Shape, "[GroupNorm] input: got [2,6], expected [N,4,..]");
+}
+
+TEST_P(Layers, Conv1dIsTheFunction) {
+  nn::Conv1d conv(4, 6, 3, {.stride = 2, .padding = 1, .dilation = 2, .groups = 2});
+  conv.to(DType::f64);
+  const Tensor x = ramp({2, 4, 9});
+  EXPECT_EQ(
+      conv(x).to_vector<double>(),
+      conv1d(x, conv.weight, conv.bias, {.stride = 2, .padding = 1, .dilation = 2, .groups = 2})
+          .to_vector<double>());
+  EXPECT_EQ(conv(x).shape(), (Shape{2, 6, 4}));
+  EXPECT_EQ(conv.to_string(),
+            "Conv1d(4, 6, kernel_size=(3,), stride=(2,), padding=(1,), dilation=(2,), groups=2)  "
+            "# 42 parameters\n42 parameters");
+  EXPECT_EQ(nn::Conv1d(1, 2, 3, {.bias = false}).to_string(),
+            "Conv1d(1, 2, kernel_size=(3,), stride=(1,), bias=False)  # 6 parameters\n"
+            "6 parameters");
+  EXPECT_WEFT_ERROR(nn::Conv1d(3, 4, 2, {.groups = 2}), InvalidArgument,
+                    "[Conv1d] groups 2 must divide in 3 and out 4");
+  EXPECT_WEFT_ERROR(nn::Conv1d(1, 1, 1, {.stride = 0}), InvalidArgument, "[Conv1d] stride");
+}
+
+TEST_P(Layers, UpsampleIsTheFunction) {
+  nn::Upsample upsample({.scale_factor = {2}, .mode = "bilinear"});
+  const Tensor x = ramp({1, 2, 3, 4});
+  EXPECT_EQ(upsample(x).to_vector<double>(),
+            interpolate(x, {.scale_factor = {2}, .mode = "bilinear"}).to_vector<double>());
+  EXPECT_EQ(upsample.to_string(), "Upsample(scale_factor=2.0, mode='bilinear')\n0 parameters");
+  EXPECT_EQ(nn::Upsample({.size = {4, 6}}).to_string(),
+            "Upsample(size=(4, 6), mode='nearest')\n0 parameters");
+  EXPECT_EQ(nn::AdaptiveMaxPool2d({3, 2}).to_string(),
+            "AdaptiveMaxPool2d(output_size=(3, 2))\n0 parameters");
+  EXPECT_WEFT_ERROR(nn::AdaptiveMaxPool2d(0), InvalidArgument,
+                    "[AdaptiveMaxPool2d] size must be positive, got 0x0");
+}
+
+TEST_P(Layers, Dropout2dInTrainingAlone) {
+  manual_seed(3);
+  nn::Dropout2d dropout(0.5);
+  const Tensor x = ones({3, 8, 2, 2});
+  const std::vector<float> y = dropout(x).to_vector<float>();
+  EXPECT_NE(y, x.to_vector<float>());
+  manual_seed(3);
+  EXPECT_EQ(dropout2d(x).to_vector<float>(), y);
+  dropout.eval();
+  EXPECT_TRUE(dropout(x).same(x));
+  EXPECT_EQ(dropout.to_string(), "Dropout2d(p=0.5)\n0 parameters");
+  EXPECT_WEFT_ERROR(nn::Dropout2d(-1), InvalidArgument, "[Dropout2d] p: got -1");
 }
 
 TEST_P(Layers, BatchNormsStateHasPyTorchsNames) {

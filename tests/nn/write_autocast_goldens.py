@@ -55,12 +55,23 @@ def operations(x, image):
         "gelu": lambda: F.gelu(x),
         "gelu_tanh": lambda: F.gelu(x, approximate="tanh"),
         "log_sigmoid": lambda: F.logsigmoid(x),
+        "silu": lambda: F.silu(x),
+        "elu": lambda: F.elu(x),
+        "softplus": lambda: F.softplus(x),
         "clamp": lambda: x.clamp(0, 1),
         "max_pool2d": lambda: F.max_pool2d(image, 2),
         "avg_pool2d": lambda: F.avg_pool2d(image, 2),
         "adaptive_avg_pool2d": lambda: F.adaptive_avg_pool2d(image, 2),
+        "adaptive_max_pool2d": lambda: F.adaptive_max_pool2d(image, 2),
+        "interpolate": lambda: F.interpolate(image, 4, mode="bilinear"),
+        "group_norm": lambda: F.group_norm(image, 3, channels, channels),
+        "conv1d": lambda: F.conv1d(x[None], f32(3, 4, 3), f32(3)),
+        "normalize": lambda: F.normalize(x),
         "gather": lambda: x.gather(1, target[:, None]),
         "index_select": lambda: x.index_select(0, target),
+        "embedding": lambda: F.embedding(target, x),
+        "attention": lambda: F.scaled_dot_product_attention(x[None], f32(1, 5, 8), f32(1, 5, 8), f32(4, 5)),
+        "dropout": lambda: F.dropout(x),
     }
 
 

@@ -49,6 +49,15 @@ for seed in (0, 7):
         array(f"{name}_weight_{seed}", layer.weight)
         array(f"{name}_bias_{seed}", layer.bias)
     torch.manual_seed(seed)
+    layer = nn.Conv1d(4, 6, 3, groups=2)
+    array(f"conv1d_weight_{seed}", layer.weight)
+    array(f"conv1d_bias_{seed}", layer.bias)
+    torch.manual_seed(seed)
+    array(f"embedding_weight_{seed}", nn.Embedding(10, 3, padding_idx=-2).weight)
+    attention = nn.MultiheadAttention(4, 2)
+    array(f"attention_in_weight_{seed}", attention.in_proj_weight)
+    array(f"attention_out_weight_{seed}", attention.out_proj.weight)
+    torch.manual_seed(seed)
     print(f"inline const double autoencoder_sum_{seed} = {checksum(Autoencoder()).hex()};")
 
 # Results in f64 of layers whose parameters and input are a formula both sides compute.
@@ -66,16 +75,20 @@ run("avg_pool_inside", lambda x: F.avg_pool2d(x, 3, stride=2, padding=1, ceil_mo
     ramp(1, 2, 6, 5))
 run("avg_pool_divisor", lambda x: F.avg_pool2d(x, 2, divisor_override=3), ramp(1, 2, 4, 5))
 run("adaptive_avg_pool", lambda x: F.adaptive_avg_pool2d(x, (3, 2)), ramp(1, 2, 5, 7))
+run("adaptive_max_pool", lambda x: F.adaptive_max_pool2d(x, (3, 2)), ramp(1, 2, 5, 7))
 run("layer_norm", lambda x, w, b: F.layer_norm(x, (3, 2), w, b), ramp(4, 3, 2), ramp(3, 2), ramp(3, 2) * 0.5)
+index = torch.tensor([[4, 0, 3], [3, 3, 1]])
+run("embedding", lambda w: F.embedding(index, w), ramp(5, 2))
+run("embedding_padded", lambda w: F.embedding(index, w, padding_idx=-2), ramp(5, 2))
 
 
-def run_batch_norm(name, momentum):
-    """Two training steps and an evaluation of BatchNorm2d; its state after them."""
-    bn = nn.BatchNorm2d(3, momentum=momentum).double()
+def run_batch_norm(name, momentum, layer=nn.BatchNorm2d, shape=(2, 3, 4, 5), eval_shape=(1, 3, 1, 2)):
+    """Two training steps and an evaluation; the state after them."""
+    bn = layer(3, momentum=momentum).double()
     bn.weight.data = ramp(3) + 2
     bn.bias.data = ramp(3)
     for step, scale in enumerate((1, 2)):
-        x = (ramp(2, 3, 4, 5) * scale).requires_grad_()
+        x = (ramp(*shape) * scale).requires_grad_()
         y = bn(x)
         bn.zero_grad()
         y.backward(ramp(*y.shape))
@@ -86,7 +99,7 @@ def run_batch_norm(name, momentum):
     array(f"{name}_running_mean", bn.running_mean)
     array(f"{name}_running_var", bn.running_var)
     bn.eval()
-    x = ramp(1, 3, 1, 2).requires_grad_()
+    x = ramp(*eval_shape).requires_grad_()
     y = bn(x)
     y.backward(ramp(*y.shape))
     array(f"{name}_eval_y", y)
@@ -95,6 +108,8 @@ def run_batch_norm(name, momentum):
 
 run_batch_norm("batch_norm", 0.1)
 run_batch_norm("batch_norm_cumulative", None)
+run_batch_norm("batch_norm_rows", 0.1, nn.BatchNorm1d, (5, 3), (1, 3))
+run_batch_norm("batch_norm_sequences", None, nn.BatchNorm1d, (2, 3, 4), (1, 3, 2))
 target = torch.tensor([2, -100, 0, 1])
 run("cross_entropy", lambda x: F.cross_entropy(x, target, label_smoothing=0.1), ramp(4, 3) * 3)
 run("mse", lambda x, t: F.mse_loss(x, t), ramp(2, 3), ramp(3, 2).reshape(2, 3) * 0.5)

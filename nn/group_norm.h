@@ -1,0 +1,29 @@
+// Group normalisation.
+#pragma once
+
+#include "weft/nn/module.h"
+
+namespace weft::nn {
+
+/// PyTorch's defaults.
+struct GroupNormOptions {
+  double eps = 1e-5;
+  bool affine = true;  ///< with weight and bias
+};
+
+/// As weft::group_norm: x [N,C,..] -> the same, normalised over each of `groups` runs of channels.
+/// weight [C] starts as 1, bias [C] as 0. Throws InvalidArgument unless groups divides channels,
+/// and Shape for another number of channels.
+class GroupNorm : public Module<GroupNorm> {
+ public:
+  GroupNorm(std::int64_t groups, std::int64_t channels, const GroupNormOptions& options = {});
+  Tensor forward(const Tensor& x);
+
+  Parameter weight, bias;  ///< undefined without affine
+
+ private:
+  std::int64_t groups_, channels_;
+  double eps_;
+};
+
+}  // namespace weft::nn

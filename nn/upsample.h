@@ -1,0 +1,19 @@
+// Images made larger, or smaller.
+#pragma once
+
+#include "weft/nn/module.h"
+
+namespace weft::nn {
+
+/// weft::interpolate as a layer: x [N,C,H,W] -> [N,C,Ho,Wo].
+///   nn::Upsample({.scale_factor = {2}, .mode = "bilinear"})
+class Upsample : public Module<Upsample> {
+ public:
+  explicit Upsample(const InterpolateOptions& options);
+  Tensor forward(const Tensor& x) { return interpolate(x, options_); }
+
+ private:
+  InterpolateOptions options_;
+};
+
+}  // namespace weft::nn

@@ -1,0 +1,249 @@
+// Losses with class weights, bce_loss and kl_div: values and gradients against PyTorch's, rules
+// against finite differences, dtypes, empty tensors, errors.
+#include "weft/nn/loss.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "weft/autograd/autocast.h"
+#include "weft/autograd/gradcheck.h"
+#include "weft/autograd/ops.h"
+#include "weft/tests/core/expect_error.h"
+#include "weft/tests/device_param.h"
+#include "weft/tests/nn/loss_goldens.h"
+#include "weft/tests/tensor/ramp.h"
+#include "weft/tests/tensor/tensor_util.h"
+
+namespace weft {
+namespace {
+
+using testing::kFloating;
+using testing::layouts;
+using testing::make;
+using testing::near_values;
+using testing::ramp;
+using testing::values_of;
+
+using Inputs = std::span<const Tensor>;
+using nn::KlReduction;
+
+constexpr Reduction kReductions[] = {Reduction::none, Reduction::mean, Reduction::sum};
+
+class LossTest : public testing::DeviceParam {
+ protected:
+  static Tensor target() { return make({2, -100, 0, 1, 2}, {5}, DType::i64); }
+  static Tensor image() { return make({0, 2, 1, 2, -100, 1}, {2, 3}, DType::i64); }
+  static Tensor weight() { return make({0.5, 2, 0.75}, {3}, DType::f64); }
+  static Tensor image_weight() { return ramp({4}) + 1.5; }
+
+  // f's results and gradients for each reduction, in every layout of the inputs; goldens: those,
+  // one after the other.
+  template <class R>
+  static void check(const char* name, std::span<const R> reductions,
+                    const std::function<Tensor(Inputs, R)>& f, const std::vector<Tensor>& inputs,
+                    const std::vector<std::vector<double>>& goldens) {
+    ASSERT_EQ(goldens.size(), reductions.size() * (inputs.size() + 1)) << name;
+    for (int layout : {0, 1, 2}) {
+      auto golden = goldens.begin();
+      for (const R reduction : reductions) {
+        SCOPED_TRACE(std::string(name) + ", layout " + std::to_string(layout));
+        std::vector<Tensor> laid;
+        for (const Tensor& x : inputs)
+          laid.push_back(layouts(x)[layout].detach().set_requires_grad());
+        const Tensor y = f(laid, reduction);
+        // A few roundings of f64, some from logarithms.
+        EXPECT_TRUE(near_values(y, *golden++, 1e-13));
+        y.backward(y.dim() > 0 ? ramp(y.shape()) : Tensor());
+        for (const Tensor& x : laid) EXPECT_TRUE(near_values(x.grad(), *golden++, 1e-13));
+      }
+    }
+  }
+  static void check(const char* name, const std::function<Tensor(Inputs, Reduction)>& f,
+                    const std::vector<Tensor>& inputs,
+                    const std::vector<std::vector<double>>& goldens) {
+    check<Reduction>(name, kReductions, f, inputs, goldens);
+  }
+};
+WEFT_FOR_EACH_DEVICE(LossTest);
+
+TEST_P(LossTest, CrossEntropyWithWeightsFollowsPyTorch) {
+  const auto run = [](const char* name, double smoothing, const std::vector<Tensor>& x,
+                      const Tensor& label, const Tensor& weights,
+                      const std::vector<std::vector<double>>& goldens) {
+    check(
+        name,
+        [=](Inputs in, Reduction r) {
+          return nn::cross_entropy(
+              in[0], label, {.weight = weights, .label_smoothing = smoothing, .reduction = r});
+        },
+        x, goldens);
+  };
+  const Tensor rows = ramp({5, 3}, 3), pixels = ramp({2, 4, 3}, 3);
+  run("rows", 0, {rows}, target(), weight(), goldens::cross_entropy_rows_plain);
+  run("rows, smooth", 0.3, {rows}, target(), weight(), goldens::cross_entropy_rows_smooth);
+  run("pixels", 0, {pixels}, image(), image_weight(), goldens::cross_entropy_pixels_plain);
+  run("pixels, smooth", 0.3, {pixels}, image(), image_weight(),
+      goldens::cross_entropy_pixels_smooth);
+}
+
+TEST_P(LossTest, NllWithWeightsFollowsPyTorch) {
+  check(
+      "rows",
+      [](Inputs in, Reduction r) { return nn::nll_loss(in[0], target(), -100, r, weight()); },
+      {ramp({5, 3}, 3)}, goldens::nll_rows);
+  check(
+      "pixels",
+      [](Inputs in, Reduction r) { return nn::nll_loss(in[0], image(), -100, r, image_weight()); },
+      {ramp({2, 4, 3}, 3)}, goldens::nll_pixels);
+}
+
+TEST_P(LossTest, WeightsOfOneAreNoWeights) {
+  const Tensor x = ramp({5, 3}, 3), one = ones({3}, DType::f64);
+  for (const Reduction r : kReductions) {
+    for (const double smoothing : {0.0, 0.2}) {
+      EXPECT_TRUE(near_values(
+          nn::cross_entropy(x, target(),
+                            {.weight = one, .label_smoothing = smoothing, .reduction = r}),
+          values_of(nn::cross_entropy(x, target(), {.label_smoothing = smoothing, .reduction = r})),
+          1e-14));
+    }
+    EXPECT_EQ(values_of(nn::nll_loss(x, target(), -100, r, one)),
+              values_of(nn::nll_loss(x, target(), -100, r)));
+  }
+  // Another class to ignore, and nothing else.
+  const Tensor ignored = full({5}, 1, DType::i64);
+  EXPECT_TRUE(std::isnan(
+      nn::cross_entropy(x, ignored, {.weight = weight(), .ignore_index = 1}).item<double>()));
+  EXPECT_EQ(values_of(nn::cross_entropy(
+                x, ignored, {.weight = weight(), .ignore_index = 1, .reduction = Reduction::none})),
+            std::vector<double>(5, 0));
+}
+
+TEST_P(LossTest, WeightsInEveryDtype) {
+  for (const DType dtype : kFloating) {
+    const auto loss = [&](const DType d) {
+      return nn::cross_entropy(ramp({5, 3}, 3).to(d), target(),
+                               {.weight = weight().to(d), .label_smoothing = 0.1});
+    };
+    EXPECT_EQ(loss(dtype).dtype(), dtype);
+    EXPECT_TRUE(near_values(loss(dtype), values_of(loss(DType::f64)), testing::tolerance(dtype)));
+  }
+  const autograd::Autocast autocast(device().type);
+  const Tensor x = ramp({5, 3}).to(DType::bf16), w = weight().to(DType::f32);
+  EXPECT_EQ(nn::cross_entropy(x, target(), {.weight = w}).dtype(), DType::f32);
+  EXPECT_EQ(nn::nll_loss(x, target(), -100, Reduction::mean, w).dtype(), DType::f32);
+  EXPECT_EQ(nn::bce_loss(x, x).dtype(), DType::f32);
+  EXPECT_EQ(nn::kl_div(x, x).dtype(), DType::f32);
+}
+
+TEST_P(LossTest, WeightsThatDoNotFitAreRefused) {
+  const Tensor x = ramp({5, 3});
+  EXPECT_WEFT_ERROR(nn::cross_entropy(x, target(), {.weight = ones({2}, DType::f64)}), Shape,
+                    "[cross_entropy] weight: got [2], expected [3], one for each class");
+  EXPECT_WEFT_ERROR(nn::cross_entropy(x, target(), {.weight = ones({3})}), Dtype,
+                    "[cross_entropy] weight: got f32, needs f64");
+  EXPECT_WEFT_ERROR(nn::cross_entropy(x, target(), {.weight = weight(), .label_smoothing = 2}),
+                    InvalidArgument, "label_smoothing: got 2");
+  EXPECT_WEFT_ERROR(nn::nll_loss(x, target(), -100, Reduction::mean, ones({3, 1}, DType::f64)),
+                    Shape, "[nll_loss] weight: got [3,1], expected [3]");
+  if (!on_cpu()) {
+    const Tensor host = ones({3}, {DType::f64, Device()});
+    EXPECT_WEFT_ERROR(nn::cross_entropy(x, target(), {.weight = host}), Device,
+                      "[cross_entropy] weight is on cpu:0, the classes on cuda:0");
+    const Tensor wrong = full({5}, 3, DType::i64);
+    EXPECT_TRUE(std::isnan(nn::cross_entropy(x, wrong, {.weight = weight()}).item<double>()));
+    return;
+  }
+  EXPECT_WEFT_ERROR(nn::cross_entropy(x, full({5}, 3, DType::i64), {.weight = weight()}),
+                    InvalidArgument, "[cross_entropy] target 3 at position 0");
+}
+
+TEST_P(LossTest, BceFollowsPyTorch) {
+  Tensor p = (ramp({3, 4}) + 1) / 2;  // the first is 0
+  p[2][3].fill_(1);
+  const Tensor t = (ramp({3, 4}) * 0.5 + 0.5).roll(5);
+  check(
+      "bce", [](Inputs in, Reduction r) { return nn::bce_loss(in[0], in[1], r); }, {p, t},
+      goldens::bce);
+}
+
+TEST_P(LossTest, BceAtItsEnds) {
+  for (const DType dtype : kFloating) {
+    const Tensor x = make({0, 1, 0, 1}, {4}, dtype), t = make({0, 1, 1, 0}, {4}, dtype);
+    EXPECT_TENSOR(nn::bce_loss(x, t, Reduction::none), ({4}), {0, 0, 100, 100});
+    EXPECT_EQ(nn::bce_loss(x, t).dtype(), dtype);
+  }
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  const Tensor outside = make({-0.5, 1.5, nan}, {3}), half = full({3}, 0.5);
+  EXPECT_TRUE(near_values(nn::bce_loss(outside, half, Reduction::none), {nan, nan, nan}, 0));
+  EXPECT_EQ(nn::bce_loss(zeros({0}), zeros({0}), Reduction::none).shape(), Shape{0});
+  EXPECT_WEFT_ERROR(nn::bce_loss(ones({2}), ones({3})), Shape,
+                    "[bce_loss] target: got [3], x is [2]");
+  EXPECT_WEFT_ERROR(nn::bce_loss(ones({2}), ones({2}, DType::f64)), Dtype, "[bce_loss] target");
+}
+
+TEST_P(LossTest, KlDivFollowsPyTorch) {
+  constexpr KlReduction reductions[] = {KlReduction::none, KlReduction::mean, KlReduction::sum,
+                                        KlReduction::batchmean};
+  const Tensor log_p = log_softmax(ramp({3, 4}), 1), q = softmax(ramp({3, 4}, 2), 1);
+  const auto run = [&](bool log_target, const Tensor& t,
+                       const std::vector<std::vector<double>>& goldens) {
+    check<KlReduction>(
+        "kl_div", reductions,
+        [=](Inputs in, KlReduction r) { return nn::kl_div(in[0], in[1], r, log_target); },
+        {log_p, t}, goldens);
+  };
+  run(false, q, goldens::kl_div);
+  run(true, log(q), goldens::kl_div_log);
+}
+
+TEST_P(LossTest, KlDivOfNothing) {
+  const Tensor x = make({-1, -2}, {2}, DType::f64), t = make({0, 1}, {2}, DType::f64);
+  x.set_requires_grad(), t.set_requires_grad();
+  const Tensor loss = nn::kl_div(x, t, KlReduction::none);
+  EXPECT_TENSOR(loss, ({2}), {0, 2});
+  loss.sum().backward();
+  EXPECT_TENSOR(x.grad(), ({2}), {0, -1});
+  EXPECT_TENSOR(t.grad(), ({2}), {1, 3});
+  EXPECT_EQ(nn::kl_div(zeros({0, 2}), zeros({0, 2}), KlReduction::none).shape(), (Shape{0, 2}));
+  EXPECT_EQ(nn::kl_div(scalar(-1), scalar(1), KlReduction::batchmean).item<double>(), 1);
+  for (const DType dtype : kFloating) {
+    EXPECT_EQ(nn::kl_div(x.to(dtype), t.to(dtype)).dtype(), dtype);
+  }
+  EXPECT_WEFT_ERROR(nn::kl_div(ones({2}), ones({3})), Shape, "[kl_div] target: got [3], x is [2]");
+  EXPECT_WEFT_ERROR(nn::kl_div(ones({2}, DType::i64), ones({2})), Dtype, "[kl_div] x: got i64");
+}
+
+TEST_P(LossTest, Gradients) {
+  for (const Reduction r : kReductions) {
+    for (const double smoothing : {0.0, 0.1}) {
+      autograd::gradcheck("cross_entropy",
+                          [&](Inputs x) {
+                            return nn::cross_entropy(
+                                x[0], target(),
+                                {.weight = weight(), .label_smoothing = smoothing, .reduction = r});
+                          },
+                          {ramp({5, 3}).set_requires_grad()});
+    }
+    autograd::gradcheck(
+        "nll_loss", [&](Inputs x) { return nn::nll_loss(x[0], image(), -100, r, image_weight()); },
+        {ramp({2, 4, 3}).set_requires_grad()});
+    autograd::gradcheck(
+        "bce_loss", [&](Inputs x) { return nn::bce_loss(x[0], x[1], r); },
+        {((ramp({2, 3}) + 1.5) / 3).set_requires_grad(), ramp({2, 3}).set_requires_grad()});
+  }
+  for (const bool log_target : {false, true}) {
+    autograd::gradcheck(
+        "kl_div",
+        [&](Inputs x) { return nn::kl_div(x[0], x[1], KlReduction::batchmean, log_target); },
+        {ramp({2, 3}).set_requires_grad(), (ramp({2, 3}) + 1.5).detach().set_requires_grad()});
+  }
+}
+
+}  // namespace
+}  // namespace weft

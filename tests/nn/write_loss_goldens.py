@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+"""Writes loss_goldens.h: losses of PyTorch 2.11, CPU, in f64: values and gradients.
+
+usage: python3 write_loss_goldens.py > loss_goldens.h   (needs torch)
+"""
+import warnings
+
+import torch
+from torch import nn
+
+from golden_arrays import arrays, footer, header, ramp, results
+
+F = nn.functional
+header("write_loss_goldens.py")
+print("inline constexpr double inf = __builtin_inf();  // as Python writes it\n")
+
+
+def losses(name, f, *inputs, reductions=("none", "mean", "sum")):
+    """One list after the other for each reduction."""
+    found = []
+    for r in reductions:
+        y, grads = results(lambda *x: f(*x, reduction=r), inputs)
+        found += [y] + grads
+    arrays(name, found)
+
+
+target = torch.tensor([2, -100, 0, 1, 2])
+image = torch.tensor([[0, 2, 1], [2, -100, 1]])
+weight = torch.tensor([0.5, 2.0, 0.75], dtype=torch.float64)
+image_weight = ramp(4) + 1.5
+rows, pixels = ramp(5, 3) * 3, ramp(2, 4, 3) * 3
+for smoothing in (0.0, 0.3):
+    name = "smooth" if smoothing else "plain"
+    losses(f"cross_entropy_rows_{name}",
+           lambda x, **r: F.cross_entropy(x, target, weight, label_smoothing=smoothing, **r), rows)
+    losses(f"cross_entropy_pixels_{name}",
+           lambda x, **r: F.cross_entropy(x, image, image_weight, label_smoothing=smoothing, **r), pixels)
+losses("nll_rows", lambda x, **r: F.nll_loss(x, target, weight, **r), rows)
+losses("nll_pixels", lambda x, **r: F.nll_loss(x, image, image_weight, **r), pixels)
+
+p = (ramp(3, 4) + 1) / 2  # the first is 0
+p[2, 3] = 1
+t = (ramp(4, 3).reshape(3, 4) * 0.5 + 0.5).roll(5)
+losses("bce", F.binary_cross_entropy, p, t)
+log_p, q = F.log_softmax(ramp(3, 4), 1), F.softmax(ramp(3, 4) * 2, 1)
+warnings.simplefilter("ignore")  # of the mean, which may become batchmean
+every = ("none", "mean", "sum", "batchmean")
+losses("kl_div", F.kl_div, log_p, q, reductions=every)
+losses("kl_div_log", lambda x, t, **r: F.kl_div(x, t, log_target=True, **r), log_p, q.log(), reductions=every)
+footer()

@@ -1,5 +1,7 @@
 #include "weft/optim/adam.h"
 
+#include <algorithm>
+
 #include "weft/core/error.h"
 #include "weft/kernels/backend.h"
 
@@ -8,24 +10,29 @@ namespace weft::optim {
 namespace {
 
 AdamOptions to_adam(const AdamWOptions& o) {
-  return {o.lr, o.beta1, o.beta2, o.eps, o.weight_decay};
+  return {o.lr, o.beta1, o.beta2, o.eps, o.weight_decay, o.amsgrad, o.maximize};
+}
+
+template <class Options>
+bool any_amsgrad(const std::vector<ParamGroup<Options>>& groups) {
+  return std::ranges::any_of(groups, [](const auto& g) { return g.options.amsgrad; });
 }
 
 }  // namespace
 
-Adam::Adam(std::vector<Tensor> params, const AdamOptions& options) : Adam() {
+Adam::Adam(std::vector<Tensor> params, const AdamOptions& options) : Adam(options.amsgrad) {
   add(params, options, false);
 }
 
-Adam::Adam(std::vector<ParamGroup<AdamOptions>> groups) : Adam() {
+Adam::Adam(std::vector<ParamGroup<AdamOptions>> groups) : Adam(any_amsgrad(groups)) {
   for (const auto& g : groups) add(g.params, g.options, false);
 }
 
-AdamW::AdamW(std::vector<Tensor> params, const AdamWOptions& options) {
+AdamW::AdamW(std::vector<Tensor> params, const AdamWOptions& options) : Adam(options.amsgrad) {
   add(params, to_adam(options), true);
 }
 
-AdamW::AdamW(std::vector<ParamGroup<AdamWOptions>> groups) {
+AdamW::AdamW(std::vector<ParamGroup<AdamWOptions>> groups) : Adam(any_amsgrad(groups)) {
   for (const auto& g : groups) add(g.params, to_adam(g.options), true);
 }
 
@@ -56,7 +63,8 @@ void Adam::set_momentum(std::size_t group, double momentum) {
 void Adam::update(const Stream& stream, DType dtype, std::size_t group, const double* lr,
                   const std::int64_t* step, std::span<const OptimSlot> slots) {
   const AdamOptions& o = options_[group];
-  const AdamParams params{lr, step, o.beta1, o.beta2, o.eps, o.weight_decay, decoupled_};
+  const AdamParams params{lr,         step,      o.beta1,   o.beta2, o.eps, o.weight_decay,
+                          decoupled_, o.amsgrad, o.maximize};
   kernel(stream.device, &KernelTable::optim, &OptimKernels::adam, "Adam", dtype)(stream, dtype,
                                                                                  params, slots);
 }

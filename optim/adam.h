@@ -11,6 +11,8 @@ struct AdamOptions {
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0;  ///< L2: added to the gradient
+  bool amsgrad = false;     ///< with the largest v so far in place of v in p's update
+  bool maximize = false;    ///< uphill: with -g in place of g
 };
 
 struct AdamWOptions {
@@ -19,6 +21,8 @@ struct AdamWOptions {
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 1e-2;  ///< decoupled: p *= 1 - lr weight_decay
+  bool amsgrad = false;        ///< as Adam's
+  bool maximize = false;       ///< as Adam's
 };
 
 /// torch/optim/adam.py: m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
@@ -32,7 +36,9 @@ class Adam : public Optimizer {
   void set_momentum(std::size_t group, double momentum) override;
 
  protected:
-  Adam() : Optimizer({"exp_avg", "exp_avg_sq"}) {}
+  /// amsgrad: whether any group has it.
+  explicit Adam(bool amsgrad)
+      : Optimizer({"exp_avg", "exp_avg_sq", amsgrad ? "max_exp_avg_sq" : ""}) {}
   void add(std::span<const Tensor> params, const AdamOptions& options, bool decoupled);
   void update(const Stream& stream, DType dtype, std::size_t group, const double* lr,
               const std::int64_t* step, std::span<const OptimSlot> slots) override;

@@ -13,55 +13,89 @@ namespace {
 
 constexpr double kPi = std::numbers::pi;
 
+Tensor to_tensor(std::int64_t value) { return from_vector(std::vector{value}, {}, Device()); }
+Tensor to_tensor(double value) { return from_vector(std::vector{value}, {}, Device()); }
+Tensor to_tensor(const std::vector<double>& values) {
+  return from_vector(values, {static_cast<std::int64_t>(values.size())}, Device());
+}
+
+template <class T>
+void from_tensor(const Tensor& x, T& value) {
+  value = x.item<T>();
+}
+void from_tensor(const Tensor& x, std::vector<double>& values) { values = x.to_vector<double>(); }
+
 }  // namespace
-
-LRScheduler::LRScheduler(Optimizer& optimizer) : optimizer_(optimizer) {}
-
-void LRScheduler::start() {
-  for (std::size_t g = 0; g < optimizer_.group_count(); ++g) {
-    if (!optimizer_.has_initial_lr(g)) optimizer_.set_initial_lr(g, optimizer_.lr(g));
-    base_lrs_.push_back(optimizer_.initial_lr(g));
-  }
-  update();
-}
-
-void LRScheduler::update() {
-  for (std::size_t g = 0; g < base_lrs_.size(); ++g) {
-    double lr = next_lr(g);
-    // A recursive formula that ends at 0 may miss it by a rounding.
-    if (lr < 0 && lr > -1e-12 * base_lrs_[g]) lr = 0;
-    optimizer_.set_lr(g, lr);
-  }
-}
 
 void LRScheduler::step() {
   ++last_epoch_;
   update();
 }
 
+void LRScheduler::restart() {
+  last_epoch_ = 0;
+  update();
+}
+
+std::vector<LRScheduler::Entry> LRScheduler::state() { return {{"last_epoch", &last_epoch_}}; }
+
 NamedTensors LRScheduler::state_dict() const {
-  const auto groups = static_cast<std::int64_t>(base_lrs_.size());
-  return {{"last_epoch", scalar(static_cast<double>(last_epoch_), {DType::i64, Device()})},
-          {"base_lrs", from_vector(base_lrs_, {groups}, Device())}};
+  NamedTensors result;
+  // Entries point to what load_state_dict writes; here they are only read.
+  for (const Entry& entry : const_cast<LRScheduler*>(this)->state()) {
+    result.emplace_back(entry.name,
+                        std::visit([](auto* value) { return to_tensor(*value); }, entry.value));
+  }
+  return result;
 }
 
 void LRScheduler::load_state_dict(const NamedTensors& state) {
-  const auto find = [&](const char* name) {
-    const auto found = std::find_if(state.begin(), state.end(),
-                                    [&](const auto& entry) { return entry.first == name; });
-    WEFT_CHECK(found != state.end(), InvalidArgument, "scheduler", "the state lacks ", name);
-    return found->second;
-  };
-  const Tensor epoch = find("last_epoch"), rates = find("base_lrs");
-  WEFT_CHECK(rates.numel() == static_cast<std::int64_t>(base_lrs_.size()), InvalidArgument,
-             "scheduler", "the state is of ", rates.numel(), " groups, the optimiser has ",
-             base_lrs_.size());
-  last_epoch_ = epoch.item<std::int64_t>();
-  base_lrs_ = rates.to_vector<double>();
+  const std::vector<Entry> entries = this->state();
+  std::vector<Tensor> values;
+  for (const Entry& entry : entries) {
+    const auto found = std::ranges::find(state, entry.name, &NamedTensors::value_type::first);
+    WEFT_CHECK(found != state.end(), InvalidArgument, "scheduler", "the state lacks ", entry.name);
+    const Tensor like = std::visit([](auto* value) { return to_tensor(*value); }, entry.value);
+    const Tensor& value = values.emplace_back(found->second);
+    WEFT_CHECK(value.dtype() == like.dtype() && value.shape() == like.shape(), InvalidArgument,
+               "scheduler", "the state's ", entry.name, " is ", value.dtype(), ' ', value.shape(),
+               ", that of this scheduler and optimiser ", like.dtype(), ' ', like.shape());
+  }
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    std::visit([&](auto* value) { from_tensor(values[i], *value); }, entries[i].value);
+  }
+}
+
+void FormulaLR::start() {
+  for (std::size_t g = 0; g < optimizer().group_count(); ++g) {
+    if (!optimizer().has_initial_lr(g)) optimizer().set_initial_lr(g, optimizer().lr(g));
+    base_lrs_.push_back(optimizer().initial_lr(g));
+  }
+  update();
+}
+
+void FormulaLR::update() {
+  for (std::size_t g = 0; g < base_lrs_.size(); ++g) {
+    double lr = next_lr(g);
+    // A recursive formula that ends at 0 may miss it by a rounding.
+    if (lr < 0 && lr > -1e-12 * base_lrs_[g]) lr = 0;
+    optimizer().set_lr(g, lr);
+  }
+}
+
+void FormulaLR::restart() {
+  for (std::size_t g = 0; g < base_lrs_.size(); ++g) optimizer().set_lr(g, base_lrs_[g]);
+  LRScheduler::restart();
+}
+
+std::vector<LRScheduler::Entry> FormulaLR::state() {
+  std::vector<Entry> entries = LRScheduler::state();
+  entries.push_back({"base_lrs", &base_lrs_});
+  return entries;
 }
 
 StepLR::StepLR(Optimizer& optimizer, const StepLROptions& options)
-    : LRScheduler(optimizer), options_(options) {
+    : FormulaLR(optimizer), options_(options) {
   WEFT_CHECK(options.step_size > 0, InvalidArgument, "StepLR", "step_size must be positive, got ",
              options.step_size);
   start();
@@ -73,7 +107,7 @@ double StepLR::next_lr(std::size_t group) {
 }
 
 MultiStepLR::MultiStepLR(Optimizer& optimizer, MultiStepLROptions options)
-    : LRScheduler(optimizer), options_(std::move(options)) {
+    : FormulaLR(optimizer), options_(std::move(options)) {
   start();
 }
 
@@ -83,8 +117,37 @@ double MultiStepLR::next_lr(std::size_t group) {
   return optimizer().lr(group) * std::pow(options_.gamma, static_cast<double>(times));
 }
 
+ExponentialLR::ExponentialLR(Optimizer& optimizer, const ExponentialLROptions& options)
+    : FormulaLR(optimizer), options_(options) {
+  WEFT_CHECK(options.gamma > 0, InvalidArgument, "ExponentialLR", "gamma must be positive, got ",
+             options.gamma);
+  start();
+}
+
+double ExponentialLR::next_lr(std::size_t group) {
+  const double lr = optimizer().lr(group);
+  return last_epoch() == 0 ? lr : lr * options_.gamma;
+}
+
+LambdaLR::LambdaLR(Optimizer& optimizer, Lambda lr_lambda)
+    : LambdaLR(optimizer, std::vector<Lambda>(optimizer.group_count(), std::move(lr_lambda))) {}
+
+LambdaLR::LambdaLR(Optimizer& optimizer, std::vector<Lambda> lr_lambdas)
+    : FormulaLR(optimizer), lr_lambdas_(std::move(lr_lambdas)) {
+  WEFT_CHECK(lr_lambdas_.size() == optimizer.group_count(), InvalidArgument, "LambdaLR", "got ",
+             lr_lambdas_.size(), " functions for ", optimizer.group_count(), " groups");
+  for (const Lambda& f : lr_lambdas_) {
+    WEFT_CHECK(f, InvalidArgument, "LambdaLR", "got an empty function");
+  }
+  start();
+}
+
+double LambdaLR::next_lr(std::size_t group) {
+  return base_lr(group) * lr_lambdas_[group](last_epoch());
+}
+
 CosineAnnealingLR::CosineAnnealingLR(Optimizer& optimizer, const CosineAnnealingLROptions& options)
-    : LRScheduler(optimizer), options_(options) {
+    : FormulaLR(optimizer), options_(options) {
   WEFT_CHECK(options.T_max > 0, InvalidArgument, "CosineAnnealingLR",
              "T_max must be positive, got ", options.T_max);
   start();
@@ -104,8 +167,28 @@ double CosineAnnealingLR::next_lr(std::size_t group) {
   return height(t) / height(t - 1) * (lr - lowest) + lowest;
 }
 
+CosineAnnealingWarmRestarts::CosineAnnealingWarmRestarts(
+    Optimizer& optimizer, const CosineAnnealingWarmRestartsOptions& options)
+    : FormulaLR(optimizer), options_(options) {
+  WEFT_CHECK(options.T_0 > 0 && options.T_mult > 0, InvalidArgument, "CosineAnnealingWarmRestarts",
+             "T_0 and T_mult must be positive, got ", options.T_0, " and ", options.T_mult);
+  start();
+}
+
+double CosineAnnealingWarmRestarts::next_lr(std::size_t group) {
+  // In f64, where whole numbers of this size are exact and a long stretch does not overflow.
+  double since = static_cast<double>(last_epoch()), stretch = static_cast<double>(options_.T_0);
+  if (options_.T_mult == 1) since = std::fmod(since, stretch);
+  while (since >= stretch) {
+    since -= stretch;
+    stretch *= static_cast<double>(options_.T_mult);
+  }
+  const double lowest = options_.eta_min;
+  return lowest + (base_lr(group) - lowest) * (1 + std::cos(kPi * since / stretch)) / 2;
+}
+
 LinearLR::LinearLR(Optimizer& optimizer, const LinearLROptions& options)
-    : LRScheduler(optimizer), options_(options) {
+    : FormulaLR(optimizer), options_(options) {
   WEFT_CHECK(options.start_factor > 0 && options.start_factor <= 1 && options.end_factor >= 0 &&
                  options.end_factor <= 1,
              InvalidArgument, "LinearLR", "start_factor must be in (0, 1] and end_factor in [0, 1]",
@@ -124,7 +207,7 @@ double LinearLR::next_lr(std::size_t group) {
 }
 
 OneCycleLR::OneCycleLR(Optimizer& optimizer, OneCycleLROptions options)
-    : LRScheduler(optimizer), options_(std::move(options)) {
+    : FormulaLR(optimizer), options_(std::move(options)) {
   const OneCycleLROptions& o = options_;
   const std::size_t groups = optimizer.group_count();
   WEFT_CHECK(o.total_steps > 0, InvalidArgument, "OneCycleLR", "total_steps must be positive, got ",

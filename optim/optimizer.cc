@@ -319,16 +319,13 @@ struct DeviceGrads {
   Tensor factor = {};  // to be scaled by
 };
 
-}  // namespace
-
-Tensor clip_grad_norm(std::span<const Tensor> params, double max_norm) {
-  WEFT_CHECK(max_norm >= 0, InvalidArgument, "clip_grad_norm",
-             "max_norm must not be negative, got ", max_norm);
+// Those that there are, to be written over.
+std::vector<DeviceGrads> grads_to_clip(const char* op, std::span<const Tensor> params) {
   std::vector<DeviceGrads> parts;
   for (const Tensor& p : params) {
     const Tensor& grad = p.grad();
     if (!grad.defined() || grad.numel() == 0) continue;
-    WEFT_CHECK(grad.is_dense(), InvalidArgument, "clip_grad_norm", "gradient ", grad.shape(),
+    WEFT_CHECK(grad.is_dense(), InvalidArgument, op, "gradient ", grad.shape(),
                " has gaps in memory");
     auto part = std::ranges::find(parts, grad.device(), &DeviceGrads::device);
     if (part == parts.end()) part = parts.insert(parts.end(), {.device = grad.device()});
@@ -338,6 +335,15 @@ Tensor clip_grad_norm(std::span<const Tensor> params, double max_norm) {
     list->second.push_back({.grad = grad.raw_data(), .n = grad.numel()});
     grad.storage()->bump_version();
   }
+  return parts;
+}
+
+}  // namespace
+
+Tensor clip_grad_norm(std::span<const Tensor> params, double max_norm) {
+  WEFT_CHECK(max_norm >= 0, InvalidArgument, "clip_grad_norm",
+             "max_norm must not be negative, got ", max_norm);
+  std::vector<DeviceGrads> parts = grads_to_clip("clip_grad_norm", params);
   if (parts.empty()) return zeros({}, {DType::f64, Device()});
   on_each_device(parts, [](DeviceGrads& part) {
     part.sum = zeros({}, {DType::f64, part.device});
@@ -362,6 +368,18 @@ Tensor clip_grad_norm(std::span<const Tensor> params, double max_norm) {
     }
   });
   return norm;
+}
+
+void clip_grad_value(std::span<const Tensor> params, double clip_value) {
+  WEFT_CHECK(clip_value >= 0, InvalidArgument, "clip_grad_value",
+             "clip_value must not be negative, got ", clip_value);
+  std::vector<DeviceGrads> parts = grads_to_clip("clip_grad_value", params);
+  on_each_device(parts, [&](DeviceGrads& part) {
+    for (const auto& [dtype, slots] : part.lists) {
+      kernel(part.device, &KernelTable::optim, &OptimKernels::clamp_grads, "clip_grad_value",
+             dtype)(current_stream(part.device), dtype, clip_value, slots);
+    }
+  });
 }
 
 }  // namespace weft::optim

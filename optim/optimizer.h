@@ -136,4 +136,9 @@ class Optimizer {
 /// and scales what is its own.
 Tensor clip_grad_norm(std::span<const Tensor> params, double max_norm);
 
+/// Sets what is outside of [-clip_value, clip_value] in the gradients to the nearer of the two; NaN
+/// stays NaN. Parameters without gradient are passed over. Throws InvalidArgument for a clip_value
+/// below 0.
+void clip_grad_value(std::span<const Tensor> params, double clip_value);
+
 }  // namespace weft::optim

@@ -57,7 +57,8 @@ void RMSprop::set_momentum(std::size_t group, double momentum) {
 void RMSprop::update(const Stream& stream, DType dtype, std::size_t group, const double* lr,
                      const std::int64_t*, std::span<const OptimSlot> slots) {
   const RMSpropOptions& o = options_[group];
-  const RmspropParams params{lr, o.alpha, o.eps, o.weight_decay, o.momentum, o.centered};
+  const RmspropParams params{lr,         o.alpha,    o.eps,     o.weight_decay,
+                             o.momentum, o.centered, o.maximize};
   kernel(stream.device, &KernelTable::optim, &OptimKernels::rmsprop, "RMSprop", dtype)(
       stream, dtype, params, slots);
 }

@@ -12,6 +12,7 @@ struct RMSpropOptions {
   double weight_decay = 0;  ///< L2: added to the gradient
   double momentum = 0;
   bool centered = false;
+  bool maximize = false;  ///< uphill: with -g in place of g
 };
 
 /// torch/optim/rmsprop.py: sq = alpha sq + (1-alpha) g^2; centered: mean = alpha mean + (1-alpha) g

@@ -55,7 +55,7 @@ void SGD::set_momentum(std::size_t group, double momentum) {
 void SGD::update(const Stream& stream, DType dtype, std::size_t group, const double* lr,
                  const std::int64_t* step, std::span<const OptimSlot> slots) {
   const SGDOptions& o = options_[group];
-  const SgdParams params{lr, step, o.momentum, o.dampening, o.weight_decay, o.nesterov};
+  const SgdParams params{lr, step, o.momentum, o.dampening, o.weight_decay, o.nesterov, o.maximize};
   kernel(stream.device, &KernelTable::optim, &OptimKernels::sgd, "SGD", dtype)(stream, dtype,
                                                                                params, slots);
 }

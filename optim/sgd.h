@@ -11,6 +11,7 @@ struct SGDOptions {
   double dampening = 0;
   double weight_decay = 0;
   bool nesterov = false;
+  bool maximize = false;  ///< uphill: with -g in place of g
 };
 
 /// torch/optim/sgd.py: g += weight_decay p; buf = g in the first step, then momentum buf +

@@ -113,6 +113,12 @@ TEST_P(GraphTest, MlpWithDropoutAndAdam) {
                   [](const auto& params) { return optim::Adam(params, {.lr = 0.01}); });
 }
 
+TEST_P(GraphTest, MlpWithAmsgrad) {
+  expect_the_same(mlp, {6, 12}, [](const auto& params) {
+    return optim::AdamW(params, {.lr = 0.01, .amsgrad = true, .maximize = true});
+  });
+}
+
 TEST_P(GraphTest, ConvNetWithBatchNorm) {
   expect_the_same(conv_net, {3, 2, 6, 6},
                   [](const auto& params) { return optim::Adam(params, {.lr = 0.01}); });

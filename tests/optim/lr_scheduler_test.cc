@@ -3,11 +3,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <functional>
 #include <memory>
 
 #include "weft/optim/adam.h"
+#include "weft/optim/reduce_lr_on_plateau.h"
 #include "weft/optim/rmsprop.h"
+#include "weft/optim/sequential_lr.h"
 #include "weft/optim/sgd.h"
 #include "weft/tensor/creation.h"
 #include "weft/tests/core/expect_error.h"
@@ -30,28 +34,39 @@ std::unique_ptr<optim::LRScheduler> make(optim::Optimizer& optimizer, const Opti
   return std::make_unique<Scheduler>(optimizer, options);
 }
 
-// Both groups' rate and momentum, as the goldens list them, from `first` steps on.
-std::vector<double> run(optim::Optimizer& optimizer, const Schedulers& schedulers, int steps) {
+// Both groups' rate and momentum, as the goldens list them, before and after each call of step(t).
+template <class Step>
+std::vector<double> rates(const optim::Optimizer& optimizer, int steps, const Step& step) {
   std::vector<double> values;
   for (int t = 0; t <= steps; ++t) {
     for (std::size_t g = 0; g < 2; ++g) {
       values.push_back(optimizer.lr(g));
       values.push_back(optimizer.momentum(g));
     }
-    if (t == steps) break;
-    for (const auto& s : schedulers) s->step();
+    if (t < steps) step(t);
   }
   return values;
 }
 
-void expect_golden(const char* name, optim::Optimizer& optimizer, const Schedulers& schedulers,
-                   const std::vector<double>& expected) {
-  const std::vector<double> values = run(optimizer, schedulers, 50);
+std::vector<double> run(const optim::Optimizer& optimizer, const Schedulers& schedulers,
+                        int steps) {
+  return rates(optimizer, steps, [&](int) {
+    for (const auto& s : schedulers) s->step();
+  });
+}
+
+void expect_near(const char* name, const std::vector<double>& values,
+                 const std::vector<double>& expected) {
   ASSERT_EQ(values.size(), expected.size());
   // The same recurrences in f64; only libm's cosines may differ in the last place.
   for (std::size_t i = 0; i < values.size(); ++i) {
     EXPECT_NEAR(values[i], expected[i], 1e-12) << name << ", step " << i / 4 << ", value " << i % 4;
   }
+}
+
+void expect_golden(const char* name, const optim::Optimizer& optimizer,
+                   const Schedulers& schedulers, const std::vector<double>& expected) {
+  expect_near(name, run(optimizer, schedulers, 50), expected);
 }
 
 template <class Scheduler, class Options>
@@ -81,6 +96,124 @@ TEST(LRScheduler, FollowsPyTorch) {
   check<optim::OneCycleLR>("one cycle",
                            optim::OneCycleLROptions{.max_lr = {0.5}, .total_steps = 50},
                            goldens::one_cycle_lr);
+  check<optim::ExponentialLR>("exponential", optim::ExponentialLROptions{.gamma = 0.9},
+                              goldens::exponential_lr);
+  check<optim::CosineAnnealingWarmRestarts>(
+      "warm restarts", optim::CosineAnnealingWarmRestartsOptions{.T_0 = 7, .eta_min = 0.001},
+      goldens::warm_restarts_lr);
+  check<optim::CosineAnnealingWarmRestarts>(
+      "longer and longer", optim::CosineAnnealingWarmRestartsOptions{.T_0 = 3, .T_mult = 2},
+      goldens::longer_warm_restarts_lr);
+}
+
+TEST(LRScheduler, LambdaLRFollowsPyTorch) {
+  using Lambda = optim::LambdaLR::Lambda;
+  check<optim::LambdaLR>("one for all", Lambda([](auto t) { return 1 / (1.0 + t); }),
+                         goldens::lambda_lr);
+  check<optim::LambdaLR>(
+      "one each",
+      std::vector<Lambda>{[](auto t) { return std::pow(0.95, t); }, [](auto t) { return t / 10; }},
+      goldens::lambdas_lr);
+}
+
+optim::SequentialLROptions four_in_turn(optim::Optimizer& optimizer) {
+  return {
+      .schedulers = {make<optim::LinearLR>(
+                         optimizer, optim::LinearLROptions{.start_factor = 0.1, .total_iters = 4}),
+                     make<optim::CosineAnnealingLR>(
+                         optimizer, optim::CosineAnnealingLROptions{.T_max = 12, .eta_min = 0.001}),
+                     make<optim::MultiStepLR>(
+                         optimizer, optim::MultiStepLROptions{.milestones = {3, 8}, .gamma = 0.5}),
+                     make<optim::CosineAnnealingWarmRestarts>(
+                         optimizer, optim::CosineAnnealingWarmRestartsOptions{.T_0 = 5})},
+      .milestones = {5, 20, 35}};
+}
+
+TEST(LRScheduler, SequentialLRFollowsPyTorch) {
+  optim::SGD sgd = make_sgd();
+  optim::SequentialLR scheduler(sgd, four_in_turn(sgd));
+  expect_near("four in turn", rates(sgd, 50, [&](int) { scheduler.step(); }),
+              goldens::sequential_lr);
+  EXPECT_EQ(scheduler.last_epoch(), 50);
+
+  // OneCycleLR gives all of them its own first rate, and moves the momentum from the start.
+  optim::SGD cycled = make_sgd();
+  optim::SequentialLR cycle(
+      cycled,
+      {.schedulers = {make<optim::ExponentialLR>(cycled, optim::ExponentialLROptions{.gamma = 0.9}),
+                      make<optim::OneCycleLR>(
+                          cycled, optim::OneCycleLROptions{.max_lr = {0.5}, .total_steps = 60})},
+       .milestones = {10}});
+  expect_near("one cycle", rates(cycled, 50, [&](int) { cycle.step(); }),
+              goldens::sequential_cycle_lr);
+}
+
+// One within another counts from where it begins.
+TEST(LRScheduler, SequentialLRWithinAnother) {
+  const auto pair = [](optim::Optimizer& optimizer) {
+    return optim::SequentialLROptions{
+        .schedulers = {make<optim::ExponentialLR>(optimizer,
+                                                  optim::ExponentialLROptions{.gamma = 0.5}),
+                       make<optim::ExponentialLR>(optimizer,
+                                                  optim::ExponentialLROptions{.gamma = 0.9})},
+        .milestones = {2}};
+  };
+  optim::SGD sgd(one(), {.lr = 1});
+  const auto inner = std::make_shared<optim::SequentialLR>(sgd, pair(sgd));
+  const auto last = std::make_shared<optim::SequentialLR>(sgd, pair(sgd));
+  optim::SequentialLR scheduler(sgd, {.schedulers = {inner, last}, .milestones = {3}});
+  std::vector<double> values;
+  for (int t = 0; t < 7; ++t) {
+    values.push_back(sgd.lr());
+    scheduler.step();
+  }
+  EXPECT_EQ(values, (std::vector<double>{1, 0.5, 1, 1, 0.5, 1, 0.9}));
+}
+
+// As in write_goldens.py.
+double metric(int t) { return std::max(0, 10 - t) / 8.0 + t * 29 % 37 / 37.0; }
+
+void check_plateau(const char* name, const optim::ReduceLROnPlateauOptions& options,
+                   const std::vector<double>& expected) {
+  optim::SGD sgd = make_sgd();
+  optim::ReduceLROnPlateau scheduler(sgd, options);
+  expect_near(name, rates(sgd, 50, [&](int t) { scheduler.step(metric(t)); }), expected);
+}
+
+TEST(LRScheduler, ReduceLROnPlateauFollowsPyTorch) {
+  using enum optim::PlateauMode;
+  using enum optim::PlateauThreshold;
+  check_plateau("plateau", {.patience = 2}, goldens::plateau_lr);
+  check_plateau("max, abs",
+                {.mode = max,
+                 .factor = 0.5,
+                 .patience = 3,
+                 .threshold = 0.1,
+                 .threshold_mode = abs,
+                 .cooldown = 4},
+                goldens::plateau_max_lr);
+  check_plateau("min, abs",
+                {.factor = 0.6,
+                 .patience = 0,
+                 .threshold = 0.05,
+                 .threshold_mode = abs,
+                 .cooldown = 2,
+                 .min_lr = {0.01, 1e-3}},
+                goldens::plateau_abs_lr);
+  check_plateau(
+      "max, rel",
+      {.mode = max, .factor = 0.3, .patience = 1, .threshold = 0.2, .min_lr = {1e-4}, .eps = 1e-3},
+      goldens::plateau_rel_lr);
+}
+
+TEST(LRScheduler, ReduceLROnPlateauTakesNoNaNForBetter) {
+  optim::SGD sgd = make_sgd();
+  optim::ReduceLROnPlateau scheduler(sgd, {.patience = 0});
+  scheduler.step(1);
+  scheduler.step(std::nan(""));
+  EXPECT_EQ(sgd.lr(), 0.1 * 0.1);
+  scheduler.step(0.5);
+  EXPECT_EQ(sgd.lr(), 0.1 * 0.1);
 }
 
 TEST(LRScheduler, OneCycleMovesAdamsBeta) {
@@ -132,8 +265,55 @@ TEST(LRScheduler, ResumesFromItsState) {
   optim::SGD single(one());
   optim::StepLR other(single, {.step_size = 1});
   EXPECT_WEFT_ERROR(other.load_state_dict(begun[0]->state_dict()), InvalidArgument,
-                    "[scheduler] the state is of 2 groups, the optimiser has 1");
+                    "[scheduler] the state's base_lrs is f64 [2], that of this scheduler and "
+                    "optimiser f64 [1]");
   EXPECT_WEFT_ERROR(other.load_state_dict({}), InvalidArgument, "the state lacks last_epoch");
+  EXPECT_EQ(other.last_epoch(), 0);
+}
+
+// Saved after any number of steps, and taken up by ones just made.
+template <class MakeScheduler, class Step>
+void expect_resumes(const MakeScheduler& make_scheduler, const Step& step) {
+  optim::SGD straight = make_sgd();
+  const auto whole = make_scheduler(straight);
+  const std::vector<double> expected = rates(straight, 50, [&](int t) { step(*whole, t); });
+  for (int stop = 0; stop <= 50; ++stop) {
+    optim::SGD first = make_sgd(), second = make_sgd();
+    const auto begun = make_scheduler(first), resumed = make_scheduler(second);
+    for (int t = 0; t < stop; ++t) step(*begun, t);
+    second.load_state_dict(first.state_dict());
+    resumed->load_state_dict(begun->state_dict());
+    EXPECT_EQ(resumed->last_epoch(), stop);
+    const auto rest = rates(second, 50 - stop, [&](int t) { step(*resumed, stop + t); });
+    EXPECT_TRUE(std::equal(rest.begin(), rest.end(), expected.end() - std::ssize(rest))) << stop;
+  }
+}
+
+TEST(LRScheduler, SequentialLRResumesFromItsState) {
+  const auto make_scheduler = [](optim::Optimizer& optimizer) {
+    return make<optim::SequentialLR>(optimizer, four_in_turn(optimizer));
+  };
+  expect_resumes(make_scheduler, [](optim::LRScheduler& s, int) { s.step(); });
+
+  optim::SGD sgd = make_sgd();
+  const auto scheduler = make_scheduler(sgd);
+  auto state = scheduler->state_dict();
+  ASSERT_EQ(state.back().first, "schedulers.3.base_lrs");
+  state.pop_back();
+  scheduler->step();
+  EXPECT_WEFT_ERROR(scheduler->load_state_dict(state), InvalidArgument,
+                    "the state lacks schedulers.3.base_lrs");
+  EXPECT_EQ(scheduler->last_epoch(), 1) << "nothing was changed";
+}
+
+TEST(LRScheduler, ReduceLROnPlateauResumesFromItsState) {
+  expect_resumes(
+      [](optim::Optimizer& optimizer) {
+        return std::make_unique<optim::ReduceLROnPlateau>(
+            optimizer,
+            optim::ReduceLROnPlateauOptions{.factor = 0.9, .patience = 2, .cooldown = 2});
+      },
+      [](optim::ReduceLROnPlateau& s, int t) { s.step(metric(t)); });
 }
 
 TEST(LRScheduler, RefusesBadArguments) {
@@ -150,10 +330,54 @@ TEST(LRScheduler, RefusesBadArguments) {
                     "[SGD] made without momentum, which 0.95 would need");
   EXPECT_WEFT_ERROR(optim::OneCycleLR(rmsprop, {.max_lr = {1}, .total_steps = 5}), InvalidArgument,
                     "[RMSprop] made without momentum");
+  EXPECT_WEFT_ERROR(optim::ExponentialLR(sgd, {}), InvalidArgument,
+                    "[ExponentialLR] gamma must be positive, got 0");
+  EXPECT_WEFT_ERROR(optim::CosineAnnealingWarmRestarts(sgd, {}), InvalidArgument,
+                    "T_0 and T_mult must be positive, got 0 and 1");
+  EXPECT_WEFT_ERROR(optim::CosineAnnealingWarmRestarts(sgd, {.T_0 = 1, .T_mult = 0}),
+                    InvalidArgument, "got 1 and 0");
+  EXPECT_WEFT_ERROR(optim::LambdaLR(sgd, optim::LambdaLR::Lambda()), InvalidArgument,
+                    "[LambdaLR] got an empty function");
+  EXPECT_WEFT_ERROR(optim::LambdaLR(sgd, std::vector<optim::LambdaLR::Lambda>(3)), InvalidArgument,
+                    "got 3 functions for 2 groups");
   optim::OneCycleLR short_cycle(
       plain, {.max_lr = {1}, .total_steps = 1, .pct_start = 1, .cycle_momentum = false});
   short_cycle.step();
   EXPECT_WEFT_ERROR(short_cycle.step(), InvalidArgument, "step 2 of a schedule of 1 steps");
+}
+
+TEST(LRScheduler, ReduceLROnPlateauRefusesBadArguments) {
+  optim::SGD sgd = make_sgd();
+  EXPECT_WEFT_ERROR(optim::ReduceLROnPlateau(sgd, {.factor = 1}), InvalidArgument,
+                    "[ReduceLROnPlateau] factor must be in [0, 1), got 1");
+  EXPECT_WEFT_ERROR(optim::ReduceLROnPlateau(sgd, {.patience = -1}), InvalidArgument,
+                    "patience and cooldown must not be negative, got -1 and 0");
+  EXPECT_WEFT_ERROR(optim::ReduceLROnPlateau(sgd, {.min_lr = {}}), InvalidArgument,
+                    "min_lr: got 0 rates for 2 groups");
+  optim::ReduceLROnPlateau plateau(sgd);
+  EXPECT_WEFT_ERROR(static_cast<optim::LRScheduler&>(plateau).step(), InvalidArgument,
+                    "a step needs the metric");
+}
+
+TEST(LRScheduler, SequentialLRRefusesBadArguments) {
+  optim::SGD sgd = make_sgd(), other = make_sgd();
+  const auto step = [](optim::Optimizer& optimizer) {
+    return std::make_shared<optim::StepLR>(optimizer, optim::StepLROptions{.step_size = 1});
+  };
+  const auto refuses = [&](std::vector<std::shared_ptr<optim::LRScheduler>> schedulers,
+                           std::vector<std::int64_t> milestones, const char* text) {
+    EXPECT_WEFT_ERROR(
+        optim::SequentialLR(sgd, {.schedulers = schedulers, .milestones = milestones}),
+        InvalidArgument, text);
+  };
+  refuses({}, {}, "[SequentialLR] got no scheduler");
+  refuses({step(sgd), nullptr}, {1}, "scheduler 1 is null");
+  refuses({step(sgd), step(other)}, {1}, "scheduler 1 is of another optimiser");
+  refuses({std::make_shared<optim::ReduceLROnPlateau>(sgd)}, {},
+          "scheduler 0 is a ReduceLROnPlateau");
+  refuses({step(sgd), step(sgd)}, {}, "got 0 milestones for 2 schedulers");
+  refuses({step(sgd), step(sgd)}, {0}, "milestones must be positive and in ascending order");
+  refuses({step(sgd), step(sgd), step(sgd)}, {5, 4}, "in ascending order");
 }
 
 }  // namespace

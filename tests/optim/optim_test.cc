@@ -23,12 +23,16 @@ namespace {
 class Optimizers : public testing::DeviceParam {};
 WEFT_FOR_EACH_DEVICE(Optimizers);
 
+// As in write_goldens.py.
+double uphill(int t) { return (t + 1) / 4.0; }
+double downhill(int t) { return (5 - t) / 4.0; }
+
 struct Pair {
   Tensor a = from_vector(std::vector<double>{1, -2, 3}, {3}).set_requires_grad();
   Tensor b = from_vector(std::vector<double>{0.5, -0.25}, {2}).set_requires_grad();
   std::vector<Tensor> params() const { return {a, b}; }
-  void set_grads(int t) const {
-    for (const Tensor& p : {a, b}) p.set_grad(raw::add(raw::mul(p, (t + 1) / 4.0), 0.1));
+  void set_grads(int t, double (*slope)(int) = uphill) const {
+    for (const Tensor& p : {a, b}) p.set_grad(raw::add(raw::mul(p, slope(t)), 0.1));
   }
   std::vector<double> values() const {
     std::vector<double> all = a.to_vector<double>();
@@ -37,18 +41,20 @@ struct Pair {
   }
 };
 
-void run(optim::Optimizer& optimizer, const Pair& pair, int from, int to) {
+void run(optim::Optimizer& optimizer, const Pair& pair, int from, int to,
+         double (*slope)(int) = uphill) {
   for (int t = from; t < to; ++t) {
-    pair.set_grads(t);
+    pair.set_grads(t, slope);
     optimizer.step();
   }
 }
 
 template <class Optimizer, class Options>
-void expect_golden(const Options& options, const std::vector<double>& expected) {
+void expect_golden(const Options& options, const std::vector<double>& expected,
+                   double (*slope)(int) = uphill) {
   Pair pair;
   Optimizer optimizer(pair.params(), options);
-  run(optimizer, pair, 0, 5);
+  run(optimizer, pair, 0, 5, slope);
   const auto values = pair.values();
   // Five updates in f64; the formula's order may differ by some ulp each.
   for (std::size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(values[i], expected[i], 1e-13) << i;
@@ -77,6 +83,62 @@ TEST_P(Optimizers, FollowsPyTorch) {
       optim::RMSpropOptions{
           .lr = 0.02, .alpha = 0.9, .weight_decay = 0.1, .momentum = 0.8, .centered = true},
       goldens::rmsprop_all);
+}
+
+TEST_P(Optimizers, AmsgradFollowsPyTorch) {
+  expect_golden<optim::Adam>(optim::AdamOptions{.lr = 0.05, .beta2 = 0.5, .amsgrad = true},
+                             goldens::adam_amsgrad, downhill);
+  expect_golden<optim::Adam>(
+      optim::AdamOptions{
+          .lr = 0.05, .beta2 = 0.5, .weight_decay = 0.1, .amsgrad = true, .maximize = true},
+      goldens::adam_amsgrad_maximize, downhill);
+  expect_golden<optim::AdamW>(optim::AdamWOptions{.lr = 0.05, .beta2 = 0.5, .amsgrad = true},
+                              goldens::adamw_amsgrad, downhill);
+}
+
+TEST_P(Optimizers, MaximizingFollowsPyTorch) {
+  expect_golden<optim::SGD>(
+      optim::SGDOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01, .maximize = true},
+      goldens::sgd_maximize);
+  expect_golden<optim::AdamW>(optim::AdamWOptions{.lr = 0.05, .maximize = true},
+                              goldens::adamw_maximize);
+  expect_golden<optim::RMSprop>(
+      optim::RMSpropOptions{
+          .lr = 0.02, .weight_decay = 0.1, .momentum = 0.8, .centered = true, .maximize = true},
+      goldens::rmsprop_maximize);
+}
+
+TEST_P(Optimizers, AmsgradResumesFromItsState) {
+  const optim::AdamWOptions options{.lr = 0.05, .beta2 = 0.5, .amsgrad = true};
+  Pair straight, resumed;
+  optim::AdamW one(straight.params(), options);
+  run(one, straight, 0, 5, downhill);
+  optim::AdamW first(resumed.params(), options);
+  run(first, resumed, 0, 2, downhill);
+  const auto state = first.state_dict();
+  EXPECT_EQ(state.back().first, "state.1.max_exp_avg_sq");
+  optim::AdamW second(resumed.params(), options);
+  second.load_state_dict(state);
+  run(second, resumed, 2, 5, downhill);
+  EXPECT_EQ(resumed.values(), straight.values());
+
+  optim::AdamW plain(resumed.params());
+  EXPECT_WEFT_ERROR(plain.load_state_dict(state), InvalidArgument,
+                    "unexpected state.0.max_exp_avg_sq");
+}
+
+// One group's option is not another's.
+TEST_P(Optimizers, GroupsHaveTheirOwnAmsgradAndMaximize) {
+  const Tensor a = zeros({1}, DType::f64).set_requires_grad();
+  const Tensor b = zeros({1}, DType::f64).set_requires_grad();
+  optim::Adam adam({{{a}, {.lr = 1, .beta1 = 0, .beta2 = 0, .eps = 0, .amsgrad = true}},
+                    {{b}, {.lr = 1, .beta1 = 0, .beta2 = 0, .eps = 0, .maximize = true}}});
+  for (const double g : {4.0, 1.0}) {
+    for (const Tensor& p : {a, b}) p.set_grad(full({1}, g, DType::f64));
+    adam.step();
+  }
+  EXPECT_EQ(a.item<double>(), -1 - 1 / 4.0);
+  EXPECT_EQ(b.item<double>(), 1 + 1);
 }
 
 TEST_P(Optimizers, ResumesFromItsState) {
@@ -224,6 +286,34 @@ TEST_P(Optimizers, ClipsTheJointNorm) {
   const auto before = pair.a.grad().to_vector<double>();
   optim::clip_grad_norm(pair.params(), 100);
   EXPECT_EQ(pair.a.grad().to_vector<double>(), before);
+}
+
+TEST_P(Optimizers, ClipsEachValue) {
+  Pair pair;
+  pair.a.set_grad(from_vector(std::vector<double>{3, -0.5, -7}, {3}));
+  const Tensor f = zeros({2, 3}).set_requires_grad(), bare = ones({1}).set_requires_grad();
+  f.set_grad(raw::transpose(from_vector(std::vector<float>{9, 0, 1, -9, 0.5, -1}, {3, 2}), 0, 1));
+  const Tensor none = zeros({0}).set_requires_grad();
+  none.set_grad(zeros({0}));
+  const Tensor grad = f.grad();
+  optim::clip_grad_value(std::vector{pair.a, bare, none, f}, 0.75);
+  EXPECT_EQ(pair.a.grad().to_vector<double>(), (std::vector<double>{0.75, -0.5, -0.75}));
+  EXPECT_EQ(grad.to_vector<float>(), (std::vector<float>{0.75f, 0.75f, 0.5f, 0, -0.75f, -0.75f}));
+  EXPECT_FALSE(bare.grad().defined());
+  optim::clip_grad_value(pair.params(), 0);
+  EXPECT_EQ(pair.a.grad().to_vector<double>(), (std::vector<double>{0, 0, 0}));
+  optim::clip_grad_value({}, 1);
+}
+
+TEST_P(Optimizers, ClippingRefusesBadArguments) {
+  Pair pair;
+  for (const double bad : {-1.0, std::nan("")}) {
+    EXPECT_WEFT_ERROR(optim::clip_grad_value(pair.params(), bad), InvalidArgument,
+                      "[clip_grad_value] clip_value must not be negative, got ");
+  }
+  pair.a.set_grad(from_vector(std::vector<double>{1, 2, 3, 4, 5, 6}, {6}).slice(0, 0, 6, 2));
+  EXPECT_WEFT_ERROR(optim::clip_grad_value(pair.params(), 1), InvalidArgument,
+                    "[clip_grad_value] gradient [3] has gaps in memory");
 }
 
 std::string message_of(const std::function<void()>& f) {

@@ -1,7 +1,6 @@
 // DataLoader: a data set in batches, shuffled as PyTorch shuffles, fetched ahead by worker threads.
 #pragma once
 
-#include <concepts>
 #include <cstdint>
 #include <iterator>
 #include <memory>
@@ -12,19 +11,12 @@
 #include <vector>
 
 #include "weft/core/error.h"
-#include "weft/data/batch.h"
+#include "weft/data/dataset.h"
 #include "weft/data/loader_core.h"
 #include "weft/data/resident_set.h"
 #include "weft/data/sampler.h"
 
 namespace weft::data {
-
-/// What a DataLoader reads: a number of samples, and those of some indices as a batch.
-template <class Set>
-concept Dataset = requires(const Set& set, std::span<const std::int64_t> indices) {
-  { set.size() } -> std::convertible_to<std::int64_t>;
-  set.get_batch(indices);
-};
 
 /// A range of batches; each begin() starts an epoch.
 ///   data::DataLoader train(data::Mnist(dir), {.batch_size = 32, .shuffle = true, .workers = 2});
@@ -54,8 +46,7 @@ concept Dataset = requires(const Set& set, std::span<const std::int64_t> indices
 template <Dataset Set>
 class DataLoader {
  public:
-  using Batch = std::remove_cvref_t<decltype(std::declval<const Set&>().get_batch(
-      std::declval<std::span<const std::int64_t>>()))>;
+  using Batch = BatchOf<Set>;
   static_assert(walkable<Batch> && holds_tensors<Batch>,
                 "a batch is a tensor or a structure of tensors; give a struct a member `auto "
                 "tensors() { return std::tie(x, label); }` (tensor/tree.h)");
@@ -100,18 +91,7 @@ class DataLoader {
       State& state = *static_cast<State*>(self);
       Batch& batch = state.slots[static_cast<std::size_t>(slot)].host;
       if (state.resident) return state.gather(indices, batch);
-      state.read(indices, batch, state.core.memory(), state.core.epoch_seed());
-    }
-
-    void read(std::span<const std::int64_t> indices, Batch& batch, const HostMemory& memory,
-              std::uint64_t seed) const {
-      if constexpr (requires { dataset.get_batch(indices, batch, memory, seed); }) {
-        dataset.get_batch(indices, batch, memory, seed);
-      } else if constexpr (requires { dataset.get_batch(indices, batch, memory); }) {
-        dataset.get_batch(indices, batch, memory);
-      } else {
-        batch = dataset.get_batch(indices);
-      }
+      read_batch(state.dataset, indices, batch, state.core.memory(), state.core.epoch_seed());
     }
 
     /// Copies the set to the device, some samples at a time.
@@ -125,7 +105,7 @@ class DataLoader {
       };
       resident->fill([&](std::span<const std::int64_t> indices, std::uint64_t seed, int pass) {
         Batch& batch = pass == 0 ? first : again;
-        read(indices, batch, HostMemory(), seed);
+        read_batch(dataset, indices, batch, HostMemory(), seed);
         return list(batch);
       });
       structure = map_tensors(first, [](const Tensor&) { return Tensor(); });

@@ -39,7 +39,7 @@ std::int64_t DistributedSampler::size() const {
   return all / ranks + (options_.rank < all % ranks ? 1 : 0);
 }
 
-std::uint64_t DistributedSampler::draw_seed(Generator&) const {
+std::string DistributedSampler::draw_seed(Generator&) const {
   constexpr std::uint64_t k63Bits = ~std::uint64_t{0} >> 1;
   const std::uint64_t seed = (options_.seed + static_cast<std::uint64_t>(epoch_)) & k63Bits;
   if (options_.shuffle && last_seed_ == seed && !warned_.exchange(true)) {
@@ -47,10 +47,11 @@ std::uint64_t DistributedSampler::draw_seed(Generator&) const {
                                "] this epoch has the very order of the one before (epoch ", epoch_,
                                "): call set_epoch() with its number before each epoch"));
   }
-  return seed;
+  return std::to_string(seed);
 }
 
-void DistributedSampler::order(std::uint64_t seed, std::vector<std::int64_t>& order) const {
+void DistributedSampler::order(const std::string& text, std::vector<std::int64_t>& order) const {
+  const std::uint64_t seed = seed_number(text);
   last_seed_ = seed;
   const std::int64_t ranks = options_.num_replicas, all = total(), count = size();
   // Without padding the first ranks have one sample more.

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "weft/data/sampler.h"
@@ -51,8 +52,8 @@ class DistributedSampler final : public Sampler {
   /// This rank's samples in an epoch.
   std::int64_t size() const override;
   /// seed + epoch. Warns in the log, once, of an epoch in the very order of the one before.
-  std::uint64_t draw_seed(Generator& generator) const override;
-  void order(std::uint64_t seed, std::vector<std::int64_t>& order) const override;
+  std::string draw_seed(Generator& generator) const override;
+  void order(const std::string& seed, std::vector<std::int64_t>& order) const override;
 
  private:
   // Of all ranks together.

@@ -19,7 +19,7 @@
 namespace weft::data {
 namespace {
 constexpr const char* kOp = "dataloader";
-constexpr const char* kStateFormat = "weft.dataloader.1";
+constexpr const char* kStateFormat = "weft.dataloader.2";
 
 void check_not_capturing() {
   graph::check_not_capturing(kOp, "a replay does not run it; take the batch before the step");
@@ -273,8 +273,8 @@ std::string LoaderCore::state() const {
   const bool running = unfinished_ || resume_;
   out << kStateFormat << ' ' << dataset_size_ << ' ' << sampler_->size() << ' '
       << options_.batch_size << ' ' << options_.shuffle << ' ' << running << ' '
-      << (running ? base_seed_ : 0) << ' ' << (running ? sampler_seed_ : 0) << ' '
-      << (running ? position_ : 0);
+      << (running ? base_seed_ : 0) << ' ' << (running ? position_ : 0);
+  if (running && !sampler_seed_.empty()) out << ' ' << sampler_seed_;
   return out.str();
 }
 
@@ -282,15 +282,16 @@ void LoaderCore::set_state(const std::string& text) {
   WEFT_CHECK(!active_, InvalidArgument, kOp, "set_state while an epoch is running");
   std::istringstream in(text);
   in.imbue(std::locale::classic());
-  std::string format, rest;
+  std::string format, sampler_seed;
   std::int64_t dataset_size = 0, order_size = 0, batch_size = 0, position = 0;
   bool shuffle = false, running = false;
-  std::uint64_t base_seed = 0, sampler_seed = 0;
+  std::uint64_t base_seed = 0;
   in >> format >> dataset_size >> order_size >> batch_size >> shuffle >> running >> base_seed >>
-      sampler_seed >> position;
-  const bool parsed = !in.fail() && format == kStateFormat && !(in >> rest);
-  WEFT_CHECK(parsed && position >= 0, InvalidArgument, kOp, "not a loader's state: \"",
-             text.substr(0, 80), '"');
+      position;
+  const bool parsed = !in.fail() && format == kStateFormat && position >= 0;
+  if (in.get() == ' ') std::getline(in, sampler_seed);
+  WEFT_CHECK(parsed && (running || sampler_seed.empty()) && in.eof(), InvalidArgument, kOp,
+             "not a loader's state: \"", text.substr(0, 80), '"');
   WEFT_CHECK(dataset_size == dataset_size_ && order_size == sampler_->size(), InvalidArgument, kOp,
              "the state is of a data set of ", dataset_size, " (", order_size,
              " per epoch), this one has ", dataset_size_, " (", sampler_->size(), ')');
@@ -301,10 +302,14 @@ void LoaderCore::set_state(const std::string& text) {
              options_.shuffle ? "on" : "off");
   WEFT_CHECK(position <= batch_count(), InvalidArgument, kOp, "the state is after batch ", position,
              ", an epoch has ", batch_count());
+  if (running) {
+    std::vector<std::int64_t> order;
+    sampler_->order(sampler_seed, order);  // throws where it cannot
+  }
   resume_ = running;
   unfinished_ = false;
   base_seed_ = base_seed;
-  sampler_seed_ = sampler_seed;
+  sampler_seed_ = std::move(sampler_seed);
   position_ = position;
 }
 

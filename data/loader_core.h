@@ -91,7 +91,7 @@ class LoaderCore {
   bool unfinished_ = false;  // begun and not at its end, though the loop may have been left
   bool resume_ = false;      // set_state() was called: begin with what it brought
   std::uint64_t base_seed_ = 0;
-  std::uint64_t sampler_seed_ = 0;
+  std::string sampler_seed_;
   std::int64_t position_ = 0;  // batches handed out
   std::vector<std::int64_t> order_;
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "weft/core/rng.h"
@@ -15,11 +16,12 @@ class Sampler {
   virtual ~Sampler() = default;
   /// Number of indices in an epoch.
   virtual std::int64_t size() const = 0;
-  /// Called once at the start of an epoch; may draw from the generator. The result must fit 63
-  /// bits.
-  virtual std::uint64_t draw_seed(Generator& generator) const = 0;
-  /// Replaces `order` by the epoch's indices.
-  virtual void order(std::uint64_t seed, std::vector<std::int64_t>& order) const = 0;
+  /// Called once at the start of an epoch; may draw from the generator. Text of one line, for a
+  /// loader's state.
+  virtual std::string draw_seed(Generator& generator) const = 0;
+  /// Replaces `order` by the epoch's indices. Throws InvalidArgument for text that draw_seed() did
+  /// not write.
+  virtual void order(const std::string& seed, std::vector<std::int64_t>& order) const = 0;
 };
 
 /// 0, 1, 2, ...; draws nothing.
@@ -27,8 +29,8 @@ class SequentialSampler final : public Sampler {
  public:
   explicit SequentialSampler(std::int64_t size) : size_(size) {}
   std::int64_t size() const override { return size_; }
-  std::uint64_t draw_seed(Generator&) const override { return 0; }
-  void order(std::uint64_t seed, std::vector<std::int64_t>& order) const override;
+  std::string draw_seed(Generator&) const override { return ""; }
+  void order(const std::string& seed, std::vector<std::int64_t>& order) const override;
 
  private:
   std::int64_t size_;
@@ -40,8 +42,8 @@ class RandomSampler final : public Sampler {
  public:
   explicit RandomSampler(std::int64_t size) : size_(size) {}
   std::int64_t size() const override { return size_; }
-  std::uint64_t draw_seed(Generator& generator) const override;
-  void order(std::uint64_t seed, std::vector<std::int64_t>& order) const override;
+  std::string draw_seed(Generator& generator) const override;
+  void order(const std::string& seed, std::vector<std::int64_t>& order) const override;
 
  private:
   std::int64_t size_;
@@ -49,5 +51,8 @@ class RandomSampler final : public Sampler {
 
 /// What torch.empty((), dtype=torch.int64).random_() draws: 63 bits.
 std::uint64_t draw_int64(Generator& generator);
+
+/// The number in a sampler's seed. Throws InvalidArgument for anything else.
+std::uint64_t seed_number(const std::string& seed);
 
 }  // namespace weft::data

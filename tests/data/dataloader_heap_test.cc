@@ -10,6 +10,9 @@
 #include "weft/core/error.h"
 #include "weft/data/fake.h"
 #include "weft/data/mnist.h"
+#include "weft/data/subset.h"
+#include "weft/data/tensor_dataset.h"
+#include "weft/tensor/creation.h"
 #include "weft/tests/core/heap_count.h"
 #include "weft/tests/io/files.h"
 
@@ -56,6 +59,16 @@ TEST(DataLoaderHeap, SteadyTransformsAllocateNothing) {
   if (testing::kSanitized) GTEST_SKIP() << "the pool is off under sanitizers";
   const Compose transform({RandomCrop(32, 4), RandomHorizontalFlip(), Resize(24), CenterCrop(20)});
   expect_quiet(FakeData(500, {3, 32, 32}, 10, {.format = {.transform = transform}}));
+}
+
+TEST(DataLoaderHeap, SteadyRowsAndPartsAllocateNothing) {
+  if (testing::kSanitized) GTEST_SKIP() << "the pool is off under sanitizers";
+  const TensorDataset rows(zeros({1000, 6}), zeros({1000}, DType::i64));
+  const auto parts = random_split(rows, {.lengths = {500, 500}});
+  expect_quiet(parts[1]);
+  const auto of_parts =
+      random_split(random_split(rows, {.lengths = {600, 400}})[0], {.lengths = {500, 100}});
+  expect_quiet(of_parts[0]);
 }
 
 // Each allocation in turn fails, in the caller or in a worker.

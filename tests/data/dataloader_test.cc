@@ -73,8 +73,8 @@ TEST(DataLoader, TakesASampler) {
   class Backwards final : public Sampler {
    public:
     std::int64_t size() const override { return 4; }
-    std::uint64_t draw_seed(Generator&) const override { return 0; }
-    void order(std::uint64_t, std::vector<std::int64_t>& order) const override {
+    std::string draw_seed(Generator&) const override { return ""; }
+    void order(const std::string&, std::vector<std::int64_t>& order) const override {
       order = {9, 7, 5, 3};
     }
   };
@@ -153,8 +153,7 @@ TEST(DataLoader, MemoryOfBatchesGoesRound) {
   EXPECT_LE(addresses.size(), 5u);  // workers x prefetch, and the one in use
 }
 
-// --- Errors and early ends
-// ------------------------------------------------------------------------
+// --- Errors and early ends -----------------------------------------------------------------------
 
 struct Failing {
   std::int64_t bad = 0;
@@ -262,8 +261,7 @@ TEST(DataLoader, OneEpochAtATime) {
   }
 }
 
-// --- What workers inherit
-// ---------------------------------------------------------------------------
+// --- What workers inherit ------------------------------------------------------------------------
 
 struct Spying {
   struct Seen {
@@ -332,8 +330,7 @@ TEST(DataLoader, RandomTransformsDoNotDependOnTheWorkers) {
   }
 }
 
-// --- Resuming
-// ------------------------------------------------------------------------------------------
+// --- Resuming ------------------------------------------------------------------------------------
 
 TEST(DataLoader, StateGoesOnInTheMiddleOfAnEpoch) {
   const DataLoaderOptions options = {.batch_size = 3, .shuffle = true};
@@ -396,12 +393,16 @@ TEST(DataLoader, RefusesAStateThatDoesNotFit) {
           "is of batch size 2, this loader's is 3");
   refuses(DataLoader(Numbers{}, {.batch_size = 2}), "with shuffle on, here it is off");
   for (const char* text :
-       {"", "x", "weft.dataloader.2 10 10 2 1 0 0 0 0", "weft.dataloader.1 10 10 2 1 0 0 0",
-        "weft.dataloader.1 10 10 2 1 0 0 0 0 0", "weft.dataloader.1 10 10 2 1 1 0 0 -1"}) {
+       {"", "x", "weft.dataloader.1 10 10 2 1 0 0 0", "weft.dataloader.2 10 10 2 1 0 0",
+        "weft.dataloader.2 10 10 2 1 0 0 0 0", "weft.dataloader.2 10 10 2 1 1 0 -1 0",
+        "weft.dataloader.2 10 10 2 1 1 0 0 0\n", "weft.dataloader.2 10 10 2 1 1 0 0\t0"}) {
     EXPECT_WEFT_ERROR(loader.set_state(text), InvalidArgument, "not a loader's state");
   }
-  EXPECT_WEFT_ERROR(loader.set_state("weft.dataloader.1 10 10 2 1 1 0 0 6"), InvalidArgument,
+  EXPECT_WEFT_ERROR(loader.set_state("weft.dataloader.2 10 10 2 1 1 0 6 0"), InvalidArgument,
                     "after batch 6, an epoch has 5");
+  EXPECT_WEFT_ERROR(loader.set_state("weft.dataloader.2 10 10 2 1 1 0 0 x"), InvalidArgument,
+                    "[sampler] \"x\" is no seed of an order");
+  EXPECT_EQ(loader.state(), state);
 }
 
 }  // namespace

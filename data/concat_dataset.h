@@ -1,0 +1,129 @@
+// ConcatDataset: data sets one behind the other.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "weft/core/error.h"
+#include "weft/data/any_dataset.h"
+
+namespace weft::data {
+
+namespace detail {
+
+/// Which sets of a row of them a batch is read from.
+struct Share {
+  std::size_t set;
+  std::vector<std::int64_t> indices;  ///< in that set
+  std::vector<std::int64_t> rows;     ///< of the batch, one for each index
+};
+/// ends: of each set, the number of samples in it and before it. In the order of the sets; without
+/// indices a share of none in the first. Throws InvalidArgument for an index outside.
+std::vector<Share> shares_of(std::span<const std::int64_t> ends,
+                             std::span<const std::int64_t> indices);
+
+/// Puts together the tensors of a batch from those of its shares.
+class RowJoiner {
+ public:
+  /// For batches of so many rows in `memory`; `tensors`: whose memory may be used again.
+  RowJoiner(std::int64_t rows, const HostMemory& memory, std::vector<Tensor> tensors)
+      : rows_(rows), memory_(memory), tensors_(std::move(tensors)) {}
+  /// Throws Shape for tensors without a row per sample, or of other rows than the shares before.
+  void add(std::span<const Tensor> part, const Share& share);
+  std::vector<Tensor>& tensors() { return tensors_; }
+
+ private:
+  const std::int64_t rows_;
+  const HostMemory& memory_;
+  std::vector<Tensor> tensors_;
+  bool first_ = true;
+};
+
+}  // namespace detail
+
+/// torch.utils.data.ConcatDataset: the samples of the first set, then those of the second, ... Any
+/// sets whose batches are of one type.
+///   data::DataLoader train(data::ConcatDataset(data::Mnist(dir), data::ImageFolder(other)), ...);
+/// A batch with samples of several sets is put together from a batch of each: its tensors need a
+/// row for each sample, with the same shape in all sets; what it holds beside tensors is that of
+/// the first. Seeds of random transforms differ for each sample of all sets. Copies share the sets.
+/// As safe to read from several threads as they are.
+template <class BatchType>
+class ConcatDataset {
+ public:
+  using Batch = BatchType;
+
+  template <Dataset... Sets>
+    requires(sizeof...(Sets) > 0 && (std::is_same_v<BatchOf<Sets>, Batch> && ...))
+  explicit ConcatDataset(Sets... sets) {
+    (add(AnyDataset<Batch>(std::move(sets))), ...);
+  }
+  /// Throws InvalidArgument for no set.
+  template <Dataset Set>
+    requires std::is_same_v<BatchOf<Set>, Batch>
+  explicit ConcatDataset(std::vector<Set> sets) {
+    WEFT_CHECK(!sets.empty(), InvalidArgument, "concat_dataset", "got no data set");
+    for (Set& set : sets) add(AnyDataset<Batch>(std::move(set)));
+  }
+
+  std::int64_t size() const { return ends_.back(); }
+  /// Throws InvalidArgument for an index outside [0, size()), Shape for rows that do not go
+  /// together, and what the sets throw.
+  Batch get_batch(std::span<const std::int64_t> indices) const {
+    Batch batch;
+    join(indices, batch, HostMemory(),
+         [&](const detail::Share& share, Batch& part, const HostMemory&) {
+           part = sets_[share.set].get_batch(share.indices);
+         });
+    return batch;
+  }
+  /// The same into `batch`, in the given memory if the sets can.
+  void get_batch(std::span<const std::int64_t> indices, Batch& batch, const HostMemory& memory,
+                 std::uint64_t epoch_seed) const {
+    join(indices, batch, memory,
+         [&](const detail::Share& share, Batch& part, const HostMemory& of_part) {
+           const std::int64_t before = share.set == 0 ? 0 : ends_[share.set - 1];
+           sets_[share.set].get_batch(share.indices, part, of_part,
+                                      epoch_seed + static_cast<std::uint64_t>(before));
+         });
+  }
+
+ private:
+  void add(AnyDataset<Batch> set) {
+    ends_.push_back((ends_.empty() ? 0 : ends_.back()) + set.size());
+    sets_.push_back(std::move(set));
+  }
+
+  template <class Read>
+  void join(std::span<const std::int64_t> indices, Batch& batch, const HostMemory& memory,
+            const Read& read) const {
+    const std::vector<detail::Share> shares = detail::shares_of(ends_, indices);
+    if (shares.size() == 1) return read(shares[0], batch, memory);
+    std::vector<Tensor> tensors;
+    for_each_tensor(batch, [&](Tensor& x) { tensors.push_back(std::move(x)); });
+    detail::RowJoiner joiner(std::ssize(indices), memory, std::move(tensors));
+    for (const detail::Share& share : shares) {
+      Batch part;
+      read(share, part, HostMemory());  // from where the rows are copied: nothing to pin
+      tensors.clear();
+      for_each_tensor(part, [&](Tensor& x) { tensors.push_back(std::move(x)); });
+      joiner.add(tensors, share);
+      if (&share == &shares[0]) batch = std::move(part);
+    }
+    auto joined = joiner.tensors().begin();
+    for_each_tensor(batch, [&](Tensor& x) { x = std::move(*joined++); });
+  }
+
+  std::vector<AnyDataset<Batch>> sets_;
+  std::vector<std::int64_t> ends_;
+};
+
+template <Dataset First, Dataset... Rest>
+ConcatDataset(First, Rest...) -> ConcatDataset<BatchOf<First>>;
+template <Dataset Set>
+ConcatDataset(std::vector<Set>) -> ConcatDataset<BatchOf<Set>>;
+
+}  // namespace weft::data

@@ -1,0 +1,81 @@
+#include "weft/data/subset.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "weft/core/error.h"
+
+namespace weft::data {
+namespace {
+
+constexpr const char* kOp = "random_split";
+
+// random_split's rule (torch/utils/data/dataset.py).
+std::vector<std::int64_t> lengths_of(const std::vector<double>& fractions, std::int64_t size) {
+  // Of 1, for what the additions round.
+  constexpr double kTolerance = 1e-9;
+  double sum = 0;
+  for (const double share : fractions) {
+    WEFT_CHECK(share >= 0, InvalidArgument, kOp, "a fraction is ", share);
+    sum += share;
+  }
+  WEFT_CHECK(std::abs(sum - 1) <= kTolerance, InvalidArgument, kOp, "the fractions add up to ", sum,
+             ", not to 1");
+  std::vector<std::int64_t> lengths;
+  std::int64_t left = size;
+  for (const double share : fractions) {
+    const auto length = static_cast<std::int64_t>(std::floor(static_cast<double>(size) * share));
+    lengths.push_back(std::min(length, left));
+    left -= lengths.back();
+  }
+  for (std::size_t i = 0; left > 0; --left, i = (i + 1) % lengths.size()) ++lengths[i];
+  return lengths;
+}
+
+}  // namespace
+
+namespace detail {
+
+void check_indices(std::span<const std::int64_t> indices, std::int64_t size) {
+  for (const std::int64_t index : indices) {
+    WEFT_CHECK(index >= 0 && index < size, InvalidArgument, "subset", "index ", index,
+               " is outside the ", size, " samples");
+  }
+}
+
+namespace {
+// Of the subsets that are being read one within another, the outermost first.
+thread_local std::vector<std::vector<std::int64_t>> buffers;
+thread_local std::size_t in_use = 0;
+}  // namespace
+
+Chosen::Chosen(std::span<const std::int64_t> from, std::span<const std::int64_t> at) {
+  check_indices(at, static_cast<std::int64_t>(from.size()));
+  if (in_use == buffers.size()) buffers.emplace_back();
+  std::vector<std::int64_t>& buffer = buffers[in_use];
+  buffer.clear();
+  for (const std::int64_t i : at) buffer.push_back(from[static_cast<std::size_t>(i)]);
+  indices_ = std::move(buffer);
+  ++in_use;
+}
+
+Chosen::~Chosen() { buffers[--in_use] = std::move(indices_); }
+
+}  // namespace detail
+
+std::vector<std::int64_t> split_lengths(const Split& split, std::int64_t size) {
+  WEFT_CHECK(split.lengths.empty() != split.fractions.empty(), InvalidArgument, kOp,
+             "needs lengths or fractions, and not both");
+  if (!split.fractions.empty()) return lengths_of(split.fractions, size);
+  std::int64_t sum = 0;
+  for (const std::int64_t length : split.lengths) {
+    WEFT_CHECK(length >= 0, InvalidArgument, kOp, "a length is ", length);
+    sum += length;
+  }
+  WEFT_CHECK(sum == size, InvalidArgument, kOp, "the lengths add up to ", sum,
+             ", the data set has ", size);
+  return split.lengths;
+}
+
+}  // namespace weft::data

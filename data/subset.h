@@ -1,0 +1,101 @@
+// Subset and random_split: parts of a data set.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "weft/core/rng.h"
+#include "weft/data/dataset.h"
+
+namespace weft::data {
+
+namespace detail {
+
+/// Throws InvalidArgument for an index outside [0, size).
+void check_indices(std::span<const std::int64_t> indices, std::int64_t size);
+
+/// from[i] of each i of `at`, in memory that the thread keeps, so that a steady epoch allocates
+/// none.
+class Chosen {
+ public:
+  /// Throws as check_indices.
+  Chosen(std::span<const std::int64_t> from, std::span<const std::int64_t> at);
+  ~Chosen();
+  Chosen(const Chosen&) = delete;
+  Chosen& operator=(const Chosen&) = delete;
+  std::span<const std::int64_t> span() const { return indices_; }
+
+ private:
+  std::vector<std::int64_t> indices_;
+};
+
+}  // namespace detail
+
+/// torch.utils.data.Subset: sample i is sample indices[i] of the set. Copies share the set. As safe
+/// to read from several threads as the set is.
+template <Dataset Set>
+class Subset {
+ public:
+  using Batch = BatchOf<Set>;
+
+  /// Throws InvalidArgument for an index outside of the set.
+  Subset(Set set, std::vector<std::int64_t> indices)
+      : Subset(std::make_shared<const Set>(std::move(set)), std::move(indices)) {}
+  Subset(std::shared_ptr<const Set> set, std::vector<std::int64_t> indices)
+      : set_(std::move(set)), indices_(std::move(indices)) {
+    detail::check_indices(indices_, set_->size());
+  }
+
+  std::int64_t size() const { return static_cast<std::int64_t>(indices_.size()); }
+  const Set& dataset() const { return *set_; }
+  const std::vector<std::int64_t>& indices() const { return indices_; }
+
+  /// Throws InvalidArgument for an index outside [0, size()), and what the set throws.
+  Batch get_batch(std::span<const std::int64_t> indices) const {
+    return set_->get_batch(detail::Chosen(indices_, indices).span());
+  }
+  /// The same into `batch`, in the given memory if the set can.
+  void get_batch(std::span<const std::int64_t> indices, Batch& batch, const HostMemory& memory,
+                 std::uint64_t epoch_seed) const {
+    read_batch(*set_, detail::Chosen(indices_, indices).span(), batch, memory, epoch_seed);
+  }
+
+ private:
+  std::shared_ptr<const Set> set_;
+  std::vector<std::int64_t> indices_;
+};
+
+struct Split {
+  std::vector<std::int64_t> lengths;  ///< of the parts; together the size of the set
+  /// Instead of lengths: shares of the set, together 1. Rounded down; what is left goes to the
+  /// parts in turn, one each, from the first on.
+  std::vector<double> fractions;
+};
+
+/// The lengths that are meant. Throws InvalidArgument for both or none of the two lists, negative
+/// ones, and those that do not add up.
+std::vector<std::int64_t> split_lengths(const Split& split, std::int64_t size);
+
+/// torch.utils.data.random_split: parts without a sample in common, of a permutation drawn from the
+/// generator, index for index PyTorch's.
+///   auto parts = data::random_split(data::Mnist(), {.fractions = {0.9, 0.1}});
+/// Throws what split_lengths does.
+template <Dataset Set>
+std::vector<Subset<Set>> random_split(Set set, const Split& split,
+                                      Generator& generator = default_generator()) {
+  const auto shared = std::make_shared<const Set>(std::move(set));
+  const std::vector<std::int64_t> lengths = split_lengths(split, shared->size());
+  const std::vector<std::int64_t> order = generator.randperm(shared->size());
+  std::vector<Subset<Set>> parts;
+  auto begin = order.begin();
+  for (const std::int64_t length : lengths) {
+    parts.emplace_back(shared, std::vector(begin, begin + length));
+    begin += length;
+  }
+  return parts;
+}
+
+}  // namespace weft::data

@@ -45,21 +45,21 @@ struct Buffer {
   std::span<std::byte> span() const { return {static_cast<std::byte*>(data), bytes()}; }
 };
 
-/// What has left a rank and reached it, counted where the backend hands it on.
+/// What a rank has sent and received, counted where the backend passes it on.
 struct Traffic {
   std::int64_t bytes_sent = 0, bytes_received = 0;
   std::int64_t messages_sent = 0;
 };
 
-/// Calls come from one thread at a time, but for abort(). All ranks make the same calls in the same
-/// order, but for exchange(), where what one sends the other receives. They throw
+/// Calls come from one thread at a time, except abort() and wake(). All ranks make the same calls
+/// in the same order; in exchange() what one rank sends the other receives. The calls throw
 ///   PeerFailed    a rank is gone: "rank 2 closed its connection"
 ///   Timeout       the deadline passed: "rank 2 has sent 0 of 400 bytes"
 ///   Comm          abort() was called, an earlier call failed, or a rank sends another number of
 ///                 bytes than is expected
-/// and are of no use afterwards.
+/// After an error the backend cannot be used.
 ///
-/// exchange() is all that a backend must have: the collectives are composed of it
+/// exchange() is the only operation that a backend must have: the collectives are composed of it
 /// (comm/collectives.h), and a backend overrides those that it does better.
 class Backend {
  public:
@@ -73,41 +73,41 @@ class Backend {
   /// "gloo", "ring" ...
   virtual const char* name() const = 0;
 
-  /// Sends and receives all of it at once, in any order between ranks and in the given one between
-  /// two; returns when what is to be received is there and what is to be sent may be changed. No
+  /// Sends and receives all messages at once: those between two ranks in the given order, others in
+  /// any order. Returns when all has been received and the memory that is sent may be changed. No
   /// message goes to the rank itself; messages may be empty.
   virtual void exchange(std::span<const Outgoing> out, std::span<const Incoming> in,
                         const Deadline& deadline) = 0;
-  /// From any thread: whoever waits in a call gets Comm, at once.
+  /// From any thread: a thread that waits in a call gets Comm, at once.
   virtual void abort() noexcept = 0;
-  /// From any thread, when the deadline of a call has been moved: whoever waits in the call looks
-  /// at it. Only a backend needs it that would not look again before the earlier one.
+  /// From any thread, when the deadline of a call has been moved: a thread that waits in the call
+  /// reads it again. Only for backends that would not read it before the old deadline.
   virtual void wake() noexcept {}
 
   virtual void broadcast(const Buffer& x, int root, const Deadline& deadline);
   virtual void all_reduce(const Buffer& x, ReduceOp op, const Deadline& deadline);
-  /// The result is root's; the others' x is left with anything.
+  /// The result is in root's x; the others' x is undefined afterwards.
   virtual void reduce(const Buffer& x, ReduceOp op, int root, const Deadline& deadline);
   /// Rank r's numbers become part r of y, which has size() x x.count.
   virtual void all_gather(const Buffer& x, const Buffer& y, const Deadline& deadline);
-  /// y becomes part rank() of the reduced x, which has size() x y.count and is left with anything.
+  /// y becomes part rank() of the reduced x, which has size() x y.count; x is undefined afterwards.
   virtual void reduce_scatter(const Buffer& x, const Buffer& y, ReduceOp op,
                               const Deadline& deadline);
-  /// y is root's alone.
+  /// y is used at root alone.
   virtual void gather(const Buffer& x, const Buffer& y, int root, const Deadline& deadline);
-  /// x is root's alone.
+  /// x is used at root alone.
   virtual void scatter(const Buffer& x, const Buffer& y, int root, const Deadline& deadline);
   /// Part r of x goes to rank r, part r of y comes from there.
   virtual void all_to_all(const Buffer& x, const Buffer& y, const Deadline& deadline);
   virtual void barrier(const Deadline& deadline);
 
-  /// Returns when all ranks are connected; each calls it first. One that left before would take its
-  /// connections, and the store that it may host, from under those who are still on their way.
-  /// Traffic is counted from here on.
+  /// Returns when all ranks are connected; each calls it first. If a rank left before that, the
+  /// ranks still connecting would lose its connections, and the store if it hosts it. Traffic is
+  /// counted from here on.
   void meet(const Deadline& deadline);
 
   /// Memory of the host that all_reduce() works on without copying it. All ranks call it, with the
-  /// same number of bytes. The content is anything.
+  /// same number of bytes. The content is undefined.
   virtual intrusive_ptr<Storage> allocate(std::size_t bytes, const Deadline& deadline);
 
   const Traffic& traffic() const { return traffic_; }

@@ -1,4 +1,4 @@
-// When a call of this room has to have ended: everything that waits takes one.
+// The time by which a call of comm/ must end: every function that waits takes one.
 #pragma once
 
 #include <algorithm>
@@ -13,19 +13,19 @@ class Deadline {
 
   /// `timeout` from now.
   explicit Deadline(std::chrono::milliseconds timeout) : at_(Clock::now() + timeout) {}
-  /// As it is now: what becomes of the other does not count.
+  /// A copy of its present time: later changes of `other` do not count.
   Deadline(const Deadline& other) : at_(other.at()) {}
   Deadline& operator=(const Deadline& other) {
     move_to(other.at());
     return *this;
   }
 
-  /// From any thread. Whoever waits for it notices when he looks the next time.
+  /// From any thread. A thread that waits for it notices when it looks the next time.
   void move_to(Clock::time_point at) { at_.store(at, std::memory_order_relaxed); }
 
   Clock::time_point at() const { return at_.load(std::memory_order_relaxed); }
   bool passed() const { return Clock::now() >= at(); }
-  /// Rounded up, so that who sleeps that long has reached it; 0 when it has passed. At most `most`.
+  /// Rounded up, so that sleeping that long reaches it; 0 when it has passed. At most `most`.
   std::chrono::milliseconds left(
       std::chrono::milliseconds most = std::chrono::milliseconds(1'000'000'000)) const {
     return std::clamp(std::chrono::ceil<std::chrono::milliseconds>(at() - Clock::now()),

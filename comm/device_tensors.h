@@ -19,13 +19,13 @@ namespace weft::comm {
 /// An event that is recorded now in the calling thread's current stream of a CUDA device.
 std::shared_ptr<Event> event_here(Device device);
 
-/// Returns when the device has come to the event. Throws Timeout when it has not by the deadline:
-/// the driver's own wait has none. `check` is called now and then and may throw.
+/// Returns when the device has reached the event. Throws Timeout if it has not by the deadline; the
+/// driver's own wait has no deadline. `check` is called now and then and may throw.
 void wait_for(
     const Event& event, Device device, const Deadline& deadline,
     const std::function<void()>& check = [] {});
 
-/// A stream beside those that programs use, of one owner at a time.
+/// A stream that programs do not use, for one owner at a time.
 class SideStream {
  public:
   explicit SideStream(Device device);
@@ -39,27 +39,27 @@ class SideStream {
   Stream stream_;
 };
 
-/// Runs operations on tensors of CUDA devices: by NCCL where they are, or by the host's backend on
-/// copies in page-locked memory.
+/// Runs operations on tensors of CUDA devices: with NCCL on the devices, or with the host's backend
+/// on copies in page-locked memory.
 ///
 ///   caller's stream   ... x is made | event                               wait()'s stream | event
 ///   side stream         staged:       | copy x to the host     copy back | event
 ///   host                              |           backend      |
 ///   side stream         NCCL:         | all-reduce ......................| event
 ///
-/// For one thread, but for abort().
+/// For one thread, except abort().
 class DeviceOperations {
  public:
   /// `store`: keys of the group; null for one rank.
   DeviceOperations(const Members& members, CudaTransport transport, Store* store)
       : members_(members), transport_(transport), store_(store) {}
 
-  /// operation.work says how to wait for the results, and is done when they are queued. Returns
-  /// when the devices have done what other ranks wait for; `check` is called again and again until
-  /// then, and may throw.
+  /// operation.work gets the event to wait for the results by, and is done when they are queued.
+  /// Returns when the devices have done what other ranks wait for; until then `check` is called
+  /// again and again, and may throw.
   void run(const Operation& operation, Backend& host, const Deadline& deadline,
            const std::function<void()>& check);
-  /// From any thread: whoever waits in run() gets Comm, at once.
+  /// From any thread: a thread that waits in run() gets Comm, at once.
   void abort() noexcept;
   /// Ends NCCL's communicators.
   void close();
@@ -91,13 +91,13 @@ struct NcclPlace {
   std::int32_t version = 0;
 };
 
-/// How the ranks take part, the same on all.
+/// Whether and how NCCL is used; the same on all ranks.
 struct NcclPlan {
   std::string problem = {};  ///< why NCCL is not to be used; empty: it is
   int ranks_per_gpu = 1;     ///< the most
 };
-/// By NCCL's rules: ranks of one process have different GPUs, and so have those of one host that
-/// have not asked for more (NCCL 2.30) or disguised their host.
+/// By NCCL's rules: ranks of one process have different GPUs. So have the ranks of one host, unless
+/// they have allowed more ranks per GPU (NCCL 2.30) or given another host id.
 NcclPlan plan_nccl(std::span<const NcclPlace> places, const Members& members,
                    CudaTransport transport);
 

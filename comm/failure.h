@@ -1,5 +1,5 @@
-// Who failed first: ranks and launchers leave it in the store of the run, where the others look
-// before they say why they end.
+// Which rank failed first: ranks and launchers write it into the store of the run, where the others
+// look before they report why they end.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,13 @@ struct Failure {
   std::string cause;       ///< "killed by signal 9", or the text of an error
   std::string phase = {};  ///< what it was in: "all_reduce 17 (bucket 2)"; empty: not known
   std::int64_t step = -1;  ///< of training; -1: not known
-  /// It waited for others until its timeout: one of them stands still, but which one it need not
-  /// know.
+  /// It waited for others until its timeout: one of them hangs, but it may not know which one.
   bool timed_out = false;
 };
 
 /// The rank that failed first and knows why, or the launcher for it.
 inline constexpr std::string_view kFailureKey = "failure";
-/// The rank that first lost another one and does not know why: read where nothing comes under
+/// The rank that first lost another one and does not know why: used when nothing appears under
 /// kFailureKey.
 inline constexpr std::string_view kLostKey = "failure/lost";
 
@@ -43,9 +42,10 @@ Failure parse_failure(std::string_view text);
 /// "killed by signal 9 in all_reduce 17 (bucket 2) at step 5"
 std::string describe(const Failure& failure);
 
-/// Tells it to the whole run, unless somebody was earlier; gives what stands there now.
+/// Writes it for the whole run, unless another failure is there already; returns the one that is
+/// there now.
 Failure note_failure(Store& store, const Failure& failure, std::string_view key = kFailureKey);
-/// Waits for one; nothing when none is told by the deadline.
+/// Waits for a failure to be written; nothing if none has been by the deadline.
 std::optional<Failure> find_failure(Store& store, const Deadline& deadline,
                                     std::string_view key = kFailureKey);
 

@@ -8,12 +8,13 @@
 
 namespace weft::comm {
 
-/// A log of what was set, appended under a lock (flock), mode 0600. Waits by looking again, at most
-/// 20 ms apart. Only remove() removes the file; whoever has it open goes on with it.
+/// A log of what was set, appended under a lock (flock), mode 0600. Waits by polling, at most every
+/// 20 ms. Only remove() removes the file; processes that have it open can go on using it.
 class FileStore final : public Store {
  public:
-  /// Makes the file when it is not there. Throws Io when it can neither be made nor opened, belongs
-  /// to another user, or may be written by one; the first call throws it for what is no store.
+  /// Makes the file if it is not there. Throws Io when it can neither be made nor opened, belongs
+  /// to another user, or may be written by one; the first call throws Io if the file is not a
+  /// store.
   explicit FileStore(std::string path);
   ~FileStore() override;
 
@@ -21,7 +22,7 @@ class FileStore final : public Store {
   static std::unique_ptr<FileStore> open(const std::string& path);
   /// Whether this is still the file that is found under its path.
   bool in_place() const noexcept;
-  /// Takes the file away from its path, if it is still there. Throws Io.
+  /// Removes the file from its path, if it is still there. Throws Io.
   void remove();
 
   std::unique_ptr<Store> duplicate() const override;

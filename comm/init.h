@@ -13,31 +13,32 @@ namespace weft::comm {
 
 struct InitOptions {
   /// "env://"                what the launcher's environment says: weftrun's and torchrun's names,
-  ///                         else Open MPI's, MPICH's (PMI), Slurm's, Horovod's; a world of one
-  ///                         where there is nothing of them
+  ///                         else Open MPI's, MPICH's (PMI), Slurm's, Horovod's; without any of
+  ///                         these a world of one
   /// "tcp://host:port"       rank 0 hosts the store there
   /// "file:///path"          a file that all ranks see
-  /// with rank and world_size given here, or behind a ? as in "tcp://host:port?rank=0&world_size=2"
+  /// rank and world_size come from below, or after a ?: "tcp://host:port?rank=0&world_size=2"
   std::string init_method = "env://";
   std::optional<int> rank = {};
   std::optional<int> world_size = {};
-  /// "gloo", "ring", "shm", or "auto": shm where all ranks are on one host, else gloo. CUDA tensors
-  /// go the same way through the host's memory; with "auto" by NCCL where that can be, with "nccl",
-  /// else as "auto", in any case.
+  /// "gloo", "ring", "shm", or "auto": shm if all ranks are on one host, else gloo. CUDA tensors
+  /// use the same backend through the host's memory, but with "auto" NCCL where possible. "nccl" is
+  /// "auto" that always uses NCCL for CUDA tensors.
   std::string backend = "auto";
-  /// The address that data and a hosted store listen on; beyond loopback a token is needed. Empty:
-  /// WEFT_LOCAL_ADDR of the environment, as weftrun --local-addr sets it, else 127.0.0.1.
+  /// The address on which data sockets and a hosted store listen; on any but loopback a token is
+  /// needed. Empty: the environment's WEFT_LOCAL_ADDR, which weftrun --local-addr sets, else
+  /// 127.0.0.1.
   std::string local_addr = {};
-  /// What every client of a TCP store must know; by default WEFT_STORE_TOKEN of the environment. It
-  /// stays there: other threads may be reading the environment.
+  /// The secret that every client of a TCP store must know; by default WEFT_STORE_TOKEN of the
+  /// environment. The variable is not removed: other threads may be reading the environment.
   std::optional<std::string> token = {};
   ProcessGroupOptions group = {};
-  /// Of the meeting, and of calls of the group's store.
+  /// For the meeting of the ranks, and for calls of the group's store.
   std::chrono::milliseconds rendezvous_timeout{300'000};
-  // The variable WEFT_TIMEOUT, in seconds, stands for both timeouts when it is set.
+  // If the variable WEFT_TIMEOUT is set, its seconds replace both timeouts.
 };
 
-/// What the environment says of this process, by whichever launcher.
+/// What a launcher's environment says about this process.
 struct LaunchEnvironment {
   int rank = 0, size = 1, local_rank = 0, local_size = 1;
   /// "weftrun", "torchrun", "Open MPI" ...; empty: none.
@@ -59,8 +60,8 @@ LaunchEnvironment launch_environment();
 LaunchEnvironment launch_environment(const Variables& variables);
 
 /// Meets the other ranks and makes the group of all. Sets thread_state().rank. Throws
-/// InvalidArgument for what cannot be, Timeout naming the ranks that did not come, Unsupported for
-/// a backend that this build does not have.
+/// InvalidArgument for impossible options, Timeout naming the ranks that did not come, Unsupported
+/// for a backend that this build does not have.
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options = {});
 
 }  // namespace weft::comm

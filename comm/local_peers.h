@@ -1,4 +1,4 @@
-// Connections between the ranks of one host, over which they give each other memory.
+// Connections between the ranks of one host, over which they share memory.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 
 namespace weft::comm {
 
-/// Memory that several processes have mapped. It has no name in any file system: the kernel takes
-/// it back when the last of them is gone, however it went.
+/// Memory that several processes have mapped. It has no name in any file system: the kernel frees
+/// it when the last process has ended, however that happened.
 class SharedMemory {
  public:
   /// Maps `bytes` of the object that `memory` is a descriptor of. Throws OutOfMemory.
@@ -38,7 +38,7 @@ class LocalPeers {
 
   /// Zeroed memory that all ranks have mapped; all must call it, with the same size.
   std::unique_ptr<SharedMemory> share(std::size_t bytes, const Deadline& deadline) const;
-  /// Whether `rank` has closed its connection, as its end does.
+  /// Whether the connection of `rank` is closed, as it is when the process has ended.
   bool gone(int rank) const noexcept;
   /// Tells the others that this rank is gone.
   void shut_down() const noexcept;

@@ -1,4 +1,4 @@
-// Member: a process as a rank of a run, by what tells it from any other process.
+// Member: a rank of a run, with what distinguishes its process from any other.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ struct Member {
   std::string pids;     ///< the PID namespace
   std::string network;  ///< the network namespace
   std::int64_t pid = 0, start = 0;
-  std::string address;     ///< that its data sockets listen on
-  std::string invocation;  ///< of the rendezvous: differs between two of one process
+  std::string address;     ///< on which its data sockets listen
+  std::string invocation;  ///< of the rendezvous: differs between two in one process
 
   bool operator==(const Member&) const = default;
 };
@@ -35,11 +35,11 @@ bool same_process(const Member& a, const Member& b);
 /// Whether they reach each other on loopback.
 bool same_network(const Member& a, const Member& b);
 /// Whether `member` is known to have ended: there is no such process here, or its host has been
-/// booted since. Of other hosts and other PID namespaces nothing is known.
+/// booted since. False for other hosts and other PID namespaces, about which nothing is known.
 bool has_ended(const Member& member);
 
-/// When process `pid` began, in clock ticks since the boot; nothing if there is none, or only what
-/// its parent has not taken notice of.
+/// When process `pid` began, in clock ticks since the boot; nothing if there is no such process, or
+/// only a zombie.
 std::optional<std::int64_t> process_start(std::int64_t pid);
 
 }  // namespace weft::comm

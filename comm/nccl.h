@@ -1,5 +1,5 @@
-// NCCL as the rest of comm/ knows it: comm/nccl/, which calls the library, is part of builds with
-// CUDA alone.
+// The interface to NCCL for the rest of comm/. comm/nccl/, which calls the library, is only in
+// builds with CUDA.
 #pragma once
 
 #include <memory>
@@ -11,12 +11,12 @@
 
 namespace weft::comm {
 
-/// Works on memory of one CUDA device. Calls return when what they do is queued on a stream; what
-/// becomes of it there is for check() to find out.
+/// Works on memory of one CUDA device. Calls return when their work is queued on a stream; check()
+/// finds out whether it failed there.
 class DeviceBackend : public Backend {
  public:
   using Backend::Backend;
-  /// Throws what has gone wrong since, as the calls do.
+  /// Throws the errors that have happened since, as the calls do.
   virtual void check() = 0;
 };
 
@@ -27,8 +27,8 @@ struct Nccl {
   int (*version)();
   /// The GPU's own number, the same in every process.
   std::string (*gpu)(int device);
-  /// For rank `rank` of `size`, which find each other in `store`: keys used once. Works on
-  /// `stream`. Made, used and destroyed by one thread, but for abort().
+  /// For rank `rank` of `size`, which find each other by keys in `store` that are used only once.
+  /// Works on `stream`. Made, used and destroyed by one thread, except abort().
   std::unique_ptr<DeviceBackend> (*make)(Store& store, int rank, int size, const Stream& stream,
                                          const Deadline& deadline);
 };

@@ -18,28 +18,27 @@ namespace weft::comm {
 /// Who belongs to a group.
 struct Members {
   int rank = 0;
-  /// What messages call the ranks: their numbers in the group of the whole run.
+  /// The ranks' numbers in the group of the whole run, which messages use.
   std::vector<int> ranks;
   /// This rank in messages: "rank 1", in a subgroup "rank 2 (1 of the group of ranks 0, 2)".
   std::string me;
 
-  /// Everybody. Throws InvalidArgument for a rank that there is not.
+  /// All ranks. Throws InvalidArgument for a rank that does not exist.
   static Members of_run(int rank, int size);
-  /// Those of `chosen`, ranks of this group, of whom this one is the `place`-th.
+  /// The ranks `chosen` of this group, of which this one is the `place`-th.
   Members some(const std::vector<int>& chosen, int place) const;
 
   int size() const { return static_cast<int>(ranks.size()); }
   int number_in_run(int r) const { return ranks[static_cast<std::size_t>(r)]; }
 };
 
-/// "rank 2", "ranks 2, 3"; of many the first ones and how many there are.
+/// "rank 2", "ranks 2, 3"; for many ranks the first ones and the number of the others.
 std::string list_of(const std::vector<int>& ranks);
 
 /// A call, as messages name it.
 struct Call {
   const char* name = "";  ///< "all_reduce", a literal
-  /// Counts what the group calls together from 1, and each rank's sends and receives for
-  /// themselves.
+  /// From 1: one count for the group's collectives, one for this rank's sends and receives.
   std::int64_t number = 0;
   std::string tag;
   std::int64_t step = -1;
@@ -55,22 +54,23 @@ struct Operation {
 
   Call call;
   Run run = nullptr;
-  /// Kept alive until it is done. x alone is worked on in place, else the result is y; what this
-  /// rank does not need is undefined.
+  /// Kept alive until it is done. An operation with x alone works in place, else the result is y; a
+  /// tensor that this rank does not need is undefined.
   Tensor y = {}, x = {};
   bool writes_x = false;
   ReduceOp reduce = ReduceOp::sum;
   int root = 0;
-  /// Of send and recv, which two ranks call; -1: all do.
+  /// The other rank of a send or recv; -1: all ranks call the operation.
   int peer = -1;
-  /// What Backend::allocate() gives, for so many bytes.
+  /// The result of Backend::allocate(), for so many bytes.
   struct Memory {
     std::size_t bytes = 0;
     intrusive_ptr<Storage> storage = {};
   };
   std::shared_ptr<Memory> memory = nullptr;
   ThreadState caller = {};
-  /// Of tensors on a CUDA device: what the caller has queued for them comes before it.
+  /// For tensors on a CUDA device: the event that the operation waits for, after the work that the
+  /// caller has queued on them.
   std::shared_ptr<Event> ready = nullptr;
   std::shared_ptr<Work::State> work = nullptr;
 

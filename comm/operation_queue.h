@@ -1,4 +1,4 @@
-// The operations of a group, the thread that runs them one after the other, and what becomes of
+// The operations of a group, the thread that runs them one after the other, and what happens to
 // them when one fails. Private to comm/.
 #pragma once
 
@@ -19,29 +19,29 @@
 
 namespace weft::comm {
 
-/// Two threads. "comm", made at the first operation, runs the operations. "comm watch" sleeps
-/// beside it, because a backend that waits cannot look at the clock for others: it tells the log of
-/// an operation that takes long, and the store how far this rank has come. It wakes four times in
-/// options.slow, whether there are operations or not, so that starting one need not wake it; and 16
-/// times in options.timeout.
+/// Two threads. "comm", made at the first operation, runs the operations. "comm watch" watches the
+/// time, which a backend that waits cannot do: it logs an operation that takes long, and writes
+/// into the store how far this rank has come. It wakes four times in options.slow, whether there
+/// are operations or not, so that starting one need not wake it; and 16 times in options.timeout.
 ///
-/// While this rank is busy (core/phase.h), its watch adds to a number in the store of the run,
-/// whenever it wakes. While an operation runs, the watch looks whether the number changes, and then
-/// moves the deadline to a timeout from now, at most to kMostTimeouts from the beginning. So nobody
-/// compares clocks, and a process that stands still, watch and all, holds up nobody. Any rank of
-/// the run counts, not only one that is waited for: that one may itself wait for another.
+/// While this rank is busy (core/phase.h), its watch increments a number in the store of the run
+/// whenever it wakes. While an operation runs, the watch checks whether the number changes, and
+/// then moves the deadline to one timeout from now, but at most kMostTimeouts from the beginning.
+/// So no clocks are compared, and a process that was stopped, with its watch, blocks nobody. Any
+/// busy rank of the run counts, not only the one that is waited for, since that one may wait for
+/// another.
 class OperationQueue {
  public:
-  /// `group_store`: keys of this group; `run_store`: where the run's first failure stands. Both are
-  /// connections of the queue's own. A group of one rank has neither, and no backend: what it is
-  /// given is done at once.
+  /// `group_store`: keys of this group; `run_store`: the run's first failure. Both are connections
+  /// of the queue's own. A group of one rank has neither, and no backend: its operations are done
+  /// at once.
   OperationQueue(Members members, const ProcessGroupOptions& options,
                  std::unique_ptr<Backend> backend, std::unique_ptr<Store> group_store,
                  std::unique_ptr<Store> run_store);
   /// Aborts what has not run.
   ~OperationQueue();
 
-  /// An operation has so many times its timeout, however long others are busy.
+  /// An operation may take this many timeouts, however long others are busy.
   static constexpr int kMostTimeouts = 10;
 
   const Members& members() const { return members_; }
@@ -52,9 +52,9 @@ class OperationQueue {
 
   /// Throws Comm when the group has ended.
   Work submit(Operation operation);
-  /// Throws Comm when the group has ended, with what it ended by; `op`: what was called.
+  /// Throws Comm when the group has ended, with the error that ended it; `op`: what was called.
   void check_alive(const char* op) const;
-  /// Ends the group: nothing runs any more, and all that was given fails with Comm and this text.
+  /// Ends the group: nothing runs any more, and all its operations fail with Comm and this text.
   void abort(const char* why) noexcept;
 
  private:

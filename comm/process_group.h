@@ -23,17 +23,16 @@
 
 namespace weft::comm {
 
-/// An operation that has been given to a group. A handle: copies mean the same operation. It goes
-/// on, and keeps its tensors, when the handle is dropped; its error is then lost.
+/// An operation that has been given to a group. A handle: copies mean the same operation. When the
+/// handle is dropped, the operation goes on and keeps its tensors, but its error is lost.
 class Work {
  public:
   Work() = default;
 
-  /// Returns when the operation is done and its result may be read by this thread; throws what it
-  /// failed by. On CUDA it makes the current stream wait, and the host only until the operation is
-  /// queued.
+  /// Returns when the operation is done and this thread may read its result; throws its error. On
+  /// CUDA the current stream waits for the result, the host only until the operation is queued.
   void wait() const;
-  /// Throws Timeout when it is not done by then; the operation goes on.
+  /// Throws Timeout if it is not done by then; the operation goes on.
   void wait(std::chrono::milliseconds timeout) const;
   /// Done or failed.
   bool done() const;
@@ -45,51 +44,51 @@ class Work {
   std::shared_ptr<State> state_;
 };
 
-/// What tensors on CUDA devices go by; those on the host always go by the group's backend.
+/// How tensors on CUDA devices are sent; tensors on the host always use the group's backend.
 enum class CudaTransport {
-  automatic,  ///< NCCL where all ranks have it and each a GPU of its own, else staging
+  automatic,  ///< NCCL if all ranks have it and each its own GPU, else staging
   staging,    ///< the backend, on copies in page-locked memory of the host
-  nccl,       ///< NCCL, also by ranks (of several processes) that share a GPU; or Unsupported
+  nccl,       ///< NCCL, also for ranks (of several processes) that share a GPU; or Unsupported
 };
 
 struct ProcessGroupOptions {
-  /// Of each operation, from its beginning (not while others before it run). While a rank of the
-  /// run is busy (BusyScope of core/phase.h) the time begins anew, up to 10 times this in all.
+  /// For each operation, from its beginning (the operations before it do not count). While a rank
+  /// of the run is busy (core/phase.h: BusyScope) the time begins anew, up to 10 times this in all.
   std::chrono::milliseconds timeout{120'000};
-  /// A rank that waits longer says so in its log, once per operation, with whom it waits for.
+  /// A rank that waits longer logs once per operation for which ranks it waits.
   std::chrono::milliseconds slow{10'000};
-  /// Compare operation, dtype, count and tag of all ranks before any data moves; on by itself where
-  /// WEFT_DISTRIBUTED_DEBUG=1.
+  /// Compare operation, dtype, count and tag of all ranks before any data moves; also switched on
+  /// by WEFT_DISTRIBUTED_DEBUG=1.
   bool check_fingerprints = false;
   /// The same on all ranks. In an operation the tensors of all are on CUDA devices, or of none.
   CudaTransport cuda = CudaTransport::automatic;
 };
 
-/// Makes a backend for rank `rank` of `size`, which find each other in `store`: keys of a group's
-/// own (a PrefixStore), used once. Called by all of them.
+/// Makes a backend for rank `rank` of `size`, which find each other in `store` by keys of the
+/// group's own (a PrefixStore), used only once. Called by all of them.
 using BackendMaker = std::function<std::unique_ptr<Backend>(
     const std::shared_ptr<Store>& store, int rank, int size, const Deadline& deadline)>;
 
-/// Operations run in the order in which they were called, on a thread of the group's own; all ranks
-/// must call the same ones in the same order (send and recv: in matching order). Several groups
-/// live side by side and do not wait for each other. Calls are thread-safe, but from several
-/// threads the order is theirs to agree on.
+/// Operations run in the order in which they were called, on the group's own thread; all ranks must
+/// call the same ones in the same order (send and recv: in matching order). Several groups can
+/// exist side by side and do not wait for each other. Calls are thread-safe, but threads that share
+/// a group must agree on the order themselves.
 ///
-/// Tensors must be dense (no gaps; the dimension order must be the same on all ranks) and not be
-/// changed or read before the work is done. Results are written in place. An operation on those of
-/// a CUDA device comes after what is queued in the caller's current stream. Where NCCL fails when
-/// its work has been queued, wait() may have returned: the next call then throws. Throws at the
-/// call InvalidArgument, Shape, Dtype or Device for a user's mistake; what fails on the way is
-/// thrown by Work::wait():
-///   PeerFailed   another rank is gone; the text names it and, where it is known, the rank that
-///                failed first, why, and in what
-///   Timeout      options().timeout passed; the text names the operation and who was waited for
-///   Comm         the ranks' operations do not fit each other, or the group was aborted. Only
-///                check_fingerprints finds every misfit: else the results may be wrong
-/// The first failure ends the group: what is queued fails with it too.
+/// Tensors must be dense (no gaps; the dimension order must be the same on all ranks) and must not
+/// be changed or read before the work is done. Results are written in place. An operation on
+/// tensors of a CUDA device runs after the work in the caller's current stream. If NCCL fails after
+/// its work was queued, wait() may have returned already: then the next call throws. The call
+/// itself throws InvalidArgument, Shape, Dtype or Device for a user's mistake. Work::wait() throws
+/// later failures:
+///   PeerFailed   another rank is gone; the text names it and, if known, the rank that failed
+///                first, why, and in which operation
+///   Timeout      options().timeout passed; the text names the operation and the missing ranks
+///   Comm         the ranks' operations do not match, or the group was aborted. Only
+///                check_fingerprints finds every mismatch: without it the results may be wrong
+/// The first failure ends the group: queued operations fail with it, too.
 class ProcessGroup {
  public:
-  /// The backend is what `make` gives for `store`, in which the ranks also tell and find out who
+  /// `make` makes the backend, from `store`; there the ranks also write and read which of them
   /// failed first.
   ProcessGroup(BackendMaker make, std::shared_ptr<Store> store, int rank, int size,
                const ProcessGroupOptions& options = {});
@@ -108,11 +107,11 @@ class ProcessGroup {
   [[nodiscard]] Work broadcast(const Tensor& x, int root);
   /// avg: for floating dtypes only.
   [[nodiscard]] Work all_reduce(const Tensor& x, ReduceOp op = ReduceOp::sum);
-  /// Only root's x is of use afterwards.
+  /// Only root's x is defined afterwards.
   [[nodiscard]] Work reduce(const Tensor& x, int root, ReduceOp op = ReduceOp::sum);
   /// y [size, x's shape]: rank r's x becomes y[r].
   [[nodiscard]] Work all_gather(const Tensor& y, const Tensor& x);
-  /// y becomes the reduced x[rank]; x [size, y's shape] is of no use afterwards.
+  /// y becomes the reduced x[rank]; x [size, y's shape] is undefined afterwards.
   [[nodiscard]] Work reduce_scatter(const Tensor& y, const Tensor& x, ReduceOp op = ReduceOp::sum);
   /// As all_gather, at root alone; elsewhere y may be undefined.
   [[nodiscard]] Work gather(const Tensor& y, const Tensor& x, int root);
@@ -125,21 +124,21 @@ class ProcessGroup {
   /// Done when all ranks have called it.
   [[nodiscard]] Work barrier();
 
-  /// A tensor on the CPU in memory that the backend reduces in place, where it has such (shm), else
-  /// like any other: for what is reduced again and again. All ranks call it, with the same shape
-  /// and dtype; it waits for them. The values are anything.
+  /// A tensor on the CPU for values that are reduced again and again: in memory that the backend
+  /// reduces in place, if it has such (shm), else in ordinary memory. All ranks call it, with the
+  /// same shape and dtype; it waits for them. The values are undefined.
   Tensor empty(const Shape& shape, DType dtype = DType::f32);
 
-  /// Waits until all ranks are here; rank 0 finds out who is not, and all that are get Timeout with
-  /// the missing ranks.
+  /// Waits until all ranks have called it. If some do not, rank 0 finds out which ones, and the
+  /// others throw Timeout with the missing ranks.
   void monitored_barrier(std::chrono::milliseconds timeout);
   /// Any bytes; returns root's.
   std::string broadcast_object(std::string_view object, int root);
   /// Every rank's, by rank.
   std::vector<std::string> all_gather_object(std::string_view object);
 
-  /// The group of some of the ranks, in increasing order; all ranks of this group must call it,
-  /// those that do not belong get null. Throws InvalidArgument for a rank that there is not.
+  /// The group of some of the ranks, in increasing order. All ranks of this group must call it;
+  /// ranks that are not in `ranks` get null. Throws InvalidArgument for a rank that does not exist.
   std::shared_ptr<ProcessGroup> subgroup(std::vector<int> ranks);
   /// The subgroup of all ranks: its operations and this group's do not wait for each other.
   std::shared_ptr<ProcessGroup> duplicate();
@@ -170,10 +169,10 @@ class ProcessGroup {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Runs `f` as ranks 0 to n-1 of a group of threads of this process, which share the caller's
-/// thread state but for the rank, and its cores. Returns when all have ended; of the errors that
-/// they end with the first that is not PeerFailed or Comm is thrown, with "rank r" behind it where
-/// its text does not name the rank. A rank that fails aborts the group.
+/// Runs `f` as ranks 0 to n-1 of a group, in threads of this process, which share the caller's
+/// cores and have its thread state except the rank. Returns when all have ended. If some end with
+/// errors, throws the first that is not PeerFailed or Comm, followed by "rank r" if its text does
+/// not name the rank. A rank that fails aborts the group.
 void run_ranks(int n, const std::function<void(ProcessGroup& group)>& f,
                const ProcessGroupOptions& options = {});
 

@@ -1,5 +1,5 @@
-// What each rank of a group called last, as the group's store says: whom the others wait for.
-// Private to comm/.
+// What each rank of a group called last, kept in the group's store: it tells for which ranks the
+// others wait. Private to comm/.
 #pragma once
 
 #include <chrono>
@@ -18,9 +18,9 @@ inline constexpr std::string_view kBusyKey = "progress/busy";
 /// Tells the others what this rank has begun, and what it has been busy with since, if anything.
 void publish_progress(Store& store, int rank, const Call& begun, const char* busy = nullptr);
 
-/// Those of the other ranks that have not said that they began collective `number`:
-/// "rank 2, last seen in all_reduce 16 (bucket 1) at step 41, and rank 3, not seen yet"; empty when
-/// all have. What they say may be some seconds old.
+/// The other ranks that have not published that they began collective `number`:
+/// "rank 2, last seen in all_reduce 16 (bucket 1) at step 41, and rank 3, not seen yet"; empty if
+/// all have. The information may be some seconds old.
 std::string absent_ranks(Store& store, const Members& members, std::int64_t number);
 
 /// "10 s", "200 ms"

@@ -1,5 +1,5 @@
-// Rendezvous: the processes of a run find each other in a store and agree that each rank is there
-// once.
+// Rendezvous: the processes of a run find each other in a store and check that each rank is there
+// exactly once.
 #pragma once
 
 #include <memory>
@@ -18,17 +18,17 @@ struct Joining {
   std::string backend;
 };
 
-/// Puts its name down and waits until all ranks have. Gives the run's keys: `store`, or, for a
-/// process that joins there once more, a part of it. Throws
+/// Writes this rank's name and waits until all ranks have done so. Returns the store with the run's
+/// keys: `store`, or a part of it if a process joins there once more. Throws
 ///   InvalidArgument  a rank has joined twice (on both, as long as others are missing), with
 ///                    another world size or backend, or listens where others cannot reach it
 ///   Timeout          naming the ranks that have not come
-///   PeerFailed       the launcher tells of a rank that has failed (comm/failure.h)
+///   PeerFailed       the launcher reports a rank that has failed (comm/failure.h)
 std::shared_ptr<Store> join(const std::shared_ptr<Store>& store, const Joining& joining,
                             const Deadline& deadline);
 
-/// The same in a file, which rank 0 makes and removes when all have come; they have it open then.
-/// A file that an ended process left is replaced. `timeout` is what the store is given.
+/// The same in a file, which rank 0 makes, and removes when all have opened it. A file left by a
+/// process that has ended is replaced. `timeout` becomes the store's.
 std::shared_ptr<Store> join_in_file(const std::string& path, const Joining& joining,
                                     std::chrono::milliseconds timeout, const Deadline& deadline);
 

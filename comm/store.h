@@ -15,9 +15,9 @@ namespace weft::comm {
 
 class KeyTable;
 
-/// Thread-safe. Every call ends by its deadline, with Timeout that names the key and what is known
-/// of the store's place; a store that cannot be reached any more throws PeerFailed, a file system
-/// that refuses Io, a key or value beyond the limits InvalidArgument.
+/// Thread-safe. Every call ends by its deadline. It throws Timeout, which names the key and the
+/// store's place; PeerFailed when the store can no longer be reached; Io for a file system's error;
+/// InvalidArgument for a key or value beyond the limits.
 class Store {
  public:
   static constexpr std::size_t kMostKeyBytes = 1024, kMostValueBytes = std::size_t{1} << 20;
@@ -29,24 +29,25 @@ class Store {
   /// Waits until somebody has set the key.
   std::string get(std::string_view key) { return get(key, Deadline(timeout_)); }
   std::string get(std::string_view key, const Deadline& deadline);
-  /// As get(), but nothing when the deadline passed.
+  /// As get(), but returns nothing when the deadline has passed.
   std::optional<std::string> wait(std::string_view key, const Deadline& deadline);
   /// Nothing where the key has not been set.
   std::optional<std::string> try_get(std::string_view key);
-  /// Adds to the number under the key, in decimal, 0 where there is none, and gives the sum. Throws
-  /// InvalidArgument where the value is no number.
+  /// Adds to the decimal number under the key (0 if there is none) and returns the sum. Throws
+  /// InvalidArgument if the value is not a number.
   std::int64_t add(std::string_view key, std::int64_t delta);
-  /// Sets the key unless it has been set; gives the value that it has then.
+  /// Sets the key unless it has been set; returns the value that it has then.
   std::string set_once(std::string_view key, std::string_view value);
-  /// Whether there was one.
+  /// Returns whether the key was set.
   bool erase(std::string_view key);
 
-  /// Another connection to the same store, for a thread that must not wait for calls of others.
+  /// Another connection to the same store, for a thread that must not wait for other threads'
+  /// calls.
   virtual std::unique_ptr<Store> duplicate() const = 0;
   /// "tcp://127.0.0.1:29500", for messages.
   virtual std::string describe() const = 0;
 
-  /// Of calls without a deadline of their own; 300 s as PyTorch's.
+  /// For calls without a deadline of their own; 300 s as in PyTorch.
   std::chrono::milliseconds timeout() const { return timeout_; }
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
 
@@ -66,8 +67,8 @@ class Store {
   std::chrono::milliseconds timeout_{300'000};
 };
 
-/// The keys of `store` that begin with `prefix` and a slash, without that: groups and restarts do
-/// not meet. Keeps the timeout that `store` had.
+/// The keys of `store` that begin with `prefix` and a slash, shown without them, so that the keys
+/// of groups and restarts stay apart. Keeps the timeout that `store` had.
 class PrefixStore final : public Store {
  public:
   PrefixStore(std::string prefix, std::shared_ptr<Store> store);
@@ -87,7 +88,7 @@ class PrefixStore final : public Store {
   std::shared_ptr<Store> store_;
 };
 
-/// In the memory of this process, for ranks that are its threads.
+/// A store in the memory of this process, for ranks that are its threads.
 class MemoryStore final : public Store {
  public:
   MemoryStore();

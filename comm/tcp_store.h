@@ -8,19 +8,20 @@
 
 namespace weft::comm {
 
-/// Serves a store from one thread of its own until it is destroyed. Frames and keys are bounded;
-/// who sends anything else, or nothing, is closed and disturbs nobody.
+/// Serves a store from its own thread until it is destroyed. Frames and keys are bounded; the
+/// connection of a client that sends anything else, or nothing, is closed and disturbs no other.
 class TcpStoreServer {
  public:
   struct Options {
     std::string host = "127.0.0.1";
     int port = 0;       ///< 0: a free one
     std::string token;  ///< what clients must know; empty: nothing
-    /// Who has not given it by then is closed.
+    /// The connection of a client that has not sent the token by then is closed.
     std::chrono::milliseconds hello_time{10'000};
   };
 
-  /// Throws Comm when it cannot listen there, and InvalidArgument without a token beyond loopback.
+  /// Throws Comm when it cannot listen there, InvalidArgument without a token on other addresses
+  /// than loopback.
   explicit TcpStoreServer(Options options);
   ~TcpStoreServer();
 
@@ -33,9 +34,9 @@ class TcpStoreServer {
   std::unique_ptr<Impl> impl_;
 };
 
-/// A client. Throws Timeout when nobody listens there by the deadline, InvalidArgument when the
-/// server refuses the token, or without one beyond loopback. A get() that the server does not
-/// answer ends up to 2 s after its deadline.
+/// A client. Throws Timeout if no server listens there by the deadline, InvalidArgument if the
+/// server refuses the token, or without a token on other addresses than loopback. A get() that the
+/// server does not answer ends up to 2 s after its deadline.
 class TcpStore final : public Store {
  public:
   TcpStore(std::string host, int port, std::string token, const Deadline& deadline);

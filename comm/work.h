@@ -1,4 +1,4 @@
-// What a Work is a handle of. Private to comm/.
+// The state to which a Work is a handle. Private to comm/.
 #pragma once
 
 #include <condition_variable>
@@ -13,7 +13,7 @@
 namespace weft::comm {
 
 struct Work::State {
-  /// Lets all who wait go on; null: the result is there.
+  /// Wakes all waiting threads; null: success.
   void finish(std::exception_ptr failed_by) noexcept;
 
   const int process = fork_count();  // whose thread runs it
@@ -21,7 +21,7 @@ struct Work::State {
   std::condition_variable changed;
   bool done = false;
   std::exception_ptr error;
-  /// Of tensors on a CUDA device: behind it their results are there. Set before finish().
+  /// For tensors on a CUDA device: the results are there after this event. Set before finish().
   std::shared_ptr<Event> event;
   Device device;
 };

@@ -17,30 +17,30 @@
 
 namespace weft::parallel {
 
-/// How many of the costs each of `parts` stages takes, in order and at least one, so that the
-/// dearest stage costs as little as it can; of several such cuts the first. Throws InvalidArgument
-/// for fewer costs than parts, or a cost that is below 0 or no number.
+/// How many of the costs each of `parts` stages takes, in order and at least one, so that the most
+/// expensive stage costs as little as possible; of several such cuts the first. Throws
+/// InvalidArgument for fewer costs than parts, or a cost that is below 0 or not a number.
 std::vector<std::size_t> balanced(std::span<const double> costs, std::size_t parts);
 
 /// Seconds of each layer's forward and backward for one micro-batch like `sample`, on the sample's
-/// device: the median of as many passes as fit into `seconds`, at least three. The layers
-/// themselves are not touched: a copy of each runs. torchgpipe's balance_by_time.
+/// device: the median of as many passes as fit into `seconds`, at least three. Copies of the layers
+/// run, so the layers do not change. torchgpipe's balance_by_time.
 std::vector<double> layer_seconds(const nn::Sequential& layers, const Tensor& sample,
                                   double seconds = 1.0);
 
-/// Bytes that each layer needs while it trains: its activations for `micro_batches` like `sample`
-/// at once, and param_scale times its parameters: those, their gradients and the optimiser's
+/// Bytes that each layer needs in training: its activations for `micro_batches` like `sample` at
+/// once, and param_scale times its parameters, which stands for parameters, gradients and optimiser
 /// state: 2 for SGD, 3 with momentum, 4 for Adam. torchgpipe's balance_by_size.
 std::vector<double> layer_bytes(const nn::Sequential& layers, const Tensor& sample,
                                 int micro_batches, double param_scale);
 
-/// What the actions of each stage of a pipeline cost for a micro-batch `inputs`, measured while all
-/// devices are busy, as they are in a pipeline: medians over about so many seconds, at least five
-/// passes. Copies of the stages run, so nothing of them changes. For simulate().
+/// The costs of each stage's actions in a pipeline for a micro-batch `inputs`, for simulate(). They
+/// are measured while all devices are busy, as they are in a pipeline: medians over about
+/// `seconds`, at least five passes. Copies of the stages run, so the stages do not change.
 StageCosts stage_costs(const Pipeline& pipeline, std::span<const Tensor> inputs,
                        double seconds = 1.0);
 
-/// The chain in stages of so many layers each. Throws InvalidArgument unless they add up.
+/// Cuts the chain into stages of `sizes` layers. Throws InvalidArgument unless the sizes add up.
 std::vector<nn::AnyModule> cut(const nn::Sequential& layers, std::span<const std::size_t> sizes);
 
 }  // namespace weft::parallel

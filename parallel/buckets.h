@@ -12,8 +12,8 @@
 
 namespace weft::parallel {
 
-/// Of the first bucket to be reduced, where the cap of the others is the default: it should be on
-/// its way early.
+/// The cap of the first bucket to be reduced, if the cap of the others is the default: it should be
+/// sent early.
 inline constexpr std::int64_t kFirstBucketBytes = std::int64_t{1} << 20;
 inline constexpr std::int64_t kDefaultBucketMb = 25;
 
@@ -27,11 +27,12 @@ struct GradientSize {
 /// Indices of gradients, by bucket.
 using BucketPlan = std::vector<std::vector<std::size_t>>;
 
-/// Fills buckets of one dtype and device each, in the given order (all gradients; empty: as they
-/// stand). One that reaches its limit is closed, so it may exceed it by its last gradient. The
-/// limits are for the first, second ... bucket of each dtype and device, the last one for all that
-/// follow. With an order the buckets come as they were closed, those left open last; without one
-/// by their smallest index. PyTorch's compute_bucket_assignment_by_size (reducer.cpp).
+/// Fills buckets of one dtype and device each, in the given `order` of all gradients (empty: as
+/// given). A bucket is closed when it reaches its limit, so its last gradient may exceed it. The
+/// limits are those of the first, second ... bucket of each dtype and device; the last one is for
+/// all further buckets. With an order the result has the buckets as they were closed, those left
+/// open last; without an order it is sorted by their smallest index. PyTorch's
+/// compute_bucket_assignment_by_size (reducer.cpp).
 BucketPlan plan_buckets(std::span<const GradientSize> gradients,
                         std::span<const std::int64_t> limits,
                         std::span<const std::size_t> order = {});

@@ -1,4 +1,4 @@
-// Many tensors in one message: what a broadcast of each would cost is mostly latency.
+// Many tensors in one message: the cost of a broadcast of each would be mostly latency.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,15 @@
 
 namespace weft::parallel {
 
-/// Of a message that makes all ranks' models equal (PyTorch's broadcast_bucket_size).
+/// Size of a message that copies a rank's model to the others (PyTorch's broadcast_bucket_size).
 inline constexpr std::int64_t kBroadcastBytes = std::int64_t{250} << 20;
 
-/// The tensors, of one device and any dtypes, in one piece of memory.
+/// A copy of tensors of one device and any dtypes in one block of memory.
 class Coalesced {
  public:
   explicit Coalesced(std::vector<Tensor> tensors);
 
-  /// The ranks' tensors become root's. Returns when they are.
+  /// Copies root's values into the tensors of all ranks. Returns when that is done.
   void broadcast(comm::ProcessGroup& group, int root);
 
  private:
@@ -27,8 +27,8 @@ class Coalesced {
   std::vector<Tensor> parts_;  // where each tensor lies in it
 };
 
-/// The ranks' tensors, of any devices, become root's, in messages of up to `limit` bytes; a tensor
-/// larger than that is sent from where it is.
+/// Copies root's values into the tensors of all ranks, of any devices, in messages of up to `limit`
+/// bytes; a larger tensor is sent by itself, without a copy.
 void broadcast_coalesced(comm::ProcessGroup& group, std::span<const Tensor> tensors, int root,
                          std::int64_t limit = kBroadcastBytes);
 

@@ -1,5 +1,5 @@
-// Communication hooks: how DistributedDataParallel averages a bucket of gradients, where it is not
-// to be the plain all-reduce.
+// Communication hooks: other ways for DistributedDataParallel to average a bucket of gradients than
+// the plain all-reduce.
 #pragma once
 
 #include <functional>
@@ -11,11 +11,11 @@
 
 namespace weft::parallel {
 
-/// A bucket's reduction under way, or one that is over (the default).
+/// A bucket's reduction in progress; by default one that is over.
 struct Reduction {
   Reduction() = default;
-  /// Over when `after`, if there is one, has run, when `w` is done and on the thread that called
-  /// backward: it brings the result to where the gradients are.
+  /// Over when `w` is done and then `after`, if there is one, has run. It runs on the thread that
+  /// called backward, and copies the result to the gradients.
   Reduction(comm::Work w, std::function<void()> after = {})
       : work(std::move(w)), finish(std::move(after)) {}
 
@@ -23,13 +23,13 @@ struct Reduction {
   std::function<void()> finish;
 };
 
-/// Starts to replace a bucket's gradients, one dense tensor [n], by what the ranks shall have in
-/// their place. Called for the buckets in their order, the same on all ranks, during backward; may
-/// not wait for long. Nothing has been divided: a mean is the hook's own business.
+/// Starts to replace a bucket's gradients, one dense tensor [n], by the reduced ones. Called during
+/// backward for each bucket, in an order that is the same on all ranks; must not wait for long. The
+/// gradients have not been divided: for a mean the hook must divide.
 using CommHook = std::function<Reduction(comm::ProcessGroup& group, const Tensor& gradients)>;
 
-/// The mean, by way of bf16: half the bytes of f32, 8 bits of each gradient (PyTorch's
-/// bf16_compress_hook). Each rank's part is rounded after the division and the sum again.
+/// The mean, sent as bf16: half the bytes of f32, 8 bits of each gradient (PyTorch's
+/// bf16_compress_hook). Each rank's part is rounded after the division, and the sum once more.
 Reduction bf16_compress(comm::ProcessGroup& group, const Tensor& gradients);
 /// The same without the division: the sum.
 Reduction bf16_sum(comm::ProcessGroup& group, const Tensor& gradients);

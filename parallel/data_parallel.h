@@ -10,12 +10,12 @@
 //   loss.backward();  // the gradients are model's, on cuda:0
 //   sgd.step();
 //
-// A forward is four steps, and a backward the same four back:
+// A forward is four steps, and a backward another four:
 //   scatter         the batch, over the devices        loss gradient   on the output device
 //   replicate       the module, onto the devices       scatter         the gradient of the outputs
 //   parallel_apply  every replica to its part          backward        of every replica
 //   gather          the outputs, on the first device   reduce          the gradients of the weights
-// Each is a function here, to be called alone and looked at (docs/data_parallel.md).
+// Each step is also a function of its own here (docs/data_parallel.md).
 #pragma once
 
 #include <concepts>
@@ -41,7 +41,7 @@ namespace weft::parallel {
 
 struct DataParallelOptions {
   std::vector<Device> devices = {};          ///< empty: all of the kind that the module is on
-  std::optional<Device> output_device = {};  ///< where results go; the first device
+  std::optional<Device> output_device = {};  ///< where results go; default: the first device
   int dim = 0;                               ///< along which batches are cut and results joined
   std::vector<double> weights = {};          ///< of the devices' parts; empty: equal ones
 };
@@ -49,14 +49,14 @@ struct DataParallelOptions {
 namespace detail {
 
 /// body(i) for i < n, all at once: body(0) in the calling thread, the others on the workers of
-/// their devices; `step` names it in traces. What they record is ordered by i, whoever is faster.
-/// The first error is rethrown when all have ended, with its replica and device.
+/// their devices; `step` is the name in traces. The nodes they record are ordered by i, whichever
+/// thread is faster. When all have ended, the first error is rethrown with its replica and device.
 void on_devices(const char* step, std::span<const Device> devices, std::size_t n,
                 const std::function<void(std::size_t)>& body);
 
-/// The options with what they leave out, checked: throws Device for a device that is not there,
-/// InvalidArgument for one that is named twice, for devices of two kinds and for bad weights.
-/// Warns of devices that are very different.
+/// The options, checked and with defaults filled in. Throws Device for a device that does not
+/// exist, InvalidArgument for one that is named twice, for devices of two kinds and for bad
+/// weights. Warns of devices that are very different.
 DataParallelOptions complete(DataParallelOptions options, const nn::ModuleBase& module);
 /// Parameters and buffers of a module, for check_placed().
 std::vector<Tensor> tensors_of(const nn::ModuleBase& module);
@@ -69,10 +69,10 @@ using ResultOf =
 
 }  // namespace detail
 
-// --- The steps, one by one
+// --- The steps, one by one -----------------------------------------------------------------------
 
-/// The module itself, which must be on devices[0], and deep copies of it on the others, whose
-/// gradients are their own: reduce_gradients() puts them together. Throws as DataParallel does.
+/// The module itself, which must be on devices[0], and deep copies of it on the other devices. Each
+/// copy has its own gradients; reduce_gradients() adds them up. Throws as DataParallel does.
 template <std::derived_from<nn::ModuleBase> M>
 std::vector<M> replicate(const M& module, std::span<const Device> devices) {
   WEFT_CHECK(!devices.empty(), InvalidArgument, "replicate", "needs at least one device");
@@ -86,9 +86,9 @@ std::vector<M> replicate(const M& module, std::span<const Device> devices) {
 }
 
 /// replicas[i](inputs[i]...), all at once, the first in the calling thread and the others on the
-/// workers of their devices; inputs[i] is a tuple of arguments and is given up, or one argument.
-/// There may be fewer inputs than replicas. The results in order. When some throw, the first error
-/// is rethrown after all have ended, with its device in its text.
+/// workers of their devices; returns the results in order. inputs[i] is one argument or a tuple of
+/// arguments, and is moved from. There may be fewer inputs than replicas. When some throw, the
+/// first error is rethrown after all have ended, with its device in its text.
 template <class M, class Inputs>
 auto parallel_apply(std::span<M> replicas, std::vector<Inputs> inputs,
                     std::span<const Device> devices) {
@@ -117,8 +117,8 @@ auto parallel_apply(std::span<M> replicas, std::vector<Inputs> inputs,
   }
 }
 
-/// dL/doutput of each replica, on its device: `gradient` is dL/dgathered, cut up as gather() had
-/// put it together. One tensor per replica.
+/// dL/doutput of each replica, on its device, one tensor per replica: the parts of `gradient`,
+/// which is dL/d(gathered outputs).
 std::vector<Tensor> scatter_gradients(const Tensor& gradient, std::span<const Tensor> outputs,
                                       int dim = 0);
 
@@ -126,7 +126,7 @@ std::vector<Tensor> scatter_gradients(const Tensor& gradient, std::span<const Te
 void parallel_backward(std::span<const Tensor> outputs, std::span<const Tensor> gradients);
 
 /// Adds the gradients of replicas[1], [2] ... to those of replicas[0], on its device, in that
-/// order, and forgets theirs. A parameter that no replica used stays without.
+/// order, and drops theirs. A parameter that no replica used stays without a gradient.
 void reduce_gradients(std::span<nn::ModuleBase* const> replicas);
 template <std::derived_from<nn::ModuleBase> M>
 void reduce_gradients(std::vector<M>& replicas) {
@@ -135,25 +135,26 @@ void reduce_gradients(std::vector<M>& replicas) {
   reduce_gradients(std::span<nn::ModuleBase* const>(all));
 }
 
-// --- All of them
+// --- All of them ---------------------------------------------------------------------------------
 
-/// Calls a module, and is none: names, state dict, printing and saving stay the module's. PyTorch's
-/// torch.nn.DataParallel (data_parallel.py) with these differences:
-///  - replicas are made once and keep their memory; before each forward they take over what has
-///    been written to since (nn::Follower);
+/// Calls a module but is not one itself: names, state dict, printing and saving stay the module's.
+/// PyTorch's torch.nn.DataParallel (data_parallel.py) with these differences:
+///  - replicas are made once and keep their memory; before each forward they copy the tensors that
+///    have been written to since (nn::Follower);
 ///  - a tensor argument without dimensions goes to every replica;
-///  - weights cut batches in other proportions.
+///  - weights can cut batches in other proportions.
 ///
-/// As there: the module is on the first device and is replica 0, so what its forward writes to, the
-/// statistics of its batch norms, stays, and what the others write is lost; gradients are summed;
-/// a batch with few rows leaves devices out; one device calls the module itself. Random numbers
-/// come from a generator per device (core/rng.h): the same in every run.
+/// As in PyTorch, the module is on the first device and is replica 0: buffers that its forward
+/// writes (the statistics of batch norms) keep the values, those of the other replicas are lost.
+/// Gradients are summed; a batch with few rows leaves devices out; with one device the module
+/// itself is called. Random numbers come from a generator per device (core/rng.h): the same in
+/// every run.
 ///
-/// From one thread at a time. In graph::capture it is Unsupported.
+/// From one thread at a time. Unsupported in graph::capture.
 template <std::derived_from<nn::ModuleBase> M>
 class DataParallel {
  public:
-  /// Keeps `module`, which is a handle. Throws Device when there is no such device, or when the
+  /// Keeps `module`, which is a handle. Throws Device when a device does not exist, or when the
   /// module is not on the first one; InvalidArgument for a device named twice, devices of two
   /// kinds, bad weights, and for a module that cannot be copied (nn::clone).
   explicit DataParallel(M module, DataParallelOptions options = {})
@@ -168,8 +169,8 @@ class DataParallel {
   }
 
   /// The module's result for the whole batch, on the output device (gather()). Arguments and result
-  /// are anything whose tensors tensor/tree.h finds, else InvalidArgument. Throws Device when the
-  /// module has been moved away from the first device, and what a replica throws, with its device.
+  /// may be anything whose tensors tensor/tree.h finds, else InvalidArgument. Throws Device when
+  /// the module has been moved away from the first device, and a replica's error, with its device.
   template <class... Args>
   auto operator()(const Args&... args) {
     check_walkable<Args...>("data_parallel");

@@ -70,7 +70,7 @@ void convert_deferred_batch_norm(nn::ModuleBase& module, int chunks) {
   WEFT_CHECK(chunks >= 1, InvalidArgument, "convert_deferred_batch_norm", "chunks: got ", chunks,
              ", expected at least 1");
   nn::replace_batch_norms(
-      module, "DeferredBatchNorm2d",
+      module, "Deferred",
       [all = std::make_shared<Deferred>(chunks)](
           const Tensor& x, const Tensor& weight, const Tensor& bias, const RunningStats& running,
           const BatchNormParams& params, const BatchNormEpilogue& then) {

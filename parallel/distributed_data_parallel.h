@@ -9,7 +9,7 @@
 //   sgd.zero_grad();
 //   auto loss = nn::cross_entropy(ddp(x), label);
 //   loss.backward();  // model's gradients are the ranks' mean when this returns
-//   sgd.step();       // so all ranks take the same step
+//   sgd.step();       // so all ranks make the same update
 #pragma once
 
 #include <concepts>
@@ -27,30 +27,29 @@
 
 namespace weft::parallel {
 
-/// Calls a module, and is none: names, state dict, printing and saving stay the module's.
+/// Calls a module but is not one itself: names, state dict, printing and saving stay the module's.
 /// PyTorch's DistributedDataParallel, reducer.cpp and distributed.py, with these differences:
-///  - a backward that leaves parameters without a gradient, and was not told that it may, throws
+///  - a backward that leaves parameters without a gradient, though no option allows it, throws
 ///    InvalidArgument itself, and names them; the other ranks go on with zeros in their place;
-///  - no_sync() counts where backward runs, wherever forward ran;
-///  - each backward outside of no_sync() averages: also a second one after the same forward, and
-///    one after a forward of the module itself;
+///  - no_sync() applies to backwards that run inside it, wherever their forward ran;
+///  - each backward outside no_sync() averages: also a second one after the same forward, and one
+///    after a forward of the module itself;
 ///  - buckets are rebuilt, once, at the end of the first such backward.
 ///
-/// .grad() of a parameter is a view of a bucket, of the parameter's strides (another one once the
-/// buckets have been rebuilt); zero_grad() costs nothing. Where find_unused_parameters or
-/// static_graph finds that no rank used a parameter, its .grad() is undefined, so that optimisers
-/// pass it over.
+/// .grad() of a parameter is a view of a bucket with the parameter's strides (another view once the
+/// buckets have been rebuilt); zero_grad() costs nothing. If find_unused_parameters or static_graph
+/// finds that no rank used a parameter, its .grad() is undefined, so that optimisers skip it.
 ///
 /// All ranks must call forward in training, and backward, equally often. A backward that fails
-/// aborts the group: the other ranks get PeerFailed. From one thread at a time. What is captured by
-/// graph::capture cannot average (Unsupported).
+/// aborts the group: the other ranks get PeerFailed. From one thread at a time. Unsupported in
+/// graph::capture.
 template <std::derived_from<nn::ModuleBase> M>
 class DistributedDataParallel {
  public:
-  /// Keeps `module`, which is a handle. All ranks call it: it makes rank 0's parameters and buffers
-  /// everybody's. Throws InvalidArgument, on every rank, when one has another model or other
-  /// options, naming it and the first difference, and for a module without a parameter that
-  /// requires a gradient.
+  /// Keeps `module`, which is a handle. All ranks call it: rank 0's parameters and buffers are
+  /// copied to all ranks. Throws InvalidArgument, on every rank, when one has another model or
+  /// other options, naming that rank and the first difference, and for a module without a parameter
+  /// that requires a gradient.
   DistributedDataParallel(M module, std::shared_ptr<comm::ProcessGroup> group,
                           DistributedDataParallelOptions options = {})
       : module_(std::move(module)),
@@ -62,10 +61,10 @@ class DistributedDataParallel {
             std::move(module), std::shared_ptr<comm::ProcessGroup>(std::shared_ptr<void>(), &group),
             std::move(options)) {}
 
-  /// module(args...), in training after the buffers have become rank 0's. Throws Device, Dtype or
-  /// InvalidArgument when the module was moved, converted or unfrozen since it was wrapped. With
-  /// find_unused_parameters the result must be something whose tensors tensor/tree.h finds, else
-  /// InvalidArgument.
+  /// module(args...); in training rank 0's buffers are copied to all ranks first. Throws Device,
+  /// Dtype or InvalidArgument when the module was moved, converted or unfrozen since it was
+  /// wrapped. With find_unused_parameters the result must be a type whose tensors tensor/tree.h
+  /// finds, else InvalidArgument.
   template <class... Args>
   decltype(auto) operator()(Args&&... args) {
     using Result = std::remove_cvref_t<decltype(module_(std::forward<Args>(args)...))>;
@@ -89,13 +88,14 @@ class DistributedDataParallel {
   /// auto local = ddp.no_sync();   // until its end
   NoSync no_sync() { return NoSync(*reducer_); }
 
-  /// For ranks with different numbers of batches: runs `body`, this rank's loop over its own. A
-  /// rank that has no batch left takes part in the steps of the others, with zeros for gradients,
-  /// until all are done, and ends with the parameters and buffers of one that was among the last:
+  /// For ranks with different numbers of batches: runs `body`, this rank's loop over its own
+  /// batches. A rank that has no batch left takes part in the steps of the others, with zeros for
+  /// gradients, until all are done. It ends with the parameters and buffers of a rank that was
+  /// among the last:
   ///   ddp.join([&] { for (auto& [x, label] : loader) ... });
-  /// The state of its optimiser is not theirs then, unless options.step says how to keep it so.
-  /// Each backward outside of no_sync() costs one more small collective. All ranks call it; a body
-  /// that throws aborts the group.
+  /// The state of its optimiser then differs from theirs, unless options.step updates it. Each
+  /// backward outside no_sync() costs one more small collective. All ranks call it; a body that
+  /// throws aborts the group.
   void join(const std::function<void()>& body, const JoinOptions& options = {}) {
     reducer_->join(body, options);
   }

@@ -7,8 +7,8 @@
 //                                      model.named_parameters());
 //   ...
 //   sgd.zero_grad();
-//   loss.backward();  // gradients are on their way as soon as they are complete
-//   sgd.step();       // waits for them: all ranks take the same step
+//   loss.backward();  // gradients are sent as soon as they are complete
+//   sgd.step();       // waits for them: all ranks make the same update
 #pragma once
 
 #include <concepts>
@@ -23,34 +23,36 @@
 
 namespace weft::parallel {
 
-/// An optimiser of type O in every respect, so that schedulers, checkpoints and functions that take
-/// an O have it as it is. Make schedulers of this one, not of the optimiser it was made from.
+/// An optimiser of type O in every respect: schedulers, checkpoints and functions that take an O
+/// accept it. Make schedulers for this one, not for the optimiser from which it was made.
 ///
 /// horovod/torch/optimizer.py's DistributedOptimizer, with these differences:
-///  - A step may leave out any part of the model: a parameter without a gradient on some ranks
-///    counts as zeros there, one without on all ranks is passed over by the optimiser, where
-///    Horovod hands it zeros.
-///  - Several optimisers live side by side. A backward of one that passes through the parameters of
-///    another leaves gradients there, on this rank; the other's zero_grad() drops them. Horovod
-///    has them sent and throws "Gradients were computed more than backward_passes_per_step times".
+///  - A step may leave out any part of the model. A gradient that some ranks lack counts as zeros
+///    there; a parameter whose gradient all ranks lack is skipped by the optimiser, where Horovod
+///    gives it zeros.
+///  - Several optimisers can exist side by side. If a backward for one passes through the
+///    parameters of another, it leaves gradients there, on this rank; the other's zero_grad()
+///    drops them. Horovod sends them, and throws "Gradients were computed more than
+///    backward_passes_per_step times".
 ///  - zero_grad() before step() drops the gradients, where Horovod throws.
-///  - Gradients are sent during backward only behind a zero_grad() of this optimiser; where the
-///    module's is called instead they are sent by step().
+///  - Gradients are sent during backward only after a zero_grad() of this optimiser; after one of
+///    the module's instead, step() sends them.
 ///  - After synchronize(), for clipping, step() does not reduce again: there is no
 ///    skip_synchronize().
-///  - Which gradients go together is decided once, and not by the clock in each step.
-///  - gradient_predivide_factor, Adasum and sparse gradients are not there; compression is to bf16.
+///  - Which gradients go together is decided once, not by the clock in each step.
+///  - There is no gradient_predivide_factor, no Adasum and no sparse gradient; compression is to
+///    bf16.
 ///
 /// All ranks must call zero_grad(), synchronize() and step() in the same order. A backward that
 /// fails while gradients are sent ends the exchange: the other ranks get PeerFailed. From one
-/// thread at a time. What is captured by graph::capture cannot reduce (Unsupported).
+/// thread at a time. Unsupported in graph::capture.
 template <std::derived_from<optim::Optimizer> O>
 class DistributedOptimizer : public O {
  public:
-  /// `named_parameters` name all parameters of `optimizer` and may name more: usually the model's.
+  /// `named_parameters` name all parameters of `optimizer`, and may name more: usually the model's.
   /// All ranks call it. Throws InvalidArgument for a name given twice, a parameter without a name,
-  /// options out of range, a model of which nothing requires a gradient; and on every rank, naming
-  /// the first difference, when one has other names, shapes or options. The ranks' values are not
+  /// options out of range, or if no parameter requires a gradient; and on every rank, naming the
+  /// first difference, when one has other names, shapes or options. The ranks' values are not
   /// compared: see Horovod::broadcast_parameters().
   DistributedOptimizer(const Horovod& hvd, O optimizer, const optim::NamedTensors& named_parameters,
                        const DistributedOptimizerOptions& options = {})
@@ -58,14 +60,14 @@ class DistributedOptimizer : public O {
         exchange_(std::make_unique<GradientExchange>(hvd, this->parameters(), named_parameters,
                                                      options)) {}
 
-  /// Forgets the gradients; those of the next backward_passes_per_step backwards are sent as they
-  /// come. Where nothing was stepped since the last zero_grad(), the ranks finish what some may
-  /// have begun, at the cost of a whole reduction.
+  /// Drops the gradients; those of the next backward_passes_per_step backwards are sent as they
+  /// come. If there was no step() since the last zero_grad(), the ranks first finish the reduction
+  /// that some may have begun, which costs a whole reduction.
   void zero_grad() override {
     exchange_->zero_grad();
     O::zero_grad();
   }
-  /// Makes the gradients those of all ranks: to look at them, or to clip them, before step().
+  /// Reduces the gradients over all ranks, to look at them or to clip them before step().
   void synchronize() { exchange_->synchronize(); }
   /// synchronize(), then the optimiser's step. Throws InvalidArgument on every rank when none has
   /// computed a gradient, and Device or Dtype when the model was moved or converted since.

@@ -6,15 +6,16 @@
 //   reducing     drops what was sent    sends what is complete  -> reduced      -> collecting
 //   reduced      -> reducing            an error                nothing to do   -> collecting
 //
-// It begins as collecting. So gradients travel early only between an optimiser's own zero_grad()
-// and step(). What another backward leaves in its parameters otherwise, as the generator's does in
-// the discriminator, stays on the rank until zero_grad() drops it or step() reduces it.
+// It begins as collecting. So gradients are sent during backward only between an optimiser's own
+// zero_grad() and step(). A gradient that another backward leaves in its parameters, as the
+// generator's does in the discriminator, stays on the rank until zero_grad() drops it or step()
+// reduces it.
 //
-// A message holds several gradients and, behind them, a 1 for each that this rank has: in the sum
-// a 0 tells all ranks that nobody has that one, without a message of its own. Messages are made up
-// once, in the reverse order of the parameters, and sent in that order: so the ranks, whose
-// gradients may come in different orders or not at all, send the same ones, and each run adds up
-// alike.
+// A message holds several gradients and after them one number for each, 1 if this rank has it: a 0
+// in the sum tells all ranks that none has that gradient, without a message of its own. Which
+// gradients form a message is decided once, in the reverse order of the parameters, and messages
+// are sent in that order. So the ranks send the same messages, though their gradients may come in
+// different orders or not at all, and each run adds up in the same order.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +33,7 @@
 
 namespace weft::parallel {
 
-/// What gradients are on their way.
+/// How gradients are sent.
 enum class Compression {
   none,
   bf16,  ///< half the bytes of f32, 8 bits of each gradient

@@ -1,5 +1,5 @@
-// Gradients side by side in one piece of memory, so that they are reduced in one message and where
-// they are.
+// Gradients side by side in one block of memory, so that they are reduced in one message and in
+// place.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace weft::parallel {
 
 struct GradientMemory {
-  /// For parameters of one dtype and device, and `extra` numbers behind them. On the CPU it is
+  /// For parameters of one dtype and device, followed by `extra` numbers. On the CPU it is
   /// ProcessGroup::empty(): all ranks make it, and wait for each other.
   GradientMemory(comm::ProcessGroup& group, std::span<const Tensor> parameters,
                  std::int64_t extra = 0);

@@ -26,9 +26,9 @@ namespace weft::parallel {
 inline constexpr std::int64_t kFusionThreshold = std::int64_t{128} << 20;
 
 struct HorovodOptions {
-  /// Of collectives by name: up to so many bytes of results go in one message.
+  /// Collectives by name: up to so many bytes of results go in one message.
   std::int64_t fusion_threshold = kFusionThreshold;
-  /// A name that some rank has not asked for so long is warned of.
+  /// A warning is logged when some rank has not asked for a name for so long.
   std::chrono::milliseconds stall_warning{60'000};
   /// This rank's number on its host; by default its rank, as if all were on one.
   std::optional<int> local_rank = {};
@@ -49,18 +49,17 @@ class NamedWork {
 };
 
 /// A handle: copies mean the same ranks. Differences from Horovod:
-///  - it is a value that a program makes, of which there may be several; nothing is global, and
-///    nothing is to be shut down;
-///  - the name stands first, and is not optional;
-///  - ranks agree on names when they wait, not all the time on a thread behind the program: who
-///  asks
-///    without waiting makes no others go on. So a rank must not keep the others waiting by another
-///    collective in between, and where all ranks wait and none for the same it is an error at once;
+///  - it is a value; a program may make several, nothing is global, and nothing must be shut down;
+///  - the name comes first, and is required;
+///  - ranks negotiate names when they wait, not all the time on a background thread. A rank that
+///    asks without waiting does not let the others go on, so it must not run another collective
+///    before it waits. If all ranks wait and no name is common to all, that is an error at once;
 ///  - a rank that does not come is an error after ProcessGroupOptions::timeout, where Horovod warns
-///    for ever (that it waits a group says itself, after ProcessGroupOptions::slow);
-///  - the environment's HOROVOD_... settings are options here; those of ranks are understood;
-///  - join(), elastic runs, process sets, Adasum, autotuning and the timeline's own format are not
-///    there (core/trace.h draws timelines).
+///    for ever (the group itself logs that it waits, after ProcessGroupOptions::slow);
+///  - the environment's HOROVOD_... settings are options here, except those of ranks, which are
+///    read;
+///  - there is no join(), no elastic run, no process set, no Adasum, no autotuning and no timeline
+///    format of Horovod's (core/trace.h writes traces).
 /// From one thread at a time.
 class Horovod {
  public:
@@ -74,24 +73,24 @@ class Horovod {
   int local_rank() const { return local_rank_; }
   const std::shared_ptr<comm::ProcessGroup>& group() const { return group_; }
 
-  /// The mean over the ranks (or `op` of them) of what has this name; x stays as it is. Dtype for
-  /// the mean of what is not floating.
+  /// The mean (or `op`) over the ranks' tensors with this name; x does not change. Throws Dtype for
+  /// the mean of a dtype that is not floating.
   Tensor allreduce(const std::string& name, const Tensor& x,
                    comm::ReduceOp op = comm::ReduceOp::avg) const {
     return allreduce_async(name, x, op).wait();
   }
-  /// Several that are asked for before the first is waited for go in one message. x may not be
-  /// changed before wait() returns.
+  /// Several that are asked for before the first wait() go in one message. x must not be changed
+  /// before wait() returns.
   NamedWork allreduce_async(const std::string& name, const Tensor& x,
                             comm::ReduceOp op = comm::ReduceOp::avg) const;
-  /// The ranks' x [n_r, ...], one behind the other in dimension 0, in which alone they may differ.
-  /// Throws Shape for a scalar.
+  /// The ranks' x [n_r, ...], concatenated along dimension 0, the only one in which they may
+  /// differ. Throws Shape for a scalar.
   Tensor allgather(const std::string& name, const Tensor& x) const {
     return allgather_async(name, x).wait();
   }
   NamedWork allgather_async(const std::string& name, const Tensor& x) const;
 
-  /// Makes root_rank's values everybody's, in place: of Module::state_dict(), buffers included.
+  /// Copies root_rank's values to all ranks, in place: of Module::state_dict(), buffers included.
   /// Throws InvalidArgument on every rank, naming the first difference, when one has other names,
   /// dtypes or shapes.
   void broadcast_parameters(const optim::NamedTensors& tensors, int root_rank = 0) const;

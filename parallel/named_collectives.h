@@ -1,12 +1,12 @@
 // Collectives by name: ranks may ask for them in different orders.
 //
-// What a rank asks for is noted, and done when ranks wait for it. A rank that waits takes part in
-// rounds. In each the ranks
+// A request is noted, and run when ranks wait for it. A rank that waits takes part in rounds. In
+// each round the ranks
 //   1. tell each other the names that they have asked for and not got yet;
-//   2. take those that all have, in the order in which rank 0 asked;
-//   3. do them, those of one kind and dtype together in one message up to the fusion threshold.
-// A round waits for all ranks. So in one where no name is everybody's each rank waits for another
-// one, and none will ever come: an error on all of them.
+//   2. take those that all have asked for, in the order in which rank 0 asked;
+//   3. run them, those of one kind and dtype together in one message up to the fusion threshold.
+// A round waits for all ranks. So if no name of a round is common to all ranks, each rank waits for
+// another name, and none can ever come: an error on all ranks.
 #pragma once
 
 #include <chrono>
@@ -39,15 +39,15 @@ struct NamedRequest {
 
 class NamedCollectives {
  public:
-  /// `group` is for this alone.
+  /// Nothing else may use `group`.
   NamedCollectives(std::shared_ptr<comm::ProcessGroup> group, std::int64_t fusion_threshold,
                    std::chrono::milliseconds stall_warning);
 
-  /// Throws InvalidArgument for a name that this rank waits for already, or that is empty or more
-  /// than one line.
+  /// Throws InvalidArgument for a name that this rank has already asked for and not got, or that is
+  /// empty or more than one line.
   std::shared_ptr<NamedRequest> ask(NamedRequest request);
   /// Takes part in rounds until the request is done. Throws InvalidArgument, on all ranks, when
-  /// they asked for different things by this name, or when all wait and none for the same.
+  /// they asked for different things by this name, or when all wait and no name is common to all.
   Tensor wait(NamedRequest& request);
 
   /// Messages so far, without those in which names are told.

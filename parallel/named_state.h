@@ -1,4 +1,4 @@
-// State of one rank, told to the others. Private to parallel/.
+// Copies the state of one rank to the others. Private to parallel/.
 #pragma once
 
 #include "weft/comm/process_group.h"
@@ -6,8 +6,8 @@
 
 namespace weft::parallel {
 
-/// root's names and values, in host memory and row-major, on every rank, whatever the others give.
-/// All call it.
+/// Returns root's names and values on every rank, in host memory and row-major; the other ranks'
+/// `tensors` are ignored. All ranks call it.
 optim::NamedTensors broadcast_named(comm::ProcessGroup& group, optim::NamedTensors tensors,
                                     int root);
 

@@ -276,8 +276,16 @@ void Reducer::send_next() {
   span.set_arg("bytes", stats_.bucket_bytes[next_]);
   const comm::ProcessGroup::Tag tag("bucket " + std::to_string(next_));
   if (next_ == 0) first_sent_ = Clock::now();
-  bucket.reduction = options_.comm_hook ? options_.comm_hook(*group_, bucket.memory)
-                                        : Reduction(group_->all_reduce(bucket.memory));
+  try {
+    bucket.reduction = options_.comm_hook ? options_.comm_hook(*group_, bucket.memory)
+                                          : Reduction(group_->all_reduce(bucket.memory));
+  } catch (const Error&) {
+    // Where the group has ended, the error of a bucket sent before says why, and which rank failed.
+    for (std::size_t i = 0; i < next_; ++i) {
+      if (buckets_[i].reduction.work) buckets_[i].reduction.work->wait();
+    }
+    throw;
+  }
   ++next_;
 }
 

@@ -6,9 +6,9 @@
 //   bucket 1                     (full) [=== all-reduce ===]
 //   bucket 2                                         (full) [== all-reduce ==] backward returns
 //
-// The gradients lie in buckets, memory of the reducer's own in which they are reduced where they
-// are. A bucket is sent when it is full and all before it have been: so the ranks, whose gradients
-// may come in different orders, send the same ones in the same order.
+// The gradients lie in buckets, memory of the reducer's own, and are reduced in place. A bucket is
+// sent when it is full and all buckets before it have been sent: so the ranks, whose gradients may
+// come in different orders, send the same buckets in the same order.
 #pragma once
 
 #include <chrono>
@@ -36,27 +36,28 @@ namespace weft::parallel {
 
 /// PyTorch's names and defaults. The same on all ranks.
 struct DistributedDataParallelOptions {
-  /// A bucket is closed when it has that many MiB. Without a value 25, and 1 for the first bucket.
+  /// A bucket is closed when it has that many MiB. Default: 1 for the first bucket, 25 for others.
   std::optional<double> bucket_cap_mb = {};
-  /// Some steps leave parameters out: those that the outputs of forward do not depend on count as
-  /// ready when backward begins. The tape is walked in each forward.
+  /// Allows steps that leave parameters out: those that the outputs of forward do not depend on
+  /// count as ready when backward begins. The tape is walked in each forward.
   bool find_unused_parameters = false;
-  /// Rank 0's buffers become the other ranks' before each forward in training.
+  /// Rank 0's buffers are copied to the other ranks before each forward in training.
   bool broadcast_buffers = true;
-  /// Each step uses the same parameters, also inside of autograd::checkpoint. The first backward
-  /// finds out which, and overlaps nothing.
+  /// Each step uses the same parameters, also inside autograd::checkpoint. The first backward finds
+  /// out which, and overlaps nothing.
   bool static_graph = false;
-  /// In place of division and all-reduce.
+  /// Replaces division and all-reduce.
   CommHook comm_hook = {};
 };
 
-/// PyTorch's, but for `step`.
+/// PyTorch's, and `step`.
 struct JoinOptions {
-  /// Divide gradients by the number of ranks, also when some have no batch left; false: by the
-  /// number of those that have one, so that the last batches weigh as much as the others.
+  /// true: divide gradients by the number of ranks, also when some have no batch left; false: by
+  /// the number of ranks that have one, so that the last batches have the same weight as the
+  /// others.
   bool divide_by_initial_world_size = true;
-  /// What a rank without batches does in each step of the others, when their mean gradients are
-  /// its own too: optimizer.step(), which keeps the state of its optimiser equal to theirs.
+  /// Called on a rank without batches in each step of the others, when it has their mean gradients:
+  /// optimizer.step(), to keep the state of its optimiser equal to theirs.
   std::function<void()> step = {};
 };
 
@@ -65,15 +66,15 @@ struct ReducerStats {
   std::vector<std::int64_t> bucket_bytes;  ///< as the buckets are now, in their order
   std::int64_t reductions = 0;             ///< backwards that averaged
   std::int64_t bytes_reduced = 0;          ///< of gradients, in all of them
-  /// Also in all of them: from the first bucket sent to the last one reduced ...
+  /// Time in all of them: from the first bucket sent to the last bucket reduced ...
   double reduce_ms = 0;
-  double exposed_ms = 0;  ///< ... and from the last gradient ready to there
+  double exposed_ms = 0;  ///< ... and from the last gradient ready to the last bucket reduced
 };
 
 class Reducer {
  public:
-  /// Throws InvalidArgument on all ranks when they have not the same model, or one without a
-  /// parameter that requires a gradient. Makes rank 0's parameters and buffers everybody's.
+  /// Throws InvalidArgument on all ranks when their models differ, or have no parameter that
+  /// requires a gradient. Copies rank 0's parameters and buffers to all ranks.
   Reducer(const nn::ModuleBase& module, std::shared_ptr<comm::ProcessGroup> group,
           DistributedDataParallelOptions options);
   /// Gradients stay, in memory of their own.
@@ -81,7 +82,7 @@ class Reducer {
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
 
-  /// Checks that the module is still the one that was wrapped; buffers become rank 0's.
+  /// Checks that the module is still the one that was wrapped; copies rank 0's buffers.
   void before_forward();
   /// Whether after_forward() is to be called.
   bool walks_outputs() const { return options_.find_unused_parameters && !options_.static_graph; }
@@ -90,14 +91,14 @@ class Reducer {
   /// Whether backwards average, and forwards broadcast buffers; returns what it was.
   bool set_sync(bool sync);
 
-  /// Averages what set_sync(false) let add up, for gradients that do not come in one backward;
-  /// zeros count for parameters without one. All ranks call it.
+  /// Averages the gradients that were accumulated under set_sync(false), in any number of
+  /// backwards; a parameter without a gradient counts as zeros. All ranks call it.
   void average();
 
-  /// Runs `body`, this rank's loop over its batches; ranks may have different numbers of them. Who
-  /// is done takes part in what the others do, until all are done; then all have the parameters and
-  /// buffers of a rank that was among the last. All ranks call it. A body that throws aborts the
-  /// group.
+  /// Runs `body`, this rank's loop over its batches; ranks may have different numbers of them. A
+  /// rank that is done takes part in the others' reductions until all are done; then all have the
+  /// parameters and buffers of a rank that was among the last. All ranks call it. A body that
+  /// throws aborts the group.
   void join(const std::function<void()>& body, const JoinOptions& options);
 
   const ReducerStats& stats() const { return stats_; }

@@ -1,4 +1,4 @@
-// That all ranks have built the same model.
+// Checks that all ranks have built the same model.
 #pragma once
 
 #include <string>

@@ -1,11 +1,10 @@
 // Batches cut up over devices, and results put together again.
 //
-//   auto parts = scatter(batch, devices);      // of whatever structure holds tensors
+//   auto parts = scatter(batch, devices);      // any structure that holds tensors
 //   ... each part on its device ...
 //   auto whole = gather(results, devices[0]);
 //
-// Both are on the tape: what gather does backwards is a scatter of gradients, and the other way
-// round.
+// Both are on the tape: the backward of gather scatters gradients, that of scatter gathers them.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +21,11 @@
 
 namespace weft::parallel {
 
-/// How many rows of a batch each of n devices gets: ceil(rows / n) but for the last, as PyTorch's
-/// chunk, so that there may be fewer parts than devices: 5 over 4 gives 2, 2, 1. With weights, one
-/// per device, in proportion to them, rounded so that the sum is right, but no part without a row.
-/// No rows: one part without any. Throws InvalidArgument for weights that are not n finite numbers
-/// above 0.
+/// How many rows of a batch each of n devices gets: ceil(rows / n) except the last, like PyTorch's
+/// chunk, so there may be fewer parts than devices: 5 over 4 gives 2, 2, 1. With weights, one per
+/// device, the rows are in proportion to them, rounded so that the sum is right and each part has a
+/// row. Without rows: one empty part. Throws InvalidArgument for weights that are not n finite
+/// numbers above 0.
 std::vector<std::int64_t> part_sizes(std::int64_t rows, std::size_t n,
                                      std::span<const double> weights = {});
 
@@ -80,11 +79,11 @@ std::vector<Mapped<const T&>> scatter_parts(const T& value, std::span<const Devi
 
 }  // namespace detail
 
-/// Cuts each tensor in `value` along a dimension and puts the i-th part on devices[i]: as many
-/// results as there are parts (part_sizes). A tensor without dimensions goes to all of them, and so
-/// does whatever is no tensor. `value` is anything that tensor/tree.h walks. Throws Shape when the
-/// tensors differ in the number of rows, InvalidArgument for a type that may hide tensors or
-/// without devices.
+/// Cuts each tensor in `value` along a dimension and puts the i-th part on devices[i]; returns as
+/// many results as there are parts (part_sizes). A tensor without dimensions goes to all parts, and
+/// so does everything that is not a tensor. `value` is anything that tensor/tree.h visits. Throws
+/// Shape when the tensors differ in the number of rows, InvalidArgument for a type that may hide
+/// tensors or without devices.
 template <class T>
 auto scatter(const T& value, std::span<const Device> devices, const ScatterOptions& options = {}) {
   check_walkable<T>("scatter");

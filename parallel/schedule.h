@@ -49,18 +49,18 @@ std::string to_string(const Action& action);
 /// A send or a receive.
 constexpr bool is_communication(Action::Kind kind) { return kind >= Action::Kind::send_activation; }
 
-/// Of a send its receive, which stands with the neighbouring stage, and the other way round. That
-/// stage may not exist: the first stage has none before it.
+/// For a send its receive, which belongs to the neighbouring stage, and for a receive its send.
+/// That stage may not exist: the first stage has none before it.
 Action counterpart(const Action& action);
 
-/// What each device (or rank) does, in order. A stage belongs to the device in whose list its
-/// actions stand.
+/// What each device (or rank) does, in order. A stage belongs to the device whose list has its
+/// actions.
 ///
 /// An action runs when those before it in its list have ended, and
-///   F of stage s   when F of stage s - 1 has,
-///   B or I of s    when B or I of stage s + 1 has;
-/// a schedule that sends says so of all that goes from one device to another, and then these two
-/// wait for the data. Sends and receives themselves are posted and never waited for.
+///   F of stage s   when F of stage s - 1 has ended,
+///   B or I of s    when B or I of stage s + 1 has ended.
+/// A schedule with sends has one for everything that goes from one device to another; then these
+/// two wait for the data instead. Sends and receives themselves are posted and never waited for.
 struct Schedule {
   std::string name;  ///< letters, digits and ._-
   int stages = 0;
@@ -69,8 +69,8 @@ struct Schedule {
   friend bool operator==(const Schedule&, const Schedule&) = default;
 };
 
-/// Which micro-batches keep only their inputs after F, and run it again (R) before their backward:
-/// torchgpipe's checkpoint modes.
+/// Which micro-batches keep only their inputs after F, and are recomputed (R) before their
+/// backward: torchgpipe's checkpoint modes.
 enum class Recompute { never, except_last, always };
 
 /// "except_last"
@@ -105,14 +105,14 @@ Schedule zero_bubble_h1(int stages, int micro_batches, Recompute recompute = Rec
 /// "gpipe", "1f1b", "interleaved", "zb-h1"
 const std::vector<std::string>& schedule_names();
 
-/// By name. `devices`: 0 is one per stage; another number is for "interleaved" alone, which needs
-/// one, and has to divide `stages`. Throws InvalidArgument.
+/// By name. `devices`: 0 means one per stage. "interleaved" alone needs another number, which must
+/// divide `stages`. Throws InvalidArgument.
 Schedule make_schedule(const std::string& name, int stages, int micro_batches,
                        Recompute recompute = Recompute::never, int devices = 0);
 
-/// With a send behind, and a receive before, all that goes from one device to another. Gradients
-/// are received before the recompute, to travel meanwhile. Throws InvalidArgument for what check()
-/// refuses and for a schedule that sends already.
+/// The schedule with a send after each action whose result goes to another device, and a receive
+/// before each action that needs it. Gradients are received before the recompute, to travel during
+/// it. Throws InvalidArgument for a schedule that check() refuses or that has sends already.
 Schedule with_communication(const Schedule& schedule);
 
 /// The text above, without comments. Throws InvalidArgument for a name that cannot be read back.
@@ -143,9 +143,9 @@ struct ScheduleCheck {
   std::vector<int> peak_device_activations;
 };
 
-/// Proves that every micro-batch goes forward and backward through every stage once, that nothing
-/// comes before what it needs, that each send has its receive, and that no devices wait for each
-/// other. Throws InvalidArgument with the device and the number of the action in its list, from 1.
+/// Proves that every micro-batch goes forward and backward through every stage once, that no action
+/// comes before one that it needs, that each send has its receive, and that there is no deadlock.
+/// Throws InvalidArgument with the device and the number of the action in its list, from 1.
 ScheduleCheck check(const Schedule& schedule);
 
 }  // namespace weft::parallel

@@ -13,12 +13,12 @@ struct StageCosts {
   std::vector<double> forward;
   std::vector<double> backward_input;
   std::vector<double> backward_weight;
-  /// From the end of an action to where another device can use what it made. Neither device is
-  /// busy meanwhile, and transfers do not slow each other down.
+  /// From the end of an action until another device can use its result. Neither device is busy
+  /// meanwhile, and transfers do not slow each other down.
   double transfer = 0;
 };
 
-/// Of every stage the same.
+/// The same costs for every stage.
 StageCosts equal_costs(int stages, double forward, double backward_input, double backward_weight,
                        double transfer = 0);
 
@@ -39,13 +39,14 @@ struct Timeline {
   double bubble() const;
 };
 
-/// Each action as soon as its device and what it needs are ready. Throws InvalidArgument for what
-/// check() refuses, and for costs that are negative, not finite, or not one per stage.
+/// Runs each action as soon as its device and the results it needs are ready. Throws
+/// InvalidArgument for a schedule that check() refuses, and for costs that are negative, not
+/// finite, or not one per stage.
 Timeline simulate(const Schedule& schedule, const StageCosts& costs);
 
 /// A row per device, two characters per `unit` seconds: an action's letter and the last digit of
 /// its micro-batch (0-9, a-z, from the start again), then -- while it lasts; " ." is idle. Sends
-/// and receives are not drawn, nor is what goes beyond so many columns; a last line says that.
+/// and receives are not drawn. What does not fit into `columns` is cut off, which a last line says.
 std::string draw(const Timeline& timeline, double unit = 1, int columns = 80);
 
 }  // namespace weft::parallel

@@ -1,5 +1,5 @@
-// What goes between the ranks of a pipeline: activations one way, their gradients the other.
-// Private to parallel/.
+// Messages between the ranks of a pipeline: activations in one direction, their gradients in the
+// other. Private to parallel/.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,11 @@
 
 namespace weft::parallel {
 
-/// A message whose tensors have their forms; their values may still be on the way.
+/// A message whose tensors have their shapes and dtypes; their values may still be arriving.
 class Arrival {
  public:
-  /// Returns when this thread may read them. Undefined tensors stay so, those that needed gradients
-  /// where they came from need them here.
+  /// Returns the tensors when this thread may read them. Undefined tensors stay undefined; tensors
+  /// that required gradients on the sending rank require them here.
   const std::vector<Tensor>& wait() const;
 
  private:
@@ -31,13 +31,13 @@ class Arrival {
   std::vector<comm::Work> works_;
 };
 
-/// The connections of one rank to those that it exchanges tensors with: a group of two ranks for
-/// each direction. A group runs its operations in order; in one for both directions two ranks that
-/// send first would wait for each other.
+/// The connections of one rank to the ranks with which it exchanges tensors: a group of two ranks
+/// for each direction. A group runs its operations in order; with one group for both directions,
+/// two ranks that both send first would wait for each other.
 ///
 /// A message says what it is: action, rows of the batch, and the dtype, shape and strides of each
-/// tensor. What a rank sends is received in the order in which its schedule sends it, as soon as it
-/// comes, by a thread per sender: so sends wait for nobody's actions.
+/// tensor. One thread per sender receives that rank's messages as soon as they come, in the order
+/// in which its schedule sends them: so a send never waits for the receiver's actions.
 class StageLinks {
  public:
   using Route = std::pair<int, int>;  ///< from rank, to rank
@@ -47,24 +47,26 @@ class StageLinks {
 
   /// All ranks of the group call it, with the same routes.
   StageLinks(comm::ProcessGroup& group, const std::set<Route>& routes);
-  /// Aborts what is on its way, if anything is.
+  /// Aborts the messages in progress, if there are any.
   ~StageLinks();
   StageLinks(const StageLinks&) = delete;
   StageLinks& operator=(const StageLinks&) = delete;
 
-  /// Posts it. `rows`: of the whole batch; they tell one batch from another. The tensors may not be
-  /// changed before finish(). Throws Unsupported for more tensors than a message describes.
+  /// Posts a message. `rows`: of the whole batch, checked by the receiver. The tensors must not be
+  /// changed before finish(). Throws Unsupported for more tensors than a message can describe.
   void send(int to, const Action& action, std::int64_t rows, std::span<const Tensor> tensors);
-  /// Waits for this message, which must be the next one from there. Throws Comm for another one.
+  /// Waits for this message, which must be the next one from that rank. Throws Comm for another
+  /// one.
   Arrival receive(int from, const Action& sent, std::int64_t rows, Device device);
 
-  /// Receives, until finish(), what each rank sends, and hands it to `deliver`, on threads with
-  /// this one's state; after an error, which goes to `fail`, nothing more from that rank.
+  /// Until finish(), receives each rank's messages and passes them to `deliver`, on threads with
+  /// the calling thread's state. An error goes to `fail`, and nothing more is received from that
+  /// rank.
   void begin(const Sends& sends, std::int64_t rows, Device device, const Deliver& deliver,
              const Fail& fail);
-  /// Waits until all has been received and sent; throws what sends failed by.
+  /// Waits until everything has been received and sent; throws the errors of sends.
   void finish();
-  /// Ends the connections, from any thread: who waits gets Comm.
+  /// Ends the connections, from any thread: waiting threads get Comm.
   void abort() noexcept;
 
  private:

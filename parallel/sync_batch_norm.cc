@@ -140,7 +140,7 @@ Tensor sync_batch_norm(const std::shared_ptr<comm::ProcessGroup>& group, const T
 
 void convert_sync_batchnorm(nn::ModuleBase& module, std::shared_ptr<comm::ProcessGroup> group) {
   WEFT_CHECK(group, InvalidArgument, "convert_sync_batchnorm", "there is no process group");
-  nn::replace_batch_norms(module, "SyncBatchNorm2d",
+  nn::replace_batch_norms(module, "Sync",
                           [group = std::move(group)](const Tensor& x, const auto&... arguments) {
                             return sync_batch_norm(group, x, arguments...);
                           });

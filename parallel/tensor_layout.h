@@ -1,4 +1,4 @@
-// What a tensor is, as text: for ranks to tell each other.
+// A tensor's name, dtype and shape as text, to be sent between ranks.
 #pragma once
 
 #include <istream>

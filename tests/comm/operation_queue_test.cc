@@ -341,7 +341,7 @@ TEST(OperationQueueTest, AbortBeforeAnythingRan) {
       kOptions);
 }
 
-// --- Threads and processes -----------------------------------------------------------------
+// --- Threads and processes -----------------------------------------------------------------------
 
 // Where an operation runs, of which the other ranks need not know.
 class Looking final : public Backend {

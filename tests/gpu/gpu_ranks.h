@@ -1,10 +1,13 @@
 // Ranks that are threads of the test, each with a GPU.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <functional>
 #include <memory>
 #include <string>
 
+#include "weft/comm/nccl.h"
 #include "weft/comm/process_group.h"
 #include "weft/core/runtime.h"
 #include "weft/tests/comm/ranks.h"
@@ -13,12 +16,13 @@ namespace weft::testing {
 
 inline Device gpu_of(int rank) { return {DeviceType::cuda, rank % device_count(DeviceType::cuda)}; }
 
-/// f as n ranks that talk by this backend.
+/// f as n ranks that talk by this backend; the test is skipped where NCCL cannot carry them.
 inline void in_groups(const std::string& backend, int n,
                       const std::function<void(comm::ProcessGroup&)>& f) {
   const bool nccl = backend == "nccl";
+  if (nccl && !comm::registered_nccl()) GTEST_SKIP() << "this build is without NCCL";
   // Threads may not share GPUs, nor their default streams.
-  if (nccl && 2 * n > device_count(DeviceType::cuda)) return;
+  if (nccl && 2 * n > device_count(DeviceType::cuda)) GTEST_SKIP() << "needs " << 2 * n << " GPUs";
   const comm::ProcessGroupOptions options{.cuda = nccl ? comm::CudaTransport::nccl
                                                        : comm::CudaTransport::staging};
   comm::run_ranks(

@@ -13,6 +13,7 @@
 #include <tuple>
 #include <vector>
 
+#include "weft/comm/nccl.h"
 #include "weft/io/png.h"
 #include "weft/tests/io/files.h"
 
@@ -101,16 +102,22 @@ TEST_P(AgainstTheCpu, Trains) {
   }
 }
 
-class RanksOnGpus : public EmulatedPrograms, public ::testing::WithParamInterface<const char*> {};
+class RanksOnGpus : public EmulatedPrograms,
+                    public ::testing::WithParamInterface<std::tuple<const char*, const char*>> {};
 
 // Three have to share the two GPUs.
 TEST_P(RanksOnGpus, TrainAsOnTheCpu) {
+  const auto& [environment, backend] = GetParam();
+  if (backend == std::string("nccl") && !comm::registered_nccl()) {
+    GTEST_SKIP() << "this build is without NCCL";
+  }
   write_data("mlp");
   for (const char* const ranks : {"2", "3"}) {
     const std::string launcher = std::string("launch/weftrun --nproc-per-node ") + ranks + " ";
     const std::string options = "--epochs 2 --limit-steps 2 --dtype f64 --threads 1 ";
-    const auto cpu = losses(GetParam(), "mlp_ddp", options + "--device cpu", launcher);
-    const auto cuda = losses(GetParam(), "mlp_ddp", options + "--device cuda", launcher);
+    const auto cpu = losses(environment, "mlp_ddp", options + "--device cpu", launcher);
+    const auto cuda =
+        losses(environment, "mlp_ddp", options + "--device cuda --backend " + backend, launcher);
     ASSERT_EQ(cpu.size(), 2U);
     ASSERT_EQ(cuda.size(), 2U);
     for (int i = 0; i < 2; ++i) {
@@ -118,9 +125,12 @@ TEST_P(RanksOnGpus, TrainAsOnTheCpu) {
     }
     const auto metrics = nlohmann::json::parse(testing::read_file(folder.path("out/metrics.json")));
     EXPECT_EQ(metrics["device"], "cuda:0");
+    EXPECT_EQ(metrics["backend"], backend);
   }
 }
-INSTANTIATE_TEST_SUITE_P(EmulatedPrograms, RanksOnGpus, ::testing::ValuesIn(kConditions));
+INSTANTIATE_TEST_SUITE_P(EmulatedPrograms, RanksOnGpus,
+                         ::testing::Combine(::testing::ValuesIn(kConditions),
+                                            ::testing::Values("nccl", "shm")));
 
 class PartsOnGpus : public EmulatedPrograms, public ::testing::WithParamInterface<const char*> {};
 
@@ -134,6 +144,19 @@ TEST_P(PartsOnGpus, TrainAsAWholeOnTheCpu) {
   for (int i = 0; i < 3; ++i) EXPECT_NEAR(cuda[i], cpu[i], 1e-9 * std::abs(cpu[i])) << i;
 }
 INSTANTIATE_TEST_SUITE_P(EmulatedPrograms, PartsOnGpus, ::testing::ValuesIn(kConditions));
+
+TEST_F(EmulatedPrograms, OneGpuStandsForBothDevicesOfTheTable) {
+  write_data("autoencoder");
+  const std::string command =
+      "WEFT_EMULATED_DEVICES=1 WEFT_CACHE=off timeout 300 examples/p4_table --device cuda --rows 32"
+      " --limit-steps 1 --data " +
+      folder.path("data") + " --out " + folder.path("out") + " >" + folder.path("log") + " 2>&1";
+  ASSERT_EQ(std::system(command.c_str()), 0) << log();
+  EXPECT_NE(log().find("one GPU stands for both devices: they share it"), std::string::npos);
+  const auto rows =
+      nlohmann::json::parse(testing::read_file(folder.path("out/metrics.json")))["rows"];
+  EXPECT_EQ(rows.size(), 6U);
+}
 
 TEST(OldDriver, IsNamed) {
   testing::TempFolder folder;

@@ -161,8 +161,7 @@ TEST(Safetensors, RefusesToSaveWhatCannotBeLoaded) {
   EXPECT_WEFT_ERROR(save_safetensors(folder.path("no/a"), {{"w", x}}), Io, folder.path("no/a"));
 }
 
-// --- Malformed files: each rule of the format
-// -----------------------------------------------------
+// --- Malformed files: each rule of the format ----------------------------------------------------
 
 struct Malformed {
   const char* name;

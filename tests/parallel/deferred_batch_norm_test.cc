@@ -53,6 +53,18 @@ TEST_P(DeferredBatchNorm, EachMicroBatchIsNormalisedByItself) {
   EXPECT_WEFT_ERROR(convert_deferred_batch_norm(norm, 0), InvalidArgument, "chunks: got 0");
 }
 
+// A pipeline's micro-batches of rows and of sequences.
+TEST_P(DeferredBatchNorm, OfOneDimension) {
+  nn::BatchNorm1d norm(2, {.momentum = 1});
+  norm.to(DType::f64);
+  convert_deferred_batch_norm(norm, 2);
+  EXPECT_EQ(norm.type_name(), "DeferredBatchNorm1d");
+  const Tensor x = testing::batch(0, {6, 2, 3, 1}, DType::f64).x.squeeze(3);
+  for (const Tensor& part : raw::split(x, 3)) norm(part);
+  EXPECT_NEAR(norm.running_mean.to_vector<double>()[1],
+              raw::mean(raw::select(x, 1, 1)).item<double>(), 1e-12);
+}
+
 WEFT_ON_DEVICES(DeferredBatchNorm);
 
 }  // namespace

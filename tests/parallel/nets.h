@@ -1,13 +1,17 @@
 // Small models, and the steps of one process that ranks are compared with.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "weft/autograd/autograd.h"
+#include "weft/autograd/ops.h"
 #include "weft/core/rng.h"
 #include "weft/nn/activation.h"
 #include "weft/nn/conv.h"
@@ -37,6 +41,16 @@ inline nn::Sequential cnn() {
   return {nn::Conv2d(1, 4, 3), nn::ReLU(),    nn::MaxPool2d(2),
           nn::Conv2d(4, 6, 2), nn::Flatten(), nn::Linear(24, 3)};
 }
+
+/// Passes its input on, after a while that is another each time.
+struct Delay : nn::Module<Delay> {
+  explicit Delay(std::uint64_t seed) : generator(std::make_shared<Generator>(seed)) {}
+  Tensor forward(const Tensor& x) {
+    std::this_thread::sleep_for(std::chrono::microseconds(generator->random32() % 2000));
+    return x * 1.0;
+  }
+  std::shared_ptr<Generator> generator;
+};
 
 struct LabelledBatch {
   Tensor x, label;

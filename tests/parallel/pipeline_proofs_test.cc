@@ -3,11 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <functional>
 #include <map>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "weft/parallel/balance.h"
@@ -20,6 +18,7 @@ namespace weft::parallel {
 namespace {
 
 using testing::batch;
+using testing::Delay;
 using testing::LabelledBatch;
 using testing::same_bits;
 using testing::seeded;
@@ -152,17 +151,7 @@ TEST_P(PipelineProofs, GradientsAreThoseOfTheWholeBatch) {
   });
 }
 
-// Passes its input on, after a while that is another each time: what comes in which order may
-// depend on the schedule alone.
-struct Delay : nn::Module<Delay> {
-  explicit Delay(std::uint64_t seed) : generator(std::make_shared<Generator>(seed)) {}
-  Tensor forward(const Tensor& x) {
-    std::this_thread::sleep_for(std::chrono::microseconds(generator->random32() % 2000));
-    return x * 1.0;
-  }
-  std::shared_ptr<Generator> generator;
-};
-
+// What comes in which order may depend on the schedule alone.
 TEST_P(PipelineProofs, DelaysChangeNothing) {
   const Scoped deterministic(&ThreadState::deterministic, true);
   const Scoped threads(&ThreadState::num_threads, 1);

@@ -2,12 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -28,6 +26,7 @@ namespace {
 
 using comm::testing::in_groups;
 using testing::batch;
+using testing::Delay;
 using testing::LabelledBatch;
 using testing::relative_difference;
 using testing::same_bits;
@@ -299,16 +298,6 @@ TEST_P(PipelineRanks, RunsASchedulesOwnCommunication) {
     EXPECT_EQ(pipe.timeline().actions.size(), 4U);
   });
 }
-
-// Passes its input on, after a while that is another each time.
-struct Delay : nn::Module<Delay> {
-  explicit Delay(std::uint64_t seed) : generator(std::make_shared<Generator>(seed)) {}
-  Tensor forward(const Tensor& x) {
-    std::this_thread::sleep_for(std::chrono::microseconds(generator->random32() % 2000));
-    return x * 1.0;
-  }
-  std::shared_ptr<Generator> generator;
-};
 
 TEST_P(PipelineRanks, DelaysChangeNothing) {
   const Scoped deterministic(&ThreadState::deterministic, true);

@@ -330,6 +330,27 @@ TEST(ConvertSyncBatchNormTest, TheLastGroupCountsAndOneValueEachIsEnough) {
   });
 }
 
+TEST(ConvertSyncBatchNormTest, BatchNorm1dIsConvertedToo) {
+  const Tensor all = raw::squeeze(batch(0, {6, 2, 3, 1}, DType::f64).x, 3);
+  const auto made = [] {
+    nn::BatchNorm1d norm(2);
+    norm.to(DType::f64);
+    return norm;
+  };
+  nn::BatchNorm1d whole = made();
+  const Tensor expected = whole(all);
+  comm::run_ranks(2, [&](ProcessGroup& group) {
+    nn::BatchNorm1d norm = made();
+    convert_sync_batchnorm(norm, group.duplicate());
+    EXPECT_EQ(norm.type_name(), "SyncBatchNorm1d");
+    const std::int64_t start = group.rank() * 4, length = group.rank() == 0 ? 4 : 2;
+    EXPECT_LE(relative_difference(norm(raw::narrow(all, 0, start, length)),
+                                  raw::narrow(expected, 0, start, length)),
+              1e-12);
+    EXPECT_LE(relative_difference(norm.running_var, whole.running_var), 1e-12);
+  });
+}
+
 // Also where it takes the batch's own statistics, as PyTorch has it.
 TEST(ConvertSyncBatchNormTest, EvaluationIsTheRanksOwn) {
   comm::run_ranks(2, [](ProcessGroup& group) {

@@ -12,7 +12,8 @@ struct Color {
   std::uint8_t r = 0, g = 0, b = 0;
 };
 
-/// x runs right, y down, (0, 0) is the corner of the first pixel. What lies outside is cut off.
+/// x goes to the right, y down, (0, 0) is the corner of the first pixel. Drawings are cut off at
+/// the picture's edges.
 class Canvas {
  public:
   Canvas(int width, int height, Color background);
@@ -22,7 +23,7 @@ class Canvas {
   const io::Image& image() const { return image_; }
 
   void fill(int x, int y, int width, int height, Color color, double opacity = 1);
-  /// The edge of a rectangle, one pixel wide, just outside of it.
+  /// A line around a rectangle, one pixel wide, just outside it.
   void frame(int x, int y, int width, int height, Color color);
   /// Smooth, with round ends.
   void line(double x0, double y0, double x1, double y1, double thickness, Color color,

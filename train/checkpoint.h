@@ -1,4 +1,5 @@
-// Checkpoints: all a training run needs to go on exactly where it was, in one safetensors file.
+// Checkpoints: all that a training run needs to continue exactly where it was, in one safetensors
+// file.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +10,13 @@
 
 namespace weft::train {
 
-/// What a second or third loss of a program was, step by step.
+/// The values of a second or third loss of a program, step by step.
 struct NamedLosses {
   std::string name;
   std::vector<double> values;  ///< one per step
 };
 
-/// What is in the file: tensors "model.NAME", "part0.NAME", "part1.NAME" ..., "losses" and
+/// The file holds: tensors "model.NAME", "part0.NAME", "part1.NAME" ..., "losses" and
 /// "losses.NAME" (f64, one per step), the rest as metadata.
 struct Checkpoint {
   io::NamedTensors model;               ///< Module::state_dict()
@@ -30,7 +31,7 @@ struct Checkpoint {
 /// Replaces `path` in one step (core/file.h). Throws Io.
 void save_checkpoint(const std::string& path, const Checkpoint& checkpoint);
 
-/// Throws Io for a damaged file, InvalidArgument for a safetensors file that is no checkpoint.
+/// Throws Io for a damaged file, InvalidArgument for a safetensors file that is not a checkpoint.
 Checkpoint load_checkpoint(const std::string& path, Device device = {});
 
 }  // namespace weft::train

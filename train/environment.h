@@ -1,4 +1,4 @@
-// What programs read from the environment, and where their messages go.
+// Settings that programs read from the environment, and where their messages go.
 #pragma once
 
 #include <mutex>
@@ -9,8 +9,8 @@
 
 namespace weft::train {
 
-/// Messages to stderr, one line each; of the ranks of a run only the first tells what is no
-/// warning.
+/// Messages to stderr, one line each. Of the ranks of a run only the first writes messages that are
+/// not warnings.
 class StderrLog final : public LogSink {
  public:
   void write(Level level, std::string_view message) override;
@@ -19,9 +19,9 @@ class StderrLog final : public LogSink {
   std::mutex mutex_;
 };
 
-/// For the life of a program: a log on stderr, more of it where WEFT_LOG=perf, and kernel choices
-/// remembered in default_choice_folder() (core/choices.h), which WEFT_CACHE names. Warns of another
-/// WEFT_LOG.
+/// For the life of a program: a log on stderr, which explains kernel choices if WEFT_LOG=perf, and
+/// kernel choices remembered in default_choice_folder() (core/choices.h), which WEFT_CACHE names.
+/// Warns of another value of WEFT_LOG.
 class EnvironmentScope {
  public:
   EnvironmentScope();
@@ -34,12 +34,11 @@ class EnvironmentScope {
   Scoped<bool> explaining_{&ThreadState::log_perf, thread_state().log_perf};
 };
 
-/// Lets threads that wait for their team spin for some 150 us and not ten milliseconds: beside
-/// other work the spinning takes the core from whom they wait for. libgomp reads how long when it
-/// is loaded, so the process starts its program anew, with GOMP_SPINCOUNT, as the first thing it
-/// does. Returns where that is not to be: the environment says how to wait (GOMP_SPINCOUNT,
-/// OMP_WAIT_POLICY), or the arguments are not those of the process. Costs the start of a program,
-/// some milliseconds.
+/// Makes threads that wait for their team spin for some 150 us instead of ten milliseconds: if
+/// other programs run, spinning threads take the core from the thread that they wait for. libgomp
+/// reads GOMP_SPINCOUNT when it is loaded, so as its first act the process sets it and restarts its
+/// program, which costs some milliseconds. Returns without doing so if the environment already says
+/// how to wait (GOMP_SPINCOUNT, OMP_WAIT_POLICY), or if the arguments are not those of the process.
 void bound_spinning(int argc, const char* const* argv);
 
 }  // namespace weft::train

@@ -4,26 +4,51 @@
 #include <algorithm>
 #include <cstdint>
 #include <initializer_list>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "weft/autograd/autograd.h"
+#include "weft/core/error.h"
 #include "weft/core/phase.h"
+#include "weft/core/thread_state.h"
+#include "weft/data/dataloader.h"
+#include "weft/data/subset.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 #include "weft/train/interrupt.h"
+#include "weft/train/options.h"
 #include "weft/train/ranks.h"
 
 namespace weft::train {
 
+/// The loader of a test set: with options.limit_steps of its first batches, as many as so many
+/// steps of all ranks would take, which the log then says.
+template <data::Dataset Set>
+data::DataLoader<data::Subset<Set>> test_loader(Set set, const Options& options,
+                                                const data::DataLoaderOptions& loader,
+                                                const Ranks& ranks = {}) {
+  const std::int64_t size = set.size(), batches = (size - 1) / loader.batch_size + 1;
+  const std::int64_t limit = options.limit_steps * ranks.batches_per_step() * options.as_ranks;
+  const bool limited = limit > 0 && limit < batches;
+  std::vector<std::int64_t> first(
+      static_cast<std::size_t>(limited ? limit * loader.batch_size : size));
+  std::iota(first.begin(), first.end(), 0);
+  if (limited && ranks.rank == 0) {
+    log_info(weft::detail::concat("tests take ", first.size(), " of the ", size, " ", options.unit,
+                                  " (--limit-steps ", options.limit_steps, ")"));
+  }
+  return data::DataLoader(data::Subset(std::move(set), std::move(first)), loader);
+}
+
 /// For each k the share of the loader's samples whose label is among the k highest logits. Of equal
-/// logits the first counts as the highest, as for argmax; a NaN as higher than the label's. model:
-/// x [N,...] -> logits [N,C], run in evaluation mode without recording, and then put back into the
-/// mode it was in. The loader's batches are {x, label [N] i64}. An empty loader gives zeros. Of
-/// several ranks, whose loaders give the same batches, each takes every size-th: all get the share
-/// of all samples, none of which counts twice. Throws Interrupted (train/interrupt.h) when a signal
-/// comes in the scope of an InterruptScope.
+/// logits the first counts as higher, as for argmax; a NaN counts as higher than the label's logit.
+/// model: x [N,...] -> logits [N,C], run in evaluation mode without recording, and then returned to
+/// its previous mode. The loader's batches are {x, label [N] i64}. An empty loader gives zeros.
+/// With several ranks, whose loaders must give the same batches, each tests every size-th batch:
+/// all ranks get the share of all samples, and no sample counts twice. Throws Interrupted
+/// (train/interrupt.h) when a signal comes in the scope of an InterruptScope.
 template <class Model, class Loader>
 std::vector<double> top_accuracy(Model& model, Loader& loader, std::initializer_list<int> ks,
                                  const Ranks& ranks = {}) {

@@ -1,10 +1,10 @@
-// SIGINT as a question a training loop asks.
+// SIGINT and SIGTERM as a flag that a training loop checks.
 #pragma once
 
 namespace weft::train {
 
-/// While one lives, the first SIGINT or SIGTERM only sets a flag; the second ends the process as if
-/// there were no handler. Programs have one; the library installs none by itself.
+/// While it lives, the first SIGINT or SIGTERM only sets a flag; the second ends the process as if
+/// there were no handler. Programs make one; the library installs no handler by itself.
 class InterruptScope {
  public:
   InterruptScope();
@@ -15,11 +15,11 @@ class InterruptScope {
 
 /// Whether a signal came since the scope began; false outside of one.
 bool interrupted();
-/// What a long stretch without steps throws: a test of a model.
+/// Thrown by long work without training steps, such as the test of a model.
 struct Interrupted {};
-/// Throws it where a signal came. train::run() ends the program with interrupt_status() then.
+/// Throws it if a signal came. train::run() then ends the program with interrupt_status().
 void throw_if_interrupted();
-/// 128 + the signal's number: what a shell expects as status; 0 without a signal.
+/// 128 + the signal's number, the status that a shell expects; 0 without a signal.
 int interrupt_status();
 
 }  // namespace weft::train

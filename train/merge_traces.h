@@ -1,4 +1,4 @@
-// One trace of all ranks, by one clock.
+// One trace of all ranks, with one clock.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,15 @@
 namespace weft::train {
 
 /// Rank 0's tracer gets the spans of all ranks, so that its write() makes one file of them; the
-/// times count from its start. All ranks call it, at the same point, each with a tracer of its own.
+/// times count from its start. All ranks call it, at the same point, each with its own tracer.
 ///
-/// Which steady clock shows how much more than rank 0's is found out by gathers, which nobody
-/// leaves before all have entered: so the readings around them bound the difference. Where the
-/// bounds allow none, there is none (one host has one steady clock); else the middle is taken,
-/// which errs by at most half of what the fastest gather took.
+/// How much each rank's steady clock differs from rank 0's is found by gathers. No rank leaves a
+/// gather before all have entered it, so the clock readings before and after it bound the
+/// difference. If the bounds allow 0, the difference is taken to be 0 (one host has one steady
+/// clock); else the middle is taken, whose error is at most half the time of the fastest gather.
 void merge_traces(Tracer& tracer, const Ranks& ranks);
 
-/// Of a clock, around something that two processes did together.
+/// Readings of a clock before and after something that two processes did together.
 struct Meeting {
   std::int64_t before_ns = 0, after_ns = 0;
 };

@@ -1,4 +1,4 @@
-// metrics.json: what a run did, for people and for scripts.
+// metrics.json: the results of a run, for people and for scripts.
 #pragma once
 
 #include <cstdint>
@@ -34,10 +34,10 @@ struct Metrics {
   std::string float32_matmul_precision, conv_fp32_precision;  ///< core/float32_precision.h
   int world_size = 1;
   std::string backend;  ///< by which the ranks talk; empty in a world of one
-  /// The program's own. Those of several ranks note what rank 0's talk with the others costs:
-  ///   bytes_sent    in the whole run, the first weights and what tests ask included; by shared
-  ///                 memory as many as a ring would send
-  ///   allreduce_ms  per step, the mean: from the first bucket sent to the last one reduced
+  /// The program's own figures. Programs of several ranks note the cost of rank 0's communication:
+  ///   bytes_sent    in the whole run, including the first weights and tests; with shared memory as
+  ///                 many as a ring would send
+  ///   allreduce_ms  mean per step: from the first bucket sent to the last one reduced
   ///   exposed_ms    the part of it after the last gradient, which backward did not hide
   TestFigures notes;
   std::vector<double> losses;  ///< one per step, means over the ranks

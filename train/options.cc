@@ -182,7 +182,7 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
   app.add_option("--epochs", options.epochs, "passes over the training data")
       ->check(whole_number(std::int64_t{1}, kMany))
       ->capture_default_str();
-  app.add_option("--batch-size", options.batch_size, "images per step")
+  app.add_option("--batch-size", options.batch_size, options.unit + " per step")
       ->check(whole_number(std::int64_t{1}, std::int64_t{1'000'000}))
       ->capture_default_str();
   app.add_option("--lr", options.lr, "learning rate")
@@ -191,10 +191,11 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
   app.add_option("--seed", options.seed, "of the weights and the order")
       ->check(whole_number(std::uint64_t{0}, ~std::uint64_t{0}))
       ->capture_default_str();
-  app.add_flag("--no-shuffle", no_shuffle, "visit the images in the order of the file")
+  app.add_flag("--no-shuffle", no_shuffle,
+               "visit the " + options.unit + " in the order of the file")
       ->disable_flag_override();
   app.add_option("--workers", options.workers,
-                 "threads that load images; 0: none beside the main one")
+                 "threads that load " + options.unit + "; 0: none beside the main one")
       ->check(whole_number(0, 256))
       ->capture_default_str();
   app.add_flag("--data-on-device", options.data_on_device,
@@ -205,7 +206,8 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
       ->check(whole_number(0, 4096))
       ->capture_default_str();
   app.add_option("--limit-steps", options.limit_steps,
-                 "stop after so many steps, those before --resume included; 0: no limit")
+                 "stop after so many steps, those before --resume included, and test with as many "
+                 "batches at most; 0: no limit")
       ->check(whole_number(std::int64_t{0}, kMany))
       ->capture_default_str();
   const CLI::Validator path(check_path, "");

@@ -1,4 +1,4 @@
-// Command-line options every example understands.
+// Command-line options that every example has.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,10 @@ namespace weft::train {
 struct Options {
   std::string example = {};      ///< the program's name, set by the program
   std::string description = {};  ///< one line for --help
+  std::string unit = "images";   ///< what a batch holds, for --help and the progress
   Device device = Device();      ///< filled in: CUDA where there is one
-  /// Of programs of several processes, this one's number on its host: of n GPUs "cuda" is the
-  /// number modulo n. May throw.
+  /// In programs of several processes: this process's number on its host. With n GPUs "cuda" is
+  /// this number modulo n. May throw.
   std::function<int()> local_rank = {};
   DType dtype = DType::f32;
   bool amp = false;  ///< --amp bf16: the body runs under autograd::Autocast
@@ -33,9 +34,11 @@ struct Options {
   std::uint64_t seed = 0;
   bool shuffle = true;
   int workers = 2;
-  bool data_on_device = false;   ///< the training set is copied there once
-  int threads = 0;               ///< 0: all cores
-  std::int64_t limit_steps = 0;  ///< 0: no limit; counts the steps before --resume too
+  bool data_on_device = false;  ///< the training set is copied there once
+  int threads = 0;              ///< 0: all cores
+  /// 0: no limit; counts the steps before --resume too. Also the most batches of a test
+  /// (test_loader in evaluate.h).
+  std::int64_t limit_steps = 0;
   std::string data = data::kFashionMnistDir;
   std::string data_help = "folder of MNIST's IDX files";  ///< what --help says of it
   std::string out = {};                                   ///< default outputs/EXAMPLE
@@ -53,27 +56,28 @@ struct Options {
   bool keep_checkpoints = false;        ///< one of each epoch; else only the last
   int as_ranks = 1;                     ///< take the steps of so many ranks (shards.h)
 
-  /// For the loader of the training data; `sampler`: in place of shuffle. Throws InvalidArgument
-  /// for --as-ranks.
+  /// Options for the loader of the training data; `sampler` replaces shuffle. Throws
+  /// InvalidArgument if --as-ranks was given.
   data::DataLoaderOptions loader(std::shared_ptr<const data::Sampler> sampler = nullptr) const;
-  /// The same of a program that has --as-ranks, for a data set of `size` images.
+  /// The same for a program that supports --as-ranks, for a data set of `size` images.
   data::DataLoaderOptions loader(std::int64_t size) const;
 };
 
-/// An option of one program beside those all have. Numbers behind a double are above 0 and may be
-/// quotients, as "1/16"; whole ones are 1 to 10^9; texts are not empty.
+/// An option of one program besides the common ones. Values for a double are above 0 and may be
+/// quotients like "1/16"; integers are 1 to 10^9; texts are not empty.
 struct Flag {
   std::string name;                                                 ///< "--depth"
   std::variant<bool*, std::int64_t*, double*, std::string*> value;  ///< holds the default
   std::string help;
   std::vector<std::string> choices = {};  ///< none: any value
-  /// Of a text: what is wrong with it, or nothing.
+  /// For a text: returns what is wrong with it, or an empty string.
   std::function<std::string(const std::string&)> check = {};
 };
 
-/// Fills `options` and what the flags point to, which hold the program's defaults. An exit status
-/// when the program should end now: 0 after --help, 2 after printing to stderr what is wrong and,
-/// for an unknown option, the nearest known one. Whether the device exists is not checked here.
+/// Fills `options` and the variables of the flags, which hold the program's defaults. Returns an
+/// exit status when the program should end now: 0 after --help, 2 after printing to stderr what is
+/// wrong and, for an unknown option, the nearest known one. Whether the device exists is not
+/// checked here.
 std::optional<int> parse_options(int argc, const char* const* argv, Options& options,
                                  const std::vector<Flag>& flags = {});
 

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <set>
 
+#include "weft/core/error.h"
 #include "weft/train/canvas.h"
 
 namespace weft::train {
@@ -374,6 +375,19 @@ io::Image log_log_picture(std::span<const PointCurve> curves, const std::string&
   }
   draw_legend(canvas, legend);
   return canvas.image();
+}
+
+io::Image stacked(std::span<const io::Image> pictures) {
+  WEFT_CHECK(!pictures.empty(), Shape, "stacked", "there is no picture");
+  io::Image all{pictures[0].width, 0, pictures[0].channels, {}};
+  for (const io::Image& picture : pictures) {
+    WEFT_CHECK(picture.width == all.width && picture.channels == all.channels, Shape, "stacked",
+               "a picture is ", picture.width, " wide and has ", picture.channels,
+               " channels, the first ", all.width, " and ", all.channels);
+    all.height += picture.height;
+    all.pixels.insert(all.pixels.end(), picture.pixels.begin(), picture.pixels.end());
+  }
+  return all;
 }
 
 }  // namespace weft::train

@@ -1,4 +1,4 @@
-// The pictures a run leaves behind.
+// The pictures that a run writes.
 #pragma once
 
 #include <span>
@@ -20,19 +20,20 @@ io::Image compare_picture(const Tensor& inputs, const Tensor& codes, const Tenso
 
 /// Images side by side, `columns` in a row, in the order they come, as torchvision's make_grid.
 /// images [N,C,H,W] with values 0 to 1, C = 1 (grey) or 3; any device, any floating dtype. Small
-/// ones are shown larger, by a whole factor; the caption stands above. Throws Shape for others and
-/// for none, InvalidArgument for less than one column.
+/// images are enlarged by a whole factor; the caption is above. Throws Shape for other shapes and
+/// for no images, InvalidArgument for less than one column.
 io::Image image_grid(const Tensor& images, int columns = 8, const std::string& caption = "");
 
-/// What loss_picture draws: a value for each step, and what the legend calls it.
+/// A curve for loss_picture: a value for each step, and its name in the legend.
 struct Curve {
   std::string name;
   std::span<const double> values;
 };
 
-/// The loss over the steps: every value faintly, the mean of a fiftieth of the run around each step
-/// on top, of what there is at both ends; below 100 steps a line through the values. A logarithmic
-/// axis where the values span more than a factor of 20. Values that are not finite are left out.
+/// The loss over the steps: every value faintly, and on top, for each step, the mean over a
+/// fiftieth of the run around it (over fewer values at both ends); below 100 steps a line through
+/// the values. The axis is logarithmic if the values span more than a factor of 20. Values that are
+/// not finite are left out.
 io::Image loss_picture(std::span<const double> losses, const std::string& title);
 /// Several losses on the same axes, each in its colour, with a legend. Throws InvalidArgument for
 /// none.
@@ -49,6 +50,9 @@ struct PointCurve {
 /// not above 0 or not finite are left out. Throws InvalidArgument for no curve.
 io::Image log_log_picture(std::span<const PointCurve> curves, const std::string& title,
                           const std::string& x_name);
+
+/// Pictures of one width below each other. Throws Shape for none, and for other widths or channels.
+io::Image stacked(std::span<const io::Image> pictures);
 
 /// Round numbers that divide [low, high] into about `wanted` parts: 1, 2 or 5 times a power of ten.
 std::vector<double> axis_ticks(double low, double high, int wanted);

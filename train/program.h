@@ -1,4 +1,4 @@
-// What surrounds a program's own code: options, signals, messages, exit status.
+// What all programs share around their own code: options, signals, messages, exit status.
 #pragma once
 
 #include <cstdio>
@@ -12,24 +12,23 @@
 
 namespace weft::train {
 
-/// The body of main(), before which nothing is done: starts the program anew where its threads
-/// would wait wastefully (environment.h: bound_spinning), parses the options, prepares the process
-/// as they say (seed, threads, virtual devices, deterministic kernels, trace, a flag for SIGINT)
-/// and as the environment does (see environment.h: a log on stderr, remembered kernel choices),
-/// calls `body` and returns the status: 0; 2 for wrong usage; 1 after printing the error that ended
-/// the body; 130 after SIGINT. `flags` are options of this program beside the common ones.
+/// The body of main(), which should do nothing before it. In order, it
+///  - restarts the program where its threads would spin too long (environment.h: bound_spinning);
+///  - parses the options, and prepares the process as they say (seed, threads, virtual devices,
+///    deterministic kernels, trace, a flag for SIGINT) and as the environment does (environment.h:
+///    a log on stderr, remembered kernel choices);
+///  - calls `body` and returns the exit status: 0; 2 for wrong usage; 1 after printing the error
+///    that ended the body; 130 after SIGINT.
+/// `flags` are options of this program besides the common ones.
 ///   int main(int argc, char** argv) {
-///     return train::run(argc, argv, {.example = "mlp", .batch_size = 64}, [](const auto& options)
-///     {
-///       ...
-///     });
+///     return train::run(argc, argv, {.example = "mlp", .batch_size = 64},
+///                       [](const auto& options) { ... });
 ///   }
 int run(int argc, const char* const* argv, Options defaults,
         const std::function<void(const Options&)>& body, const std::vector<Flag>& flags = {});
 
-/// Prints the model as its to_string() does or, with --summary, the table of nn::summary for an
-/// input of this shape: true then, and the program should return. Of several ranks the first
-/// prints.
+/// Prints the model's to_string() or, with --summary, the table of nn::summary for an input of this
+/// shape. Returns true for --summary: the program should then end. Only the first rank prints.
 template <class Model>
 bool show_model(const Options& options, Model& model, const Shape& shape) {
   const std::string text =

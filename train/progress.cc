@@ -28,8 +28,9 @@ std::string format_duration(double seconds) {
 }
 
 void Progress::start(const std::string& title, std::int64_t total, std::int64_t done,
-                     std::int64_t line_every) {
+                     std::int64_t line_every, const std::string& unit) {
   title_ = title;
+  unit_ = unit;
   total_ = total;
   first_ = done;
   line_every_ = line_every;
@@ -79,7 +80,7 @@ std::string Progress::fitted(std::span<const Field> fields, double part) const {
   return (title_ + joined(fields, 0)).substr(0, most);
 }
 
-void Progress::update(std::int64_t done, double loss, double images_per_second) {
+void Progress::update(std::int64_t done, double loss, double per_second) {
   shown_ = Clock::now();
   shown_tenth_ = total_ > 0 ? done * 10 / total_ : 0;
   const double seconds = std::chrono::duration<double>(shown_ - start_).count();
@@ -98,7 +99,7 @@ void Progress::update(std::int64_t done, double loss, double images_per_second) 
       {format("%3.0f%%", part * 100), 0},
       {format("%ld/%ld", static_cast<long>(done), static_cast<long>(total_)), 3},
       {format("loss %.4g", loss), 1},
-      {format("%.0f images/s", images_per_second), 4},
+      {format("%.0f ", per_second) + unit_ + "/s", 4},
       {format_duration(left) + " left", 2}};
   if (!terminal_) {
     std::fprintf(out_, "%s%s\n", title_.c_str(), joined(fields, 4).c_str());
@@ -109,11 +110,11 @@ void Progress::update(std::int64_t done, double loss, double images_per_second) 
   std::fflush(out_);
 }
 
-void Progress::finish(std::int64_t done, double loss, double images_per_second, double seconds) {
+void Progress::finish(std::int64_t done, double loss, double per_second, double seconds) {
   if (!out_) return;
-  std::fprintf(out_, "%s%s  %ld/%ld  loss %.4g  %.0f images/s  %.1f s\n",
-               terminal_ ? "\r\x1b[K" : "", title_.c_str(), static_cast<long>(done),
-               static_cast<long>(total_), loss, images_per_second, seconds);
+  std::fprintf(out_, "%s%s  %ld/%ld  loss %.4g  %.0f %s/s  %.1f s\n", terminal_ ? "\r\x1b[K" : "",
+               title_.c_str(), static_cast<long>(done), static_cast<long>(total_), loss, per_second,
+               unit_.c_str(), seconds);
   std::fflush(out_);
   open_ = false;
 }

@@ -11,24 +11,25 @@ namespace weft::train {
 
 class Progress {
  public:
-  /// Draws on `out` as a bar when `terminal`; otherwise writes a line per tenth of the way. The bar
-  /// keeps within `columns`, or 0: those of the terminal.
+  /// Draws a bar on `out` if `terminal`; otherwise writes a line per tenth of the way. The bar fits
+  /// into `columns`; 0: those of the terminal.
   Progress(std::FILE* out, bool terminal, int columns = 0)
       : out_(out), terminal_(terminal), columns_(columns) {}
   /// On stderr.
   Progress();
-  /// Shows nothing: of the ranks of a run one tells for all.
+  /// Shows nothing: in a run of several ranks only one shows progress.
   static Progress none() { return Progress(nullptr, false); }
 
-  /// A stretch of `total` steps of which `done` are done already. line_every: a line with the time
-  /// so far after every so many steps, which stays; 0: none on a terminal, else the tenths.
+  /// Begins `total` steps, of which `done` are done already. line_every: a lasting line with the
+  /// time so far after every so many steps; 0: none on a terminal, else one per tenth. unit: what
+  /// is counted per second.
   void start(const std::string& title, std::int64_t total, std::int64_t done,
-             std::int64_t line_every = 0);
+             std::int64_t line_every = 0, const std::string& unit = "images");
   /// Whether update() would show something now; asking is cheap.
   bool due(std::int64_t done) const;
-  void update(std::int64_t done, double loss, double images_per_second);
+  void update(std::int64_t done, double loss, double per_second);
   /// Ends the bar with a line that stays.
-  void finish(std::int64_t done, double loss, double images_per_second, double seconds);
+  void finish(std::int64_t done, double loss, double per_second, double seconds);
   /// Leaves the line of a bar that will not be finished.
   void abandon();
 
@@ -56,7 +57,7 @@ class Progress {
   std::FILE* out_;
   bool terminal_;
   int columns_;
-  std::string title_;
+  std::string title_, unit_;
   std::int64_t total_ = 0;
   std::int64_t first_ = 0;
   std::int64_t line_every_ = 0;

@@ -1,4 +1,4 @@
-// What a program of several processes tells train/ of the others.
+// What a program of several processes tells train/ about the other processes.
 #pragma once
 
 #include <functional>
@@ -7,8 +7,8 @@
 
 namespace weft::train {
 
-/// One process among those that train together; by default there is no other. Which library they
-/// talk by is the program's affair:
+/// One process among those that train together; by default there is no other. The program chooses
+/// the library with which they communicate:
 ///   const train::Ranks ranks{
 ///       .rank = group->rank(), .size = group->size(), .backend = group->backend(),
 ///       .gather = [&](const std::string& text) { return group->all_gather_object(text); }};
@@ -16,10 +16,12 @@ struct Ranks {
   int rank = 0;
   int size = 1;
   std::string backend = {};  ///< what metrics.json calls it
-  /// Everybody's text, by rank. All ranks call it at the same points.
+  /// Returns all ranks' texts, by rank. All ranks call it at the same points.
   std::function<std::vector<std::string>(const std::string& text)> gather = {};
-  int batches = 0;  ///< in a step of all; 0: each rank has one of its own
+  int batches = 0;  ///< in one step of all ranks; 0: one per rank
 
+  /// In a step of all ranks together.
+  int batches_per_step() const { return batches > 0 ? batches : size; }
   /// Sums over the ranks, added up in the order of ranks: the same bits everywhere.
   std::vector<double> sum(std::vector<double> values) const;
 };

@@ -87,7 +87,7 @@ Recorder::Recorder(const Options& options, const Ranks& ranks)
              "; choose another folder with --out");
   lock_.take(options_.out);
   if (ranks_.size > 1) {
-    const int sharing = ranks_.size / batches();
+    const int sharing = ranks_.size / ranks_.batches_per_step();
     log_info(detail::concat("batch ", options_.batch_size, " per ",
                             sharing == 1 ? "rank" : detail::concat(sharing, " ranks"), ", ",
                             images_per_step(), " in all: ", ranks_.size, " ranks by ",
@@ -99,10 +99,8 @@ Recorder::Recorder(const Options& options, const Ranks& ranks)
   }
 }
 
-int Recorder::batches() const { return ranks_.batches > 0 ? ranks_.batches : ranks_.size; }
-
 std::int64_t Recorder::images_per_step() const {
-  return options_.batch_size * batches() * options_.as_ranks;
+  return options_.batch_size * ranks_.batches_per_step() * options_.as_ranks;
 }
 
 std::string Recorder::path(const std::string& name) const {
@@ -264,7 +262,8 @@ void Recorder::begin_epoch(std::int64_t batches, std::int64_t done, std::int64_t
     events_.emplace(path("tensorboard"), steps());
     told_ = losses_.size();
   }
-  progress_.start(detail::concat("epoch ", epoch_), batches, done, options_.log_every);
+  progress_.start(detail::concat("epoch ", epoch_), batches, done, options_.log_every,
+                  options_.unit);
   epoch_start_ = step_start_ = Clock::now();
   in_loop_ = true;
   thread_state().step = steps();

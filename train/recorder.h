@@ -1,5 +1,5 @@
-// Recorder: keeps the books of a run while the program trains: losses, times, progress,
-// checkpoints, and the files that remain. The training step itself is the program's.
+// Recorder: records a run while the program trains: losses, times, progress, checkpoints, and the
+// files that a run leaves. The training step itself is the program's.
 //
 //   train::Recorder recorder(options);
 //   recorder.resume(model, loader, adam);                      // if --resume says so
@@ -13,8 +13,8 @@
 //   if (recorder.interrupted()) return;
 //   recorder.finish(model, "mse", mse);
 //
-// Where several processes train together (train/ranks.h) all of them call the same: what is written
-// are means over the ranks, and rank 0 writes it.
+// If several processes train together (train/ranks.h), all of them make the same calls; rank 0
+// writes the files, with means over the ranks.
 #pragma once
 
 #include <chrono>
@@ -46,7 +46,7 @@ namespace weft::train {
 template <class Loader>
 class BatchRange;
 
-/// That somebody writes in a folder, for as long as it lives; leaves nothing behind.
+/// Marks a folder as being written to, as long as it lives; leaves nothing behind.
 class OutputLock {
  public:
   OutputLock() = default;
@@ -54,7 +54,7 @@ class OutputLock {
   OutputLock& operator=(const OutputLock&) = delete;
   ~OutputLock();
 
-  /// Warns where another one, also in another process, holds it. Once.
+  /// Warns if another lock, in this process or another, holds the folder. To be called once.
   void take(const std::string& folder);
 
  private:
@@ -75,15 +75,16 @@ class Recorder {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  /// Goes on from the checkpoint options.resume names; without one, and with "latest" where there
-  /// is none yet, from the beginning. Throws InvalidArgument for another program's file, and
-  /// listing names and shapes for another model's, with nothing changed; Io for a rank that does
-  /// not find the latest one of rank 0. A run of another number of ranks can be taken up between
-  /// epochs, with other random numbers from there on, which a warning says; within one
-  /// InvalidArgument.
-  /// parts: optimisers and learning rate schedulers, those save() was given, in its order. With
-  /// options.checkpoint_every they, the model and the loader are saved within batches(), as save()
-  /// would do, so they must live as long as that.
+  /// Continues from the checkpoint that options.resume names. Without a name, or with "latest" and
+  /// no checkpoint yet, starts from the beginning. Throws InvalidArgument for another program's
+  /// file, and for another model's, listing names and shapes; then nothing has changed. Throws Io
+  /// on a rank that does not find the latest checkpoint of rank 0. A run with another number of
+  /// ranks can be continued between epochs, with other random numbers from there on, which a
+  /// warning says; within an epoch it is InvalidArgument.
+  ///
+  /// parts: the optimisers and learning rate schedulers that save() gets, in its order. With
+  /// options.checkpoint_every, batches() saves them, the model and the loader as save() would, so
+  /// they must live as long as its range.
   template <class Model, class Loader, class... Parts>
   void resume(Model& model, Loader& loader, Parts&... parts) {
     save_ = [this, &model, &loader, &parts...] { save(model, loader, parts...); };
@@ -106,20 +107,20 @@ class Recorder {
   /// Steps so far, those before a resume included.
   std::int64_t steps() const { return static_cast<std::int64_t>(losses_.size()) + pending_; }
 
-  /// The loader's batches of this epoch, with progress on stderr; ends early after SIGINT and at
-  /// the limit of steps, so that the loader's state() stays in the middle. SIGINT to one rank ends
-  /// all of them after the same step, some 50 ms later.
+  /// The loader's batches of this epoch, with progress on stderr. Ends early after SIGINT and at
+  /// the limit of steps; the loader's state() is then in the middle of the epoch. SIGINT to one
+  /// rank ends all of them after the same step, some 50 ms later.
   template <class Loader>
   BatchRange<Loader> batches(Loader& loader) {
     return BatchRange<Loader>(*this, loader);
   }
-  /// To be called once per step. loss: one element. On CUDA its value is fetched later, many at
-  /// once: the host does not wait for the step. A loss that is not finite is warned of, once, with
+  /// To be called once per step. loss: one element. On CUDA its value is read later, many at once:
+  /// the host does not wait for the step. The first loss that is not finite gives a warning with
   /// its step.
   void step(const Tensor& loss) { step({{"", loss}}); }
-  /// The same for a program with several losses, of which progress and epochs show the first:
+  /// The same for a program with several losses; progress and epochs show the first one:
   ///   recorder.step({{"discriminator", loss_d}, {"generator", loss_g}});
-  /// Throws InvalidArgument for none and for other names than in the steps before.
+  /// Throws InvalidArgument without losses, and for other names than in earlier steps.
   void step(std::initializer_list<NamedLoss> losses);
 
   /// Writes OUT/checkpoint.safetensors; with options.keep_checkpoints also, at the end of an epoch,
@@ -142,14 +143,14 @@ class Recorder {
     }
   }
 
-  /// SIGINT came, to this rank or another; the checkpoint is what the run leaves behind.
+  /// Whether SIGINT came, to this rank or another. The run then leaves only the checkpoint.
   bool interrupted() const { return stopped_; }
 
-  /// Notes a figure of a test ("accuracy") made after the epoch, and says it. The last ones are
+  /// Records and prints a figure of a test ("accuracy") after the epoch. The last figures count as
   /// those of the run.
   void test(const std::string& name, double value);
 
-  /// Writes OUT/model.safetensors, loss.png and metrics.json and says where.
+  /// Writes OUT/model.safetensors, loss.png and metrics.json, and prints where.
   template <class Model>
   void finish(const Model& model) {
     if (ranks_.rank == 0) {
@@ -221,7 +222,6 @@ class Recorder {
   double epoch_mean() const;
   double epoch_seconds() const;
   double images_per_second() const;
-  int batches() const;  // in a step of all ranks
   std::int64_t images_per_step() const;
 
   Options options_;

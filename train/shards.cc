@@ -4,9 +4,9 @@
 
 namespace weft::train {
 
-std::uint64_t ShardsSampler::draw_seed(Generator&) const { return next_epoch_++; }
+std::string ShardsSampler::draw_seed(Generator&) const { return std::to_string(next_epoch_++); }
 
-void ShardsSampler::order(std::uint64_t seed, std::vector<std::int64_t>& order) const {
+void ShardsSampler::order(const std::string& seed, std::vector<std::int64_t>& order) const {
   std::vector<std::vector<std::int64_t>> own(static_cast<std::size_t>(ranks_));
   for (int rank = 0; rank < ranks_; ++rank)
     of_rank(rank).order(seed, own[static_cast<std::size_t>(rank)]);

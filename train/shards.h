@@ -1,7 +1,8 @@
-// --as-ranks N: one process that takes the steps of N ranks, to hold their run against.
+// --as-ranks N: one process that takes the steps of N ranks, for comparison with their run.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -11,9 +12,9 @@
 
 namespace weft::train {
 
-/// The images of `ranks` ranks for a loader whose batches are `ranks` times theirs: of each step
-/// first those of rank 0, then those of rank 1, ... Each rank's order is that of a
-/// data::DistributedSampler, for epoch 0, 1, ...: it counts them by itself.
+/// The images of `ranks` ranks for a loader whose batches are `ranks` times as large as theirs: in
+/// each step first those of rank 0, then those of rank 1, ... Each rank's order is that of a
+/// data::DistributedSampler. The sampler counts the epochs 0, 1, ... by itself.
 class ShardsSampler final : public data::Sampler {
  public:
   /// batch_size: of one rank.
@@ -21,8 +22,8 @@ class ShardsSampler final : public data::Sampler {
       : size_(size), ranks_(ranks), batch_size_(batch_size), shuffle_(shuffle) {}
 
   std::int64_t size() const override { return of_rank(0).size() * ranks_; }
-  std::uint64_t draw_seed(Generator& generator) const override;
-  void order(std::uint64_t seed, std::vector<std::int64_t>& order) const override;
+  std::string draw_seed(Generator& generator) const override;
+  void order(const std::string& seed, std::vector<std::int64_t>& order) const override;
 
  private:
   data::DistributedSampler of_rank(int rank) const {
@@ -36,9 +37,9 @@ class ShardsSampler final : public data::Sampler {
   mutable std::uint64_t next_epoch_ = 0;
 };
 
-/// model(x) or, for more than one rank, model of each of `ranks` equal parts of x, joined. Behind a
-/// mean over all rows the gradients are then the sum of what each part gives, divided by `ranks`:
-/// what DistributedDataParallel makes of them, to the bit for 2 ranks.
+/// model(x) or, for more than one rank, model of each of `ranks` equal parts of x, joined. With a
+/// loss that is a mean over all rows, the gradients are then the sum of the parts' gradients
+/// divided by `ranks`: those of DistributedDataParallel, to the bit for 2 ranks.
 template <class Model>
 auto in_shards(Model& model, const Tensor& x, int ranks) {
   if (ranks == 1) return model(x);

@@ -1,4 +1,4 @@
-// A program's training step: run as it stands or, with --graph, captured once and replayed.
+// A program's training step: run as it is or, with --graph, captured once and replayed.
 #pragma once
 
 #include <array>
@@ -29,11 +29,11 @@ namespace weft::train {
 ///   });
 ///   for (auto& [x, label] : recorder.batches(loader)) recorder.step(step(x, label));
 ///
-/// With options.graph the body is captured (core/capture.h says what it may not do) and calls copy
-/// the batch into the tensors that it reads; the values are those of the body, to the bit where
-/// options.deterministic is set. What a call returns is then written over by the next: the Recorder
-/// copies losses, and reads them on the host many at a time. The step that is captured is that of
-/// the largest batch so far, in its dimension 0; a smaller one, an epoch's last, runs as it is.
+/// With options.graph the body is captured (core/capture.h says what it must not do), and each call
+/// copies the batch into the tensors that the body reads. The values are those of the body, to the
+/// bit if options.deterministic is set. A call's result is then overwritten by the next call: the
+/// Recorder copies losses, and reads them on the host many at a time. The step that is captured is
+/// that of the largest batch so far, in dimension 0; a smaller one, an epoch's last, runs as it is.
 template <class Signature>
 class Step;
 

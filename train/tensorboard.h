@@ -16,10 +16,10 @@ namespace weft::train {
 /// type tensorflow.Event; the few fields that scalars need are written by hand.
 class EventFile {
  public:
-  /// Makes the folder too. TensorBoard forgets what older files of the folder say of the steps from
-  /// `first_step` on: those a resumed run takes again, or, at 0, another run's. Throws Io.
+  /// Also makes the folder. TensorBoard drops the points in older files of the folder from
+  /// `first_step` on: steps that a resumed run repeats, or, at 0, those of another run. Throws Io.
   explicit EventFile(const std::string& folder, std::int64_t first_step = 0);
-  /// Writes what is left; whether it could is not known any more.
+  /// Writes what is left; errors are not reported.
   ~EventFile();
   EventFile(const EventFile&) = delete;
   EventFile& operator=(const EventFile&) = delete;
@@ -41,8 +41,8 @@ class EventFile {
 
 /// CRC-32 with Castagnoli's polynomial: 0xe3069283 for "123456789".
 std::uint32_t crc32c(std::string_view bytes);
-/// What the records hold of it, so that a checksum of data with checksums in it stays good: rotated
-/// right by 15 bits, plus 0xa282ead8.
+/// The checksum's form in the records, so that a checksum of data that contains checksums stays
+/// good: rotated right by 15 bits, plus 0xa282ead8.
 std::uint32_t masked_crc32c(std::string_view bytes);
 
 }  // namespace weft::train

@@ -69,6 +69,34 @@ TEST_P(Accuracy, CountsTheLabelAmongTheHighest) {
   EXPECT_FALSE(model.training);
 }
 
+TEST_P(Accuracy, ALimitOfStepsIsOneOfTheTestToo) {
+  struct : LogSink {
+    std::string text;
+    void write(Level, std::string_view line) override { text += line; }
+  } log;
+  const Scoped<LogSink*> logged(&ThreadState::log, &log);
+  // Labels 0 are the highest; of the first 8 samples that is half, of the others none.
+  Rows rows{std::vector(11, std::vector<double>{1, 0, 0, 0, 0, 0}),
+            std::vector<std::int64_t>(11, 3)};
+  for (const std::size_t i : {0, 2, 5, 7}) rows.labels[i] = 0;
+  Same model;
+  const auto share = [&](std::int64_t limit) {
+    auto loader = test_loader(rows, {.limit_steps = limit}, {.batch_size = 4, .device = device()});
+    return accuracy(model, loader);
+  };
+  for (const std::int64_t limit : {0, 3, 4}) EXPECT_EQ(share(limit), 4.0 / 11) << limit;
+  EXPECT_EQ(log.text, "");
+  EXPECT_EQ(share(2), 4.0 / 8);
+  EXPECT_EQ(log.text, "tests take 8 of the 11 images (--limit-steps 2)");
+  EXPECT_EQ(share(1), 2.0 / 4);
+  auto of_two = test_loader(rows, {.limit_steps = 1}, {.batch_size = 4},
+                            {.rank = 1, .size = 2});  // a step of two ranks is two batches
+  EXPECT_EQ(of_two.dataset().size(), 8);
+  EXPECT_EQ(test_loader(rows, {.limit_steps = 1, .as_ranks = 2}, {.batch_size = 4}).size(), 2);
+  rows = {};
+  EXPECT_EQ(share(1), 0);
+}
+
 // SIGTERM as well as SIGINT: a test of a large model may take minutes.
 TEST_P(Accuracy, ASignalEndsIt) {
   const Rows rows{std::vector(6, std::vector<double>(6, 0.5)), {0, 1, 2, 3, 4, 5}};

@@ -219,6 +219,20 @@ TEST(Pictures, ProportionalIsStraightOnLogarithmicAxes) {
   }
 }
 
+TEST(Pictures, StackedStandBelowEachOther) {
+  const io::Image dark{2, 1, 3, {1, 2, 3, 4, 5, 6}},
+      bright{2, 2, 3, std::vector<std::uint8_t>(12, 9)};
+  const io::Image both = stacked(std::vector{dark, bright});
+  EXPECT_EQ(both.width, 2);
+  EXPECT_EQ(both.height, 3);
+  std::vector<std::uint8_t> pixels = dark.pixels;
+  pixels.insert(pixels.end(), bright.pixels.begin(), bright.pixels.end());
+  EXPECT_EQ(both.pixels, pixels);
+  EXPECT_WEFT_ERROR(stacked({}), Shape, "no picture");
+  EXPECT_WEFT_ERROR(stacked(std::vector{dark, io::Image{1, 1, 3, {0, 0, 0}}}), Shape,
+                    "a picture is 1 wide and has 3 channels, the first 2 and 3");
+}
+
 TEST(Pictures, LogLogLeavesOutWhatHasNoLogarithm) {
   const PointCurve odd{"odd", {{1, 2}, {2, 0}, {-1, 3}, {4, NAN}, {0, 1}, {8, INFINITY}}};
   EXPECT_EQ(log_log_picture(std::vector{odd}, "", "").width, 960);

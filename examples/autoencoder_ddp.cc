@@ -37,8 +37,9 @@ void autoencoder(const train::Options& options, const std::string& backend) {
 
   NoGrad no_grad;
   model.eval();
-  data::DataLoader test(data::Mnist(options.data, {.train = false, .dtype = options.dtype}),
-                        {.batch_size = 500, .device = options.device});
+  auto test =
+      train::test_loader(data::Mnist(options.data, {.train = false, .dtype = options.dtype}),
+                         options, {.batch_size = 500, .device = options.device}, ranks);
   double squared_error = 0;
   for (auto& [x, label] : test) {
     if ((test.position() - 1) % ranks.size != ranks.rank) continue;

@@ -51,8 +51,9 @@ void autoencoder(train::Options options, const std::string& names) {
 
   NoGrad no_grad;
   model.eval();
-  data::DataLoader test(data::Mnist(options.data, {.train = false, .dtype = options.dtype}),
-                        {.batch_size = 500, .device = options.device});
+  auto test =
+      train::test_loader(data::Mnist(options.data, {.train = false, .dtype = options.dtype}),
+                         options, {.batch_size = 500, .device = options.device});
   double squared_error = 0;
   for (auto& [x, label] : test) {
     const auto [output, code] = model(x);

@@ -44,8 +44,9 @@ void autoencoder(const train::Options& options, const examples::PipelineFlags& f
   NoGrad no_grad;
   model.to(options.device);  // all stages: saving has put them together
   model.eval();
-  data::DataLoader test(data::Mnist(options.data, {.train = false, .dtype = options.dtype}),
-                        {.batch_size = 500, .device = options.device});
+  auto test = train::test_loader(
+      data::Mnist(options.data, {.train = false, .dtype = options.dtype}), options,
+      {.batch_size = 500, .device = options.device}, ranks.for_recorder());
   double squared_error = 0;
   for (auto& [x, label] : test) {
     if ((test.position() - 1) % ranks.world->size() != ranks.world->rank()) continue;

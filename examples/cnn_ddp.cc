@@ -21,9 +21,10 @@ void cnn(const train::Options& options, const examples::CnnOptions& net,
   const data::ImageSet images = examples::cifar(options, true);
   const auto sampler = examples::distributed_sampler(images.size(), options, ranks);
   data::DataLoader loader(images, options.loader(sampler));
-  data::DataLoader test(
-      examples::cifar(options, false),
-      {.batch_size = options.batch_size, .workers = options.workers, .device = options.device});
+  auto test = train::test_loader(
+      examples::cifar(options, false), options,
+      {.batch_size = options.batch_size, .workers = options.workers, .device = options.device},
+      ranks);
   optim::SGD sgd(model.parameters(), {.lr = options.lr});
   train::Step step(options, [&](const Tensor& x, const Tensor& label) {
     sgd.zero_grad();

@@ -17,8 +17,8 @@ void cnn(train::Options options, const examples::CnnOptions& net, const std::str
   if (train::show_model(options, model, {1, 3, 32, 32})) return;
   parallel::DataParallel dp(model, {.devices = devices});
   data::DataLoader loader(examples::cifar(options, true), options.loader());
-  data::DataLoader test(
-      examples::cifar(options, false),
+  auto test = train::test_loader(
+      examples::cifar(options, false), options,
       {.batch_size = options.batch_size, .workers = options.workers, .device = options.device});
   optim::SGD sgd(model.parameters(), {.lr = options.lr});
   train::Step step(options, [&](const Tensor& x, const Tensor& label) {

@@ -35,8 +35,9 @@ void mlp(const train::Options& options, const std::string& backend) {
   }
   if (recorder.interrupted()) return;
 
-  data::DataLoader test(data::Mnist(options.data, {.train = false, .dtype = options.dtype}),
-                        {.batch_size = 500, .device = options.device});
+  auto test =
+      train::test_loader(data::Mnist(options.data, {.train = false, .dtype = options.dtype}),
+                         options, {.batch_size = 500, .device = options.device}, ranks);
   recorder.note(examples::costs(*group, ddp.stats()));
   recorder.finish(model, "accuracy", train::accuracy(model, test, ranks));
 }

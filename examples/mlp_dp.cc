@@ -34,8 +34,9 @@ void mlp(train::Options options, const std::string& names) {
   std::fputs(train::memory_table(devices).c_str(), stdout);
   if (recorder.interrupted()) return;
 
-  data::DataLoader test(data::Mnist(options.data, {.train = false, .dtype = options.dtype}),
-                        {.batch_size = 500, .device = options.device});
+  auto test =
+      train::test_loader(data::Mnist(options.data, {.train = false, .dtype = options.dtype}),
+                         options, {.batch_size = 500, .device = options.device});
   recorder.note(examples::peaks(devices));
   recorder.finish(model, "accuracy", train::accuracy(model, test));
 }

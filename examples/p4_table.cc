@@ -141,13 +141,14 @@ json run_row(const Row& row, const train::Options& options, const std::vector<De
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   };
   const std::int64_t most = options.limit_steps > 0 ? options.limit_steps : 30;
-  double seconds = 0;
+  double seconds = 0, all_seconds = 0;
   for (std::int64_t epoch = 0, steps = 0; epoch < (full ? kEpochs : 1'000'000); ++epoch) {
     for (auto& [x, label] : loader) {
       const double took = seconds_of([&] {
         work.step(x);
         for (const Device device : devices) runtime(device).synchronize(current_stream(device));
       });
+      all_seconds += took;
       // The first two choose kernels and fill the caches.
       if (steps++ < 2) continue;
       times.push_back(took);
@@ -164,7 +165,8 @@ json run_row(const Row& row, const train::Options& options, const std::vector<De
   result["step_ms"] = 1000 * step;
   result["images_per_second"] = static_cast<double>(batch) / step;
   result["seconds"] =
-      static_cast<double>(kEpochs * images.size()) / static_cast<double>(batch) * step;
+      full ? all_seconds
+           : static_cast<double>(kEpochs * images.size()) / static_cast<double>(batch) * step;
   work.describe(result);
   for (const Device device : devices) {
     result["peak_bytes"].push_back(memory_stats(device).peak_in_use_bytes);
@@ -194,6 +196,10 @@ std::string explain(const json& row) {
 void table(const train::Options& given, const std::string& names, const std::string& groups,
            bool full) {
   train::Options options = given;
+  // The table is about two devices, so a CPU that nobody has split becomes two.
+  if (options.device.is_cpu() && options.host_devices == 0 && host_device_count() == 1) {
+    set_host_devices(2);
+  }
   std::vector<Device> devices = examples::devices(options, names);
   if (devices.size() == 1 && devices[0].is_cuda()) {
     std::printf("one GPU stands for both devices: they share it, so nothing can be won\n");

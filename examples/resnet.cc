@@ -21,8 +21,8 @@ void resnet(const train::Options& options, const examples::ResNetFlags& flags) {
                  {.lr = options.lr, .momentum = 0.9, .weight_decay = 1e-4});
   const auto schedule = examples::make_schedule(flags.schedule, sgd, options.epochs);
   data::DataLoader loader(sets.train, options.loader());
-  data::DataLoader test(
-      sets.test,
+  auto test = train::test_loader(
+      sets.test, options,
       {.batch_size = options.batch_size, .workers = options.workers, .device = options.device});
   train::Step step(options, [&](const Tensor& x, const Tensor& label) {
     sgd.zero_grad();

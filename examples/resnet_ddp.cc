@@ -29,9 +29,10 @@ void resnet(const train::Options& options, const examples::ResNetFlags& flags,
   const auto schedule = examples::make_schedule(flags.schedule, sgd, options.epochs);
   const auto sampler = examples::distributed_sampler(sets.train.size(), options, ranks);
   data::DataLoader loader(sets.train, options.loader(sampler));
-  data::DataLoader test(
-      sets.test,
-      {.batch_size = options.batch_size, .workers = options.workers, .device = options.device});
+  auto test = train::test_loader(
+      sets.test, options,
+      {.batch_size = options.batch_size, .workers = options.workers, .device = options.device},
+      ranks);
   train::Step step(options, [&](const Tensor& x, const Tensor& label) {
     sgd.zero_grad();
     const Tensor loss = nn::cross_entropy(ddp(x), label);

@@ -59,7 +59,8 @@ def main(options):
     loader = DataLoader(images(options, True), batch_size=options.batch_size,
                         shuffle=options.shuffle, num_workers=options.workers,
                         pin_memory=options.device.type == "cuda")
-    test = DataLoader(images(options, False), batch_size=options.batch_size, num_workers=options.workers)
+    test = DataLoader(common.test_part(images(options, False), options, options.batch_size),
+                      batch_size=options.batch_size, num_workers=options.workers)
     model = cnn(options.width_scale, options.hidden).to(options.device, options.dtype)
     print(model)
     sgd = torch.optim.SGD(model.parameters(), lr=options.lr)

@@ -15,7 +15,8 @@ def main(options):
     loader = DataLoader(train, batch_size=options.batch_size, sampler=sampler,
                         num_workers=options.workers,
                         pin_memory=options.device.type == "cuda")
-    test = DataLoader(images(options, False), batch_size=options.batch_size, num_workers=options.workers)
+    test = DataLoader(common.test_part(images(options, False), options, options.batch_size),
+                      batch_size=options.batch_size, num_workers=options.workers)
     model = cnn(options.width_scale, options.hidden).to(options.device, options.dtype)
     if dist.get_rank() == 0:
         print(model)

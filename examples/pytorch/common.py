@@ -13,6 +13,7 @@ import time
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch.utils.data import Subset
 
 DTYPES = {"f32": torch.float32, "f64": torch.float64}
 
@@ -80,7 +81,8 @@ def parse_options(example, description, epochs=3, batch_size=32, lr=1e-3,
     option("--workers", type=whole_number(0, 256), default=2, help="processes that load images; 0: none beside the main one")
     option("--threads", type=whole_number(0, 4096), default=0, help="cores for computing; 0: all")
     option("--limit-steps", type=whole_number(0), default=0,
-           help="stop after so many steps, those before --resume included; 0: no limit")
+           help="stop after so many steps, those before --resume included, and test with as many batches at most; "
+                "0: no limit")
     option("--data", default=data, help="folder of the data set")
     option("--out", default=f"outputs/pytorch/{example}", help="folder for model, pictures and metrics")
     option("--resume", default=None, help="go on from this checkpoint.pt")
@@ -173,6 +175,13 @@ def init_ranks(options):
 def ranks():
     """This rank and the number of ranks: 0 and 1 where there are no others."""
     return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+
+
+def test_part(test_set, options, batch_size):
+    """The first --limit-steps batches of a test set for each rank, or all of it."""
+    size = len(test_set)
+    part = min(size, options.limit_steps * ranks()[1] * batch_size) if options.limit_steps > 0 else size
+    return Subset(test_set, range(part))
 
 
 def own_batches(loader):

@@ -38,7 +38,8 @@ def main(options):
         raise SystemExit(130)
 
     model.eval()
-    test = DataLoader(common.Mnist(options.data, train=False, dtype=options.dtype), batch_size=500)
+    test = DataLoader(common.test_part(common.Mnist(options.data, train=False, dtype=options.dtype), options, 500),
+                      batch_size=500)
     correct = 0
     with torch.no_grad():
         for x, label in test:

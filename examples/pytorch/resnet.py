@@ -190,7 +190,8 @@ def main(options):
                         shuffle=options.shuffle,
                         num_workers=options.workers,
                         pin_memory=options.device.type == "cuda")
-    test_loader = DataLoader(test_set, batch_size=options.batch_size, num_workers=options.workers)
+    test_loader = DataLoader(common.test_part(test_set, options, options.batch_size),
+                             batch_size=options.batch_size, num_workers=options.workers)
 
     recorder = common.Recorder(options)
     recorder.resume(model, sgd, schedule)

@@ -111,6 +111,8 @@ TEST_F(CnnRunTest, WithoutImagesItSaysHowToGetSome) {
   expect_help();
   EXPECT_EQ(run("out", "--data fake --limit-steps 2 --batch-size 64"), 0) << log();
   EXPECT_EQ(lines(".*epoch 0: test accuracy [0-9.e-]+"), 1) << log();
+  EXPECT_NE(log().find("tests take 128 of the 10000 images (--limit-steps 2)"), std::string::npos)
+      << log();
 }
 
 TEST_F(CnnRunTest, WrongUse) {

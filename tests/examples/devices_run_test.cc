@@ -1,4 +1,5 @@
 // The programs of several devices: their losses are those of the program of one.
+#include <cmath>
 #include <string>
 
 #include "weft/tests/examples/launched.h"
@@ -86,8 +87,8 @@ TEST_F(DevicesRun, WrongDevicesGetOneLine) {
   EXPECT_EQ(run("x", false, "mlp_dp", "--host-devices 2 --devices 1,1"), 1);
   EXPECT_NE(log().find("cpu:1 is named twice"), std::string::npos) << log();
   EXPECT_EQ(run("x", false, "autoencoder_pipe", "--schedule 1fb"), 2);
-  EXPECT_EQ(run("x", false, "p4_table", ""), 1);
-  EXPECT_NE(log().find("--host-devices 2"), std::string::npos) << log();
+  EXPECT_EQ(run("x", false, "p4_table", "--devices 0"), 1);
+  EXPECT_NE(log().find("--devices 0,1"), std::string::npos) << log();
 }
 
 TEST_F(DevicesRun, DevicesMayHaveLittleMemory) {
@@ -101,8 +102,7 @@ TEST_F(DevicesRun, DevicesMayHaveLittleMemory) {
 
 // Two steps of each row: what is written, not how fast.
 TEST_F(DevicesRun, TheTableHasAllRows) {
-  ASSERT_EQ(run("table", false, "p4_table", "--host-devices 2 --limit-steps 2 --rows 32"), 0)
-      << log();
+  ASSERT_EQ(run("table", false, "p4_table", "--limit-steps 2 --rows 32"), 0) << log();
   const auto rows = metrics("table")["rows"];
   ASSERT_EQ(rows.size(), 6U);
   for (const auto& row : rows) {
@@ -115,6 +115,21 @@ TEST_F(DevicesRun, TheTableHasAllRows) {
     EXPECT_EQ(row["stage_ms"].size(), 2U);
     EXPECT_GT(row["bubble_predicted"], 0);
     EXPECT_GT(row["bubble_measured"], 0);
+  }
+}
+
+// Ten epochs of 40 images in batches of 32: 20 steps, of which the first two are not timed.
+TEST_F(DevicesRun, TheTableCanBeRunInFull) {
+  ASSERT_EQ(run("table", false, "p4_table", "--full --rows 32"), 0) << log();
+  const auto rows = metrics("table")["rows"];
+  ASSERT_EQ(rows.size(), 6U);
+  for (const auto& row : rows) {
+    EXPECT_EQ(row["extrapolated"], false);
+    EXPECT_EQ(row["steps"], 18);
+    // Half of the steps take the median or longer, and an extrapolation would be this multiple.
+    const double seconds = row["seconds"], step = row["step_ms"].get<double>() / 1e3;
+    EXPECT_GT(seconds, 9 * step);
+    EXPECT_GT(std::abs(seconds - 10 * 40 / 32.0 * step), 1e-12);
   }
 }
 

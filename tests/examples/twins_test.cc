@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -178,6 +179,20 @@ TEST_F(TwinsTest, CnnTrainsAlike) {
       "--dtype f64 --batch-size 8 --width-scale 1/64 --limit-steps 20 --data " +
       folder.path("data");
   expect_same_metrics(run_weft("cnn", arguments), run_twin("cnn", arguments), 1e-9);
+  expect_same_weights(folder.path("weft/model.safetensors"), folder.path("twin/model.safetensors"),
+                      1e-9);
+}
+
+TEST_F(TwinsTest, CharTransformerTrainsAlike) {
+  std::string text;
+  for (int i = 0; i < 3000; ++i) text += static_cast<char>(97 + (i * i + i / 7) % 23);
+  std::ofstream(folder.path("text.txt")) << text;
+  const std::string arguments =
+      "--dtype f64 --context 12 --width 16 --batch-size 8 --limit-steps 20 --start a --sample 9 "
+      "--data " +
+      folder.path("text.txt");
+  expect_same_metrics(run_weft("char_transformer", arguments),
+                      run_twin("char_transformer", arguments), 1e-9);
   expect_same_weights(folder.path("weft/model.safetensors"), folder.path("twin/model.safetensors"),
                       1e-9);
 }

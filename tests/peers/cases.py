@@ -45,8 +45,10 @@ def unary(b):
     dtype = any_dtype(b)
     x = b.input(large_or_small(b), dtype, requires_grad=dtype in FLOATING and b.chance(0.7),
                 mood=b.one_of((None, None, "special", "large", "wide")))
-    name = b.one_of(sorted(reference.UNARY) + ["leaky_relu", "smooth_l1", "logical_not", "clamp", "clamp"])
+    name = b.one_of(sorted(reference.UNARY) + ["leaky_relu", "elu", "softplus", "smooth_l1", "logical_not", "clamp", "clamp"])
     options = {"leaky_relu": {"slope": b.one_of((0, 0.01, 0.2, 1.0, 2.0))}, "smooth_l1": {"beta": b.one_of((0, 0.5, 1, 3))},
+               "elu": {"alpha": b.one_of((1, 1.0, 0.5, 2.5))},
+               "softplus": {"beta": b.one_of((1, 0.5, 3)), "threshold": b.one_of((20, 20, 2))},
                "clamp": {"low": b.one_of(SCALARS), "high": b.one_of(SCALARS)}}.get(name, {})
     # weft's numbers beside integers are whole or not; infinity has no kind of its own.
     if name == "clamp" and dtype not in FLOATING:
@@ -255,11 +257,12 @@ def conv_transpose2d(b):
 
 @family
 def pooling(b):
-    name = b.one_of(("max_pool2d", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d"))
+    name = b.one_of(("max_pool2d", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d",
+                     "adaptive_max_pool2d"))
     dtype = b.floating()
     x = b.input(image(b, b.one_of((0, 1, 2, 3, 4, 8, 17)) if b.chance(0.1) else b.one_of((1, 2, 3, 4, 8, 17))), dtype,
                 requires_grad=b.chance(0.7), mood=b.one_of(("normal", "normal", "integers", "special")))
-    if name == "adaptive_avg_pool2d":
+    if name in ("adaptive_avg_pool2d", "adaptive_max_pool2d"):
         y = b.step(name, [x], size=pair(b, (1, 1, 2, 3, 5, 7)))
     else:
         kernel = pair(b, (1, 2, 2, 3, 3, 4, 5))
@@ -383,12 +386,20 @@ def indices(b, shape, below, p_wrong=0.02):
 @family
 def indexing(b):
     b.case["kind"] = "exact"
-    name = b.one_of(("index_select", "gather", "one_hot", "index_add_", "scatter_add_", "cat", "stack", "where"))
+    name = b.one_of(("index_select", "gather", "embedding", "one_hot", "index_add_", "scatter_add_", "cat", "stack", "where"))
     dtype = any_dtype(b)
     grad = dtype in FLOATING and b.chance(0.7)
     if name == "one_hot":
         classes = b.one_of((-1, 1, 3, 7, 12))
         b.step(name, [indices(b, b.shape(0, 3), max(classes, 5) if b.chance(0.1) else max(classes, 1))], classes=classes)
+        return
+    if name == "embedding":
+        rows = b.size()
+        kind = b.one_of(FLOATING)
+        weight = b.input([rows, b.size()], kind, requires_grad=b.chance(0.7), overlap=True)
+        options = {"padding_idx": b.rng.randint(-rows, rows - 1)} if rows and b.chance(0.4) else {}
+        b.case["kind"] = "general"  # the gradient has sums
+        b.backward(b.step(name, [indices(b, b.shape(0, 3), rows), weight], **options))
         return
     if name in ("cat", "stack"):
         shape = b.shape(1 if b.chance(0.95) else 0, 4, most=512)

@@ -30,6 +30,12 @@ void add_elementwise(Operations& table) {
   table["leaky_relu"] = [](const Call& c) -> std::vector<Tensor> {
     return {leaky_relu(c.operand(0), c.number("slope"))};
   };
+  table["elu"] = [](const Call& c) -> std::vector<Tensor> {
+    return {elu(c.operand(0), c.number("alpha"))};
+  };
+  table["softplus"] = [](const Call& c) -> std::vector<Tensor> {
+    return {softplus(c.operand(0), c.number("beta"), c.number("threshold"))};
+  };
   table["smooth_l1"] = [](const Call& c) -> std::vector<Tensor> {
     return {smooth_l1(c.operand(0), c.number("beta"))};
   };

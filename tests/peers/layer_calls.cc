@@ -43,6 +43,9 @@ void add_images(Operations& table) {
                                       .count_include_pad = c.flag("count_include_pad"),
                                       .divisor = c.integer("divisor", 0)})};
   };
+  table["adaptive_max_pool2d"] = [](const Call& c) -> Tensors {
+    return {adaptive_max_pool2d(c.operand(0), c.pair("size", 1))};
+  };
   table["adaptive_avg_pool2d"] = [](const Call& c) -> Tensors {
     return {adaptive_avg_pool2d(c.operand(0), c.pair("size", 1))};
   };

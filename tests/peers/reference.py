@@ -32,7 +32,8 @@ def conv_options(a):
 UNARY = {name: getattr(torch, name) for name in (
     "neg", "abs", "sign", "square", "sqrt", "rsqrt", "reciprocal", "exp", "log", "sin", "cos", "tanh", "sigmoid",
     "relu", "floor", "ceil", "round", "log1p", "expm1", "erf", "tan", "trunc")}
-UNARY |= {"gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "log_sigmoid": F.logsigmoid}
+UNARY |= {"gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "log_sigmoid": F.logsigmoid,
+          "silu": F.silu}
 BINARY = {name: getattr(torch, name) for name in ("add", "sub", "mul", "div", "pow", "remainder", "floor_divide")}
 COMPARE = {name: getattr(torch, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
 LOGICAL = {name: getattr(torch, name) for name in ("logical_and", "logical_or", "logical_xor")}
@@ -192,6 +193,8 @@ OPERATIONS |= {
     "rdiv": lambda x, a: number(a["value"]) / x[0],
     "logical_not": lambda x, a: torch.logical_not(x[0]),
     "leaky_relu": lambda x, a: F.leaky_relu(x[0], a["slope"]),
+    "elu": lambda x, a: F.elu(x[0], a["alpha"]),
+    "softplus": lambda x, a: F.softplus(x[0], a["beta"], a["threshold"]),
     "smooth_l1": lambda x, a: F.smooth_l1_loss(x[0], torch.zeros_like(x[0]), reduction="none", beta=a["beta"]),
     "where": lambda x, a: torch.where(*x),
     "add_": lambda x, a: x[0].add_(x[1], alpha=number(a.get("alpha", 1))),
@@ -248,6 +251,7 @@ OPERATIONS |= {
     "index_select": lambda x, a: torch.index_select(x[0], a["dim"], x[1]),
     "gather": lambda x, a: torch.gather(x[0], a["dim"], x[1]),
     "one_hot": lambda x, a: F.one_hot(x[0], a["classes"]),
+    "embedding": lambda x, a: F.embedding(x[0], x[1], a.get("padding_idx")),
     "index_add_": lambda x, a: x[0].index_add_(a["dim"], x[1], x[2]),
     "scatter_add_": lambda x, a: x[0].scatter_add_(a["dim"], x[1], x[2]),
 
@@ -261,6 +265,7 @@ OPERATIONS |= {
     "avg_pool2d": lambda x, a: F.avg_pool2d(x[0], a["kernel"], pair(a, "stride", 1), pair(a, "padding", 0),
                                             a.get("ceil_mode", False), a["count_include_pad"],
                                             a.get("divisor") or None),
+    "adaptive_max_pool2d": lambda x, a: F.adaptive_max_pool2d(x[0], a["size"]),
     "adaptive_avg_pool2d": lambda x, a: F.adaptive_avg_pool2d(x[0], a["size"]),
     "layer_norm": lambda x, a: F.layer_norm(x[0], a["shape"], *(x[1:] + [None] * (3 - len(x))), eps=a["eps"]),
 

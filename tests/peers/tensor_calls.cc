@@ -107,6 +107,11 @@ void add_indexing(Operations& table) {
   table["one_hot"] = [](const Call& c) -> Tensors {
     return {one_hot(c.operand(0), c.integer("classes"))};
   };
+  table["embedding"] = [](const Call& c) -> Tensors {
+    std::optional<std::int64_t> padding;
+    if (c.has("padding_idx")) padding = c.integer("padding_idx");
+    return {embedding(c.operand(0), c.operand(1), padding)};
+  };
   table["index_add_"] = [](const Call& c) -> Tensors {
     return {raw::index_add_(c.operand(0), c.dim("dim"), c.operand(1), c.operand(2))};
   };

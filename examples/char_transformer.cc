@@ -1,0 +1,125 @@
+// Trains a small transformer to write on a text, character by character. `./weft run
+// char_transformer --help` lists the options.
+#include "weft/examples/char_transformer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "weft/core/error.h"
+#include "weft/core/file.h"
+#include "weft/examples/text.h"
+#include "weft/train/train.h"
+#include "weft/weft.h"
+
+using namespace weft;
+
+/// `start`, not empty, and so many characters that the model goes on with, each drawn from its
+/// probabilities (softmax of logits / temperature) by the thread's generator.
+std::string write_on(examples::CharTransformer& model, const examples::Text& text,
+                     const std::string& start, std::int64_t count, double temperature,
+                     std::int64_t context) {
+  const NoGrad no_grad;
+  const Device device = model.parameters()[0].device();
+  std::vector<std::int64_t> numbers;
+  for (const char c : start) numbers.push_back(text.number(c));
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t length = std::min(std::ssize(numbers), context);
+    const std::vector<std::int64_t> last(numbers.end() - length, numbers.end());
+    const Tensor logits = model(from_vector(last, {1, length}).to(device)).select(1, length - 1);
+    const auto shares = softmax(logits.to(DType::f64) / temperature, 1).to_vector<double>();
+    // The first character up to which the probabilities add up to a number drawn from [0, 1).
+    double drawn = rand({1}, DType::f64).item<double>();
+    std::size_t next = 0;
+    while (next + 1 < shares.size() && drawn >= shares[next]) drawn -= shares[next++];
+    numbers.push_back(static_cast<std::int64_t>(next));
+  }
+  std::string result;
+  for (const std::int64_t number : numbers) result += text.character(number);
+  return result;
+}
+
+/// The docs of weft itself, where `./weft run` says where they are.
+std::string docs_folder() {
+  const char* const root = std::getenv("WEFT_ROOT");
+  return root ? std::string(root) + "/docs" : "docs";
+}
+
+void char_transformer(const train::Options& options, examples::TransformerOptions net,
+                      const std::string& start, std::int64_t sample, double temperature) {
+  const examples::Text text(examples::read_text(options.data));
+  net.characters = text.characters();
+  examples::CharTransformer model(net);
+  model.to(options.device, options.dtype);
+  const std::string begin =
+      start.empty() ? std::string(1, text.character(text.numbers()[0])) : start;
+  for (const char c : begin) text.number(c);  // throws before the training, not after it
+  const std::span<const std::int64_t> all(text.numbers());
+  const std::size_t tested = all.size() / 10;
+  const examples::Windows windows(all.first(all.size() - tested), net.context);
+  WEFT_CHECK(static_cast<std::int64_t>(tested) > net.context, InvalidArgument, "char_transformer",
+             "the last tenth of the text is for the test, and has to be longer than --context ",
+             net.context, ": the text has ", all.size(), " characters, and needs ",
+             10 * (net.context + 1));
+  const examples::Windows test_windows(all.last(tested), net.context);
+  if (train::show_model(options, model, {1, net.context})) return;
+  std::printf("%zu characters, %lld different ones; the last %zu are for the test\n", all.size(),
+              static_cast<long long>(net.characters), tested);
+  optim::AdamW adam(model.parameters(), {.lr = options.lr});
+  data::DataLoader loader(windows, options.loader());
+  train::Step step(options, [&](const Tensor& x, const Tensor& y) {
+    adam.zero_grad();
+    const Tensor loss = examples::next_character_loss(model, x, y);
+    loss.backward();
+    adam.step();
+    return loss;
+  });
+
+  train::Recorder recorder(options);
+  recorder.resume(model, loader, adam);
+  while (recorder.next_epoch()) {
+    for (auto& [x, y] : recorder.batches(loader)) recorder.step(step(x, y));
+    recorder.save(model, loader, adam);
+  }
+  if (recorder.interrupted()) return;
+
+  const NoGrad no_grad;
+  model.eval();
+  auto test =
+      train::test_loader(test_windows, options, {.batch_size = 100, .device = options.device});
+  double nats = 0;
+  for (auto& [x, y] : test) {
+    nats += examples::next_character_loss(model, x, y).item<double>() * x.shape(0);
+  }
+  const double bits = nats / test.dataset().size() / std::log(2.0);
+  const std::string written = write_on(model, text, begin, sample, temperature, net.context);
+  std::printf("%s\n", written.c_str());
+  write_file_atomically(recorder.path("sample.txt"), written + "\n");
+  recorder.finish(model, "bits_per_character", bits);
+}
+
+int main(int argc, char** argv) {
+  examples::TransformerOptions net;
+  std::string start;
+  std::int64_t sample = 300;
+  double temperature = 0.8;
+  return train::run(
+      argc, argv,
+      {.example = "char_transformer",
+       .description = "Trains a small transformer to write on a text, character by character.",
+       .unit = "pieces",
+       .epochs = 10,
+       .lr = 3e-3,
+       .data = docs_folder(),
+       .data_help = "a text, or a folder of *.md and *.txt"},
+      [&](const train::Options& options) {
+        char_transformer(options, net, start, sample, temperature);
+      },
+      {{"--context", &net.context, "characters it looks back at"},
+       {"--width", &net.width, "numbers for each character, a multiple of --heads"},
+       {"--heads", &net.heads, "of each layer's attention"},
+       {"--layers", &net.layers, "blocks of attention and a perceptron"},
+       {"--start", &start, "what the sample begins with; empty: the first character of the text"},
+       {"--sample", &sample, "characters that it writes at the end"},
+       {"--temperature", &temperature, "of the sample: below 1 surer, above 1 wilder"}});
+}

@@ -1,0 +1,82 @@
+// A transformer that reads text character by character and says which one comes next.
+#pragma once
+
+#include <cstdint>
+
+#include "weft/weft.h"
+
+namespace weft::examples {
+
+struct TransformerOptions {
+  std::int64_t characters = 0;  ///< how many different ones there are
+  std::int64_t context = 64;    ///< the longest text it looks at
+  std::int64_t width = 64;      ///< numbers for each character, in every layer
+  std::int64_t heads = 4;
+  std::int64_t layers = 2;
+};
+
+/// A table that starts as U(-0.1, 0.1), which draws the same bits here and in PyTorch; normal ones
+/// would differ in the last.
+inline nn::Embedding table(std::int64_t rows, std::int64_t width) {
+  nn::Embedding table(rows, width);
+  nn::init::uniform_(table.weight, -0.1, 0.1);
+  return table;
+}
+
+/// x [N,L,width] -> [N,L,width]: attention to itself and to what stands before, then a layer for
+/// each character alone; both add to what there was.
+class TransformerBlock : public nn::Module<TransformerBlock> {
+ public:
+  explicit TransformerBlock(const TransformerOptions& o)
+      : norm1(child("norm1", nn::LayerNorm(o.width))),
+        attention(
+            child("attention", nn::MultiheadAttention(o.width, o.heads, {.batch_first = true}))),
+        norm2(child("norm2", nn::LayerNorm(o.width))),
+        mlp(child("mlp", nn::Sequential{nn::Linear(o.width, 4 * o.width), nn::GELU(),
+                                        nn::Linear(4 * o.width, o.width)})) {}
+
+  Tensor forward(const Tensor& x) {
+    const Tensor y = x + attention(norm1(x), {.is_causal = true});
+    return y + mlp(norm2(y));
+  }
+
+  nn::LayerNorm norm1;
+  nn::MultiheadAttention attention;
+  nn::LayerNorm norm2;
+  nn::Sequential mlp;
+};
+
+/// Numbers of characters i64 [N,L], L up to the context -> logits of the next one [N,L,characters],
+/// from those up to it. The layers are those of GPT-2 (Radford et al., 2019), without dropout.
+class CharTransformer : public nn::Module<CharTransformer> {
+ public:
+  explicit CharTransformer(const TransformerOptions& o)
+      : characters(child("characters", table(o.characters, o.width))),
+        positions(child("positions", table(o.context, o.width))),
+        norm(child("norm", nn::LayerNorm(o.width))),
+        head(child("head", nn::Linear(o.width, o.characters))),
+        blocks(child("blocks", nn::ModuleList<TransformerBlock>())) {
+    for (std::int64_t i = 0; i < o.layers; ++i) blocks.append(TransformerBlock(o));
+  }
+
+  Tensor forward(const Tensor& text) {
+    const Tensor places =
+        arange(0, static_cast<double>(text.shape(1)), 1, {DType::i64, text.device()});
+    Tensor x = characters(text) + positions(places);
+    for (TransformerBlock& block : blocks) x = block(x);
+    return head(norm(x));
+  }
+
+  nn::Embedding characters, positions;
+  nn::LayerNorm norm;
+  nn::Linear head;
+  nn::ModuleList<TransformerBlock> blocks;
+};
+
+/// The mean cross-entropy over all characters of a batch.
+inline Tensor next_character_loss(CharTransformer& model, const Tensor& x, const Tensor& y) {
+  const Tensor logits = model(x);
+  return nn::cross_entropy(logits.reshape({-1, logits.shape(2)}), y.reshape({-1}));
+}
+
+}  // namespace weft::examples

@@ -75,6 +75,12 @@ class PrecisionScope {
   Scoped<bool> conv_, matmul_;
 };
 
+// A line on stderr for each thing that takes a while, so that one sees how far it is.
+void say(const json& row, const std::string& what) {
+  std::fprintf(stderr, "bench: %s, %s: %s\n", row["work"].get<std::string>().c_str(),
+               row["precision"].get<std::string>().c_str(), what.c_str());
+}
+
 // weft's configurations: the team sizes up to all cores, and the batches' layout; the fastest is
 // kept, as on the peer's side.
 struct Prepared {
@@ -189,11 +195,13 @@ void bench_work(const WorkSpec& spec, const std::string& precision, const Option
                 Peer* peer, json& row) {
   const PrecisionScope scope(precision);
   const bool amp = precision == "bf16";
+  say(row, "trying weft's configurations");
   Prepared weft_side = prepare(spec, amp, options);
   row["batch_size"] = spec.images[0];
   row["weft_config"] = weft_side.name;
   row["weft_tried"] = weft_side.tried;
   if (peer) {
+    say(row, "trying PyTorch's configurations");
     const json answer = ask(*peer, {{"cmd", "prepare"},
                                     {"work", to_json(spec)},
                                     {"precision", precision},
@@ -249,6 +257,7 @@ void bench_work(const WorkSpec& spec, const std::string& precision, const Option
         [&] { return run("plain"); });
     if (options.capture) {
       add("graphed", "PyTorch, graphed", [&] {
+        say(row, "PyTorch captures a graph");
         ask(*peer, {{"cmd", "graph"}});
         return run("graphed");
       });
@@ -256,17 +265,30 @@ void bench_work(const WorkSpec& spec, const std::string& precision, const Option
     // Compiled after all else is chosen, for it takes minutes.
     if (options.compile) {
       add("compiled", "PyTorch, compiled", [&] {
+        say(row, "PyTorch compiles (minutes)");
         row["compiled_seconds"] = ask(*peer, {{"cmd", "compile"}})["seconds"];
         return run("compiled");
       });
     }
   }
   lengthen_blocks(sides);
+  std::string round;
+  double round_ms = 0;
+  for (Side& side : sides) {
+    round += (round.empty() ? "" : ", ") + std::to_string(side.block) + " steps of " + side.label;
+    round_ms += side.time(side.block);
+  }
+  char seconds[32];
+  std::snprintf(seconds, sizeof seconds, "%.1f s", options.pairs * round_ms / 1e3);
+  say(row,
+      "timing " + std::to_string(options.pairs) + " rounds of " + round + ": about " + seconds);
   alternate(sides, options.pairs);
   report(sides, row);
+  std::fflush(stdout);
   const double ms = row["weft_ms"]["median"];
   captured.reset();  // its memory may be what the next ones need
 
+  say(row, "measuring memory");
   row["weft_peak_bytes"] = peak_bytes(spec, weft_side.options);
   if (peer) {
     row["peer_peak_bytes"] = ask(*peer, {{"cmd", "memory"}})["peak_bytes"];
@@ -276,6 +298,7 @@ void bench_work(const WorkSpec& spec, const std::string& precision, const Option
                 row["peer_peak_bytes"].get<double>() / 1048576);
   }
   if (options.operations) {
+    say(row, "timing each operation");
     for (const OperationRow& o : measure_operations(*weft_side.work, std::max(2, spec.block))) {
       std::printf("    %-28s %7.1f calls %9.3f ms %5.1f %%\n", o.name.c_str(), o.calls, o.ms,
                   100 * o.ms / ms);
@@ -283,6 +306,7 @@ void bench_work(const WorkSpec& spec, const std::string& precision, const Option
     }
   }
   if (options.floor) {
+    say(row, "timing each kernel alone");
     set_num_threads(options.threads);
     double sum = 0;
     for (const FloorRow& f : measure_floor(spec.name)) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <string>
 #include <vector>
 
 #include "weft/benchmarks/timing.h"
@@ -114,6 +115,19 @@ MemorySum autoencoder_memory(std::int64_t batch) {
   return encoder.total() > decoder.total() ? encoder : decoder;
 }
 
+namespace {
+
+/// Times above, memory below: each has an axis of its own.
+void draw(const std::string& file, const std::vector<train::PointCurve>& times,
+          const std::vector<train::PointCurve>& memory, const std::string& title,
+          const std::string& x_name) {
+  const std::vector<io::Image> parts = {train::log_log_picture(times, title + ": time", x_name),
+                                        train::log_log_picture(memory, title + ": memory", x_name)};
+  io::write_png(file, train::stacked(parts));
+}
+
+}  // namespace
+
 json run_scaling(const std::string& stem) {
   constexpr double kSeconds = 1;
   json result;
@@ -148,8 +162,7 @@ json run_scaling(const std::string& stem) {
     peak.points.emplace_back(n, mebibytes(cost.peak_bytes));
     by_hand.points.emplace_back(n, mebibytes(sum.total()));
   }
-  io::write_png(stem + "-batch.png", train::log_log_picture(std::vector{step, image, peak, by_hand},
-                                                            "autoencoder", "batch size"));
+  draw(stem + "-batch.png", {step, image}, {peak, by_hand}, "autoencoder", "batch size");
 
   step = curve("ms per step"), peak = curve("peak, MiB");
   std::printf("ResNet, SGD with momentum, %lld images of %lld x %lld\n%8s %12s %12s %12s\n",
@@ -169,9 +182,7 @@ json run_scaling(const std::string& stem) {
     step.points.emplace_back(static_cast<double>(depth), cost.ms);
     peak.points.emplace_back(static_cast<double>(depth), mebibytes(cost.peak_bytes));
   }
-  io::write_png(
-      stem + "-depth.png",
-      train::log_log_picture(std::vector{step, peak}, "ResNet, 8 images of 64 x 64", "depth"));
+  draw(stem + "-depth.png", {step}, {peak}, "ResNet, 8 images of 64 x 64", "depth");
   return result;
 }
 

@@ -21,9 +21,9 @@ Tensor leaf_of(const Tensor& x, bool collects) {
 
 }  // namespace
 
-double low_quartile(Times times) {
+double median(Times times) {
   WEFT_CHECK(!times.empty(), InvalidArgument, "simulate", "nothing was timed");
-  const auto place = times.begin() + (std::ssize(times) - 1) / 4;
+  const auto place = times.begin() + (std::ssize(times) - 1) / 2;
   std::ranges::nth_element(times, place);
   return *place;
 }

@@ -15,10 +15,9 @@ namespace weft::simulator {
 /// Seconds, each of one time.
 using Times = std::vector<double>;
 
-/// The one that a quarter of them lies below: what others on the machine add, through caches and
-/// memory, is mostly above it.
+/// The one in the middle, as what predictions are held against are medians; of two the lower one.
 /// Throws InvalidArgument for none.
-double low_quartile(Times times);
+double median(Times times);
 
 /// The layers one by one, each with inputs and outputs of its own, for one number of rows; on the
 /// device of the program's layers, by the calling thread, which must be the only one of its team:
@@ -31,11 +30,11 @@ class LayerTimes {
   void pass();
   void forget();
 
-  double forward(std::size_t layer) const { return low_quartile(layers_[layer].forward); }
-  double backward_input(std::size_t layer) const { return low_quartile(layers_[layer].input); }
-  double backward_weight(std::size_t layer) const { return low_quartile(layers_[layer].weight); }
+  double forward(std::size_t layer) const { return median(layers_[layer].forward); }
+  double backward_input(std::size_t layer) const { return median(layers_[layer].input); }
+  double backward_weight(std::size_t layer) const { return median(layers_[layer].weight); }
   /// Both ways.
-  double loss() const { return low_quartile(loss_); }
+  double loss() const { return median(loss_); }
 
  private:
   struct OfLayer {

@@ -80,16 +80,16 @@ class Steps {
   /// A whole step of the first device with the cores of all, as its first thread computes: each of
   /// the team has as much to do, and waits without computing.
   double undivided() const {
-    return low_quartile(with_all_cores_.forward) + low_quartile(with_all_cores_.backward) +
-           low_quartile(with_all_cores_.optimizer);
+    return median(with_all_cores_.forward) + median(with_all_cores_.backward) +
+           median(with_all_cores_.optimizer);
   }
-  double alone(Times StepTimes::* what) const { return low_quartile(alone_.*what); }
+  double alone(Times StepTimes::* what) const { return median(alone_.*what); }
   double together(Times StepTimes::* what) const {
     Times times;
     for (const StepTimes& each : together_) {
       times.insert(times.end(), (each.*what).begin(), (each.*what).end());
     }
-    return low_quartile(times);
+    return median(times);
   }
 
  private:
@@ -134,9 +134,9 @@ class Links {
   }
   void put_into(Costs& costs) const {
     const double bytes = static_cast<double>(many_) * sizeof(float);
-    costs.add_per_byte = low_quartile(add_) / bytes;
-    costs.scale_per_byte = low_quartile(scale_) / bytes;
-    costs.handoff = low_quartile(handoff_);
+    costs.add_per_byte = median(add_) / bytes;
+    costs.scale_per_byte = median(scale_) / bytes;
+    costs.handoff = median(handoff_);
     costs.copy = link(copy_small_, copy_large_);
     if (devices_ > 1) costs.all_reduce = link(reduce_small_, reduce_large_);
   }
@@ -144,7 +144,7 @@ class Links {
  private:
   Link link(const Times& small, const Times& large) const {
     const double few = kFew * sizeof(float), bytes = static_cast<double>(many_) * sizeof(float);
-    const double latency = low_quartile(small), rest = low_quartile(large) - latency;
+    const double latency = median(small), rest = median(large) - latency;
     return {latency, rest > 0 ? (bytes - few) / rest : 0};
   }
   /// By shared memory, as the ranks of one host have it, which are threads here; what the slowest

@@ -16,7 +16,7 @@ struct MeasureOptions {
 };
 
 /// Everything is measured in turn, in rounds, so that a noisy moment meets all of it; of the times
-/// of each thing the lower quartile counts. A layer takes its share, as timed one by one, of the
+/// of each thing the median counts. A layer takes its share, as timed one by one, of the
 /// time of the model in one piece. Throws InvalidArgument for fewer than 1 device.
 Costs measure(const Program& program, const MeasureOptions& options = {});
 

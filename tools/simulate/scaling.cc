@@ -152,7 +152,7 @@ json to_json(const Scaling& scaling) {
 }
 
 io::Image picture(const Scaling& weak, const Scaling& strong) {
-  io::Image both;
+  std::vector<io::Image> both;
   for (const Scaling* scaling : {&weak, &strong}) {
     std::vector<train::PointCurve> curves = {{"ideal", {}}};
     for (const AllReduce algorithm : kAllReduces) {
@@ -170,13 +170,9 @@ io::Image picture(const Scaling& weak, const Scaling& strong) {
     const std::string below =
         concat("devices (", scaling->cluster, "), ", scaling->rows,
                scaling->weak ? " rows on each" : " rows in all", "; up: images/s of each device");
-    const io::Image part = train::log_log_picture(curves, title, below);
-    both.width = part.width;
-    both.height += part.height;
-    both.channels = part.channels;
-    both.pixels.insert(both.pixels.end(), part.pixels.begin(), part.pixels.end());
+    both.push_back(train::log_log_picture(curves, title, below));
   }
-  return both;
+  return train::stacked(both);
 }
 
 }  // namespace weft::simulator

@@ -37,13 +37,16 @@ def _impl(ctx):
         cc_toolchain = toolchain,
         linking_contexts = [cc_common.create_linking_context(linker_inputs = depset(inputs))],
         output_type = "dynamic_library",
-        user_link_flags = ["-Wl,-soname,lib%s.so" % ctx.label.name, "-Wl,-z,defs"],
+        user_link_flags = ["-Wl,-soname,lib%s.so.%s" % (ctx.label.name, ctx.attr.abi), "-Wl,-z,defs"],
     )
     return [DefaultInfo(files = depset([output.library_to_link.dynamic_library]))]
 
 shared_library = rule(
     implementation = _impl,
     attrs = {
+        # What programs linked with it ask for when they start: the part of the version that changes
+        # with the binary interface.
+        "abi": attr.string(mandatory = True),
         "deps": attr.label_list(providers = [CcInfo]),
         "_cc_toolchain": attr.label(default = "@bazel_tools//tools/cpp:current_cc_toolchain"),
     },

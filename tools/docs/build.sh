@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# usage: build.sh FOLDER; FOLDER/index.html is the beginning.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+root=$(cd "$here/../.." && pwd -P)
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+ln -s "$root" "$tree/weft"
+headers=$("$root/tools/public_headers")
+pages=(README.md CONTRIBUTING.md CHANGELOG.md $(cd "$root" && ls docs/*.md))
+input=''
+for file in "${pages[@]}" $headers; do input+=" $tree/weft/$file"; done
+mkdir -p "$1"
+if [[ -e $1/doxygen.css ]]; then
+  rm -rf "$1"  # pages dropped since the last time must not linger
+elif [[ -n $(ls -A "$1") ]]; then
+  echo "docs: $1 is not empty, and no earlier ./weft docs has made it" >&2
+  exit 1
+fi
+mkdir -p "$1"
+export WEFT_TREE=$tree WEFT_INPUT=$input WEFT_PAGES="${pages[*]}" WEFT_OUT=$1
+WEFT_VERSION=$(sed -n 's/.*kVersion = "\(.*\)";/\1/p' "$root/core/version.h")
+export WEFT_VERSION WEFT_THEME=/usr/share/doxygen-awesome-css/doxygen-awesome.css
+doxygen "$here/Doxyfile"

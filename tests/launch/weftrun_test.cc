@@ -50,7 +50,7 @@ std::map<std::string, std::string> variables(const std::string& text) {
   return found;
 }
 
-// --- What ranks see ---
+// --- What ranks see ------------------------------------------------------------------------------
 
 TEST(WeftrunEnvironment, IsTorchrunsAndTheStores) {
   Weftrun run(shell({"--nproc-per-node", "2", "--max-restarts", "3", "--rdzv-id", "job", "--role",
@@ -164,7 +164,7 @@ TEST_F(WeftrunProgram, WhatCannotRunIsAnError) {
   EXPECT_NE(option.err().find("did you mean --nproc-per-node?"), std::string::npos);
 }
 
-// --- How ranks end, and what weftrun makes of it ---
+// --- How ranks end, and what weftrun makes of it -------------------------------------------------
 
 TEST(WeftrunStatus, IsZeroWhenAllRanksEndWell) {
   Weftrun run(shell({"-np", "3", "--report", "DIR/report.json"}, "exit 0"));
@@ -283,7 +283,7 @@ TEST(WeftrunStatus, WhoDidNotRespondIsTheCauseOfATimeout) {
 
 TEST(WeftrunStatus, AKilledRankIsInTheStoreForTheOthers) {
   Weftrun run(shell({"-np", "2", "--grace", "60"},
-                    "env >$DIR/env; [ $RANK = 1 ] && kill -11 $$; " + kReady + kAwaitGo));
+                    "[ $RANK = 1 ] && kill -11 $$; env >$DIR/env; " + kReady + kAwaitGo));
   ASSERT_TRUE(ready(run, 1));
   comm::TcpStore store = store_of(run);
   const auto failure = comm::find_failure(store, Deadline(testing::kDeadline));
@@ -301,7 +301,7 @@ TEST(WeftrunStatus, KnowsTheFileInWhichARankTellsWhatItIsIn) {
   EXPECT_EQ(run.out(), "[0-1] /memfd:weft status (deleted)\n");
 }
 
-// --- Nothing is left ---
+// --- Nothing is left -----------------------------------------------------------------------------
 
 TEST(WeftrunEnd, IsWithinFiveSeconds) {
   EXPECT_LT(Options().grace + Launcher::kKillAfterTerminate, std::chrono::seconds(5));
@@ -396,7 +396,7 @@ TEST(WeftrunEnd, OfTheGuardianIsNoMatter) {
   EXPECT_EQ(run.finish(), 0) << run.err();
 }
 
-// --- Restarts ---
+// --- Restarts ------------------------------------------------------------------------------------
 
 TEST(WeftrunRestart, StartsAllAnewWithTheSameCommandLine) {
   Weftrun run(

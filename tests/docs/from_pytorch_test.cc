@@ -84,17 +84,26 @@ struct Twice : autograd::Function<Twice> {
   nn::clone(net), nn::replicate(net, "cpu"), net.to_string(), to_string(net), nn::summary(net, {1});
   nn::Sequential{nn::Identity(),
                  nn::Linear(1, 1),
+                 nn::Conv1d(1, 1, 1),
                  nn::Conv2d(1, 1, 1),
                  nn::ConvTranspose2d(1, 1, 1),
                  nn::MaxPool2d(1),
                  nn::AvgPool2d(1),
                  nn::AdaptiveAvgPool2d(1),
+                 nn::AdaptiveMaxPool2d(1),
+                 nn::Upsample({.scale_factor = {2}}),
                  nn::BatchNorm2d(1),
+                 nn::BatchNorm1d(1),
                  nn::LayerNorm(1),
+                 nn::GroupNorm(1, 1),
                  nn::Dropout(),
+                 nn::Dropout2d(),
                  nn::ReLU(),
                  nn::LeakyReLU(),
                  nn::GELU(),
+                 nn::SiLU(),
+                 nn::ELU(),
+                 nn::Softplus(),
                  nn::Tanh(),
                  nn::Sigmoid(),
                  nn::Softmax(1),
@@ -102,18 +111,23 @@ struct Twice : autograd::Function<Twice> {
                  nn::Flatten(),
                  nn::Unflatten(1, {1})};
   nn::ModuleList<>{nn::Identity()};
+  nn::Embedding(1, 1), nn::MultiheadAttention(1, 1);
   nn::ExponentialMovingAverage(net, 0.9);
 }
 
 [[maybe_unused]] void functions() {
   const Tensor x;
-  relu(x), leaky_relu(x), gelu(x), gelu_tanh(x), tanh(x), sigmoid(x), log_sigmoid(x);
+  relu(x), leaky_relu(x), silu(x), elu(x), softplus(x);
+  gelu(x), gelu_tanh(x), tanh(x), sigmoid(x), log_sigmoid(x);
   softmax(x, 1), log_softmax(x, 1), linear(x, x), conv2d(x, x), conv_transpose2d(x, x);
   max_pool2d(x, {}), avg_pool2d(x, {}), adaptive_avg_pool2d(x, {1, 1});
-  batch_norm(x, x, x, {}), layer_norm(x, {1});
+  adaptive_max_pool2d(x, {1, 1}), interpolate(x, {.size = {2}});
+  batch_norm(x, x, x, {}), layer_norm(x, {1}), group_norm(x, 1), normalize(x);
+  conv1d(x, x), dropout2d(x);
+  embedding(x, x), dropout(x), scaled_dot_product_attention(x, x, x);
   nn::then_relu(), nn::then_leaky_relu(), nn::then_add_relu(x);
   nn::cross_entropy(x, x), nn::nll_loss(x, x), nn::mse_loss(x, x), nn::l1_loss(x, x);
-  nn::smooth_l1_loss(x, x), nn::bce_with_logits(x, x);
+  nn::smooth_l1_loss(x, x), nn::bce_with_logits(x, x), nn::bce_loss(x, x), nn::kl_div(x, x);
   nn::init::uniform_(x), nn::init::normal_(x), nn::init::trunc_normal_(x);
   nn::init::constant_(x, 0), nn::init::zeros_(x), nn::init::ones_(x), nn::init::eye_(x);
   nn::init::dirac_(x), nn::init::xavier_uniform_(x), nn::init::xavier_normal_(x);
@@ -128,14 +142,22 @@ struct Twice : autograd::Function<Twice> {
   optim::AdamW{parameters};
   optim::RMSprop{parameters};
   sgd.step(), sgd.zero_grad(), sgd.load_state_dict(sgd.state_dict()), sgd.set_lr(0.1);
-  optim::clip_grad_norm(parameters, 1);
+  optim::clip_grad_norm(parameters, 1), optim::clip_grad_value(parameters, 1);
   optim::StepLR(sgd, {.step_size = 1}), optim::MultiStepLR(sgd, {.milestones = {1}});
   optim::CosineAnnealingLR(sgd, {.T_max = 1}), optim::LinearLR{sgd};
   optim::OneCycleLR(adam, {.max_lr = {1}, .total_steps = 2});
+  optim::LambdaLR(sgd, [](std::int64_t) { return 1; }), optim::ReduceLROnPlateau(sgd).step(0.5);
+  optim::CosineAnnealingWarmRestarts(sgd, {.T_0 = 1});
+  const optim::ExponentialLROptions slowly{.gamma = 0.9};
+  optim::SequentialLR(sgd, {.schedulers = {std::make_shared<optim::ExponentialLR>(sgd, slowly)}});
 
   data::DataLoader loader(data::Mnist(), {.sampler = std::make_shared<data::RandomSampler>(1)});
   const std::shared_ptr<const data::Sampler> in_order =
       std::make_shared<data::SequentialSampler>(1);
+  const data::TensorDataset rows(ones({2, 3}), ones({2}));
+  const data::ConcatDataset twice(rows, data::Subset(rows, {0}));
+  data::random_split(twice, {.fractions = {0.5, 0.5}});
+  data::WeightedRandomSampler({1, 2}, 2).size();
   data::ImageSet set(data::Cifar10(""));
   set = data::ImageSet(data::Cifar100("")), set = data::ImageSet(data::ImageFolder(""));
   set = data::ImageSet(data::FakeData(1, {3, 8, 8}, 2));

@@ -138,6 +138,9 @@ _EMULATED_COPTS = [
     "-mavx2",
     "-mfma",
     "-ffp-contract=fast",
+    # Lines for the stacks of faults. binutils' addr2line reads the file names of DWARF 5 wrongly.
+    "-g1",
+    "-gdwarf-4",
     "-fsanitize=alignment",
     "-fsanitize-undefined-trap-on-error",
     "-Wno-sign-compare",

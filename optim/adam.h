@@ -11,8 +11,8 @@ struct AdamOptions {
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0;  ///< L2: added to the gradient
-  bool amsgrad = false;     ///< with the largest v so far in place of v in p's update
-  bool maximize = false;    ///< uphill: with -g in place of g
+  bool amsgrad = false;     ///< the largest v so far takes the place of v in the update of p
+  bool maximize = false;    ///< -g takes the place of g
 };
 
 struct AdamWOptions {
@@ -20,13 +20,15 @@ struct AdamWOptions {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
-  double weight_decay = 1e-2;  ///< decoupled: p *= 1 - lr weight_decay
+  double weight_decay = 1e-2;  ///< decoupled: p *= 1 - lr weight_decay before the update
   bool amsgrad = false;        ///< as Adam's
   bool maximize = false;       ///< as Adam's
 };
 
 /// torch/optim/adam.py: m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
 /// p -= lr / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + eps), t counting from 1.
+/// Throws InvalidArgument for betas outside [0, 1), for a negative eps or weight_decay, and for
+/// parameters that Optimizer refuses (add_group).
 class Adam : public Optimizer {
  public:
   explicit Adam(std::vector<Tensor> params, const AdamOptions& options = {});
@@ -36,7 +38,7 @@ class Adam : public Optimizer {
   void set_momentum(std::size_t group, double momentum) override;
 
  protected:
-  /// amsgrad: whether any group has it.
+  /// amsgrad: whether any group asks for it.
   explicit Adam(bool amsgrad)
       : Optimizer({"exp_avg", "exp_avg_sq", amsgrad ? "max_exp_avg_sq" : ""}) {}
   void add(std::span<const Tensor> params, const AdamOptions& options, bool decoupled);
@@ -48,7 +50,7 @@ class Adam : public Optimizer {
   bool decoupled_ = false;
 };
 
-/// Adam with decoupled weight decay (torch/optim/adamw.py).
+/// Adam with decoupled weight decay (torch/optim/adamw.py). Throws as Adam.
 class AdamW : public Adam {
  public:
   explicit AdamW(std::vector<Tensor> params, const AdamWOptions& options = {});

@@ -3,11 +3,12 @@
 //   optim::CosineAnnealingLR scheduler(sgd, {.T_max = epochs});
 //   for (...) { train(); scheduler.step(); }
 //
-// A scheduler sets the rate of every parameter group when it is made and at each step(). Here are
-// those whose rates follow from the number of steps. OneCycleLR, LambdaLR and
-// CosineAnnealingWarmRestarts compute them from the first rate, the others from the present one, so
-// that several on one optimiser multiply. One after the other: optim/sequential_lr.h; by what the
-// training reaches: optim/reduce_lr_on_plateau.h.
+// A scheduler sets the learning rate of every parameter group when it is made and at each step().
+// In this file the rates depend on the number of steps alone. OneCycleLR, LambdaLR and
+// CosineAnnealingWarmRestarts compute the rate from the initial one. The others compute it from the
+// present one, so several of them on one optimiser multiply their factors.
+// SequentialLR (optim/sequential_lr.h) runs schedulers one after the other. ReduceLROnPlateau
+// (optim/reduce_lr_on_plateau.h) follows a metric of the training.
 #pragma once
 
 #include <cstdint>
@@ -20,37 +21,39 @@
 
 namespace weft::optim {
 
-/// Refers to its optimiser, which must outlive it.
+/// Base of all schedulers. Refers to its optimiser, which must outlive it.
 class LRScheduler {
  public:
   LRScheduler(const LRScheduler&) = delete;
   LRScheduler& operator=(const LRScheduler&) = delete;
   virtual ~LRScheduler() = default;
 
+  /// Goes to the next step and sets its rates. Throws Unsupported inside graph::capture.
   virtual void step();
-  /// Steps so far.
+  /// The number of steps so far.
   std::int64_t last_epoch() const { return last_epoch_; }
 
-  /// "last_epoch" (i64) and what else a scheduler counts by, by PyTorch's names: "base_lrs" (f64
-  /// [groups]) for one. The rates themselves are in the optimiser's state, the options in neither:
-  /// make the scheduler with the same ones, then load both.
+  /// "last_epoch" (i64) and the scheduler's other counters by PyTorch's names, such as "base_lrs"
+  /// (f64 [groups]). The present rates are in the optimiser's state dict. The options are in
+  /// neither: make the scheduler with the same options, then load both state dicts.
   NamedTensors state_dict() const;
-  /// Throws InvalidArgument for state that lacks something, or of another number of groups, before
-  /// anything is changed.
+  /// Throws InvalidArgument for a state that lacks an entry, or has one of another dtype or shape
+  /// (another number of groups), before anything is changed.
   void load_state_dict(const NamedTensors& state);
 
  protected:
-  /// One entry of the state: a number (i64, f64), or a list (f64).
+  /// One entry of the state dict: a number (i64 or f64) or a list (f64).
   struct Entry {
     std::string name;
     std::variant<std::int64_t*, double*, std::vector<double>*> value;
   };
 
   explicit LRScheduler(Optimizer& optimizer) : optimizer_(optimizer) {}
-  /// Gives the optimiser the rates of step last_epoch(); it still has those of the step before.
+  /// Sets the optimiser's rates for step last_epoch(); until then it has those of the step before.
   virtual void update() = 0;
-  /// Back to step 0, with the rates it begins with.
+  /// Goes back to step 0 and its rates.
   virtual void restart();
+  /// The entries that state_dict() reads and load_state_dict() writes.
   virtual std::vector<Entry> state();
 
   Optimizer& optimizer() const { return optimizer_; }
@@ -62,18 +65,19 @@ class LRScheduler {
   std::int64_t last_epoch_ = 0;
 };
 
-/// What those have in common that have a formula for each group.
+/// Base of the schedulers that have a formula for each group's rate.
 class FormulaLR : public LRScheduler {
  protected:
   using LRScheduler::LRScheduler;
-  /// At the end of a subclass's constructor: the rates of step 0.
+  /// Sets the rates of step 0. A subclass calls it at the end of its constructor.
   void start();
-  /// The group's rate at last_epoch(), from its rate until now.
+  /// The group's rate at last_epoch(). optimizer().lr(group) still has the rate of the step before.
   virtual double next_lr(std::size_t group) = 0;
 
   void update() override;
   void restart() override;
   std::vector<Entry> state() override;
+  /// The group's initial rate (Optimizer::initial_lr).
   double base_lr(std::size_t group) const { return base_lrs_[group]; }
 
  private:
@@ -81,10 +85,10 @@ class FormulaLR : public LRScheduler {
 };
 
 struct StepLROptions {
-  std::int64_t step_size = 0;  ///< to be given
+  std::int64_t step_size = 0;  ///< required
   double gamma = 0.1;
 };
-/// Times gamma every step_size steps. Throws InvalidArgument for step_size < 1.
+/// Multiplies the rate by gamma every step_size steps. Throws InvalidArgument for step_size < 1.
 class StepLR final : public FormulaLR {
  public:
   StepLR(Optimizer& optimizer, const StepLROptions& options);
@@ -95,10 +99,10 @@ class StepLR final : public FormulaLR {
 };
 
 struct MultiStepLROptions {
-  std::vector<std::int64_t> milestones;  ///< one that stands there twice counts twice
+  std::vector<std::int64_t> milestones;  ///< steps; one listed twice counts twice
   double gamma = 0.1;
 };
-/// Times gamma at each milestone.
+/// Multiplies the rate by gamma at each milestone.
 class MultiStepLR final : public FormulaLR {
  public:
   MultiStepLR(Optimizer& optimizer, MultiStepLROptions options);
@@ -109,9 +113,9 @@ class MultiStepLR final : public FormulaLR {
 };
 
 struct ExponentialLROptions {
-  double gamma = 0;  ///< to be given
+  double gamma = 0;  ///< required
 };
-/// Times gamma at each step. Throws InvalidArgument for gamma <= 0.
+/// Multiplies the rate by gamma at each step. Throws InvalidArgument for gamma <= 0.
 class ExponentialLR final : public FormulaLR {
  public:
   ExponentialLR(Optimizer& optimizer, const ExponentialLROptions& options);
@@ -121,17 +125,17 @@ class ExponentialLR final : public FormulaLR {
   ExponentialLROptions options_;
 };
 
-/// The group's first rate times lr_lambda(steps so far). What the functions count themselves is in
-/// no state.
+/// The group's initial rate times lr_lambda(number of steps so far). The state dict has nothing of
+/// the functions: a counter inside one is not saved.
 ///   optim::LambdaLR scheduler(sgd, [](std::int64_t epoch) { return std::pow(0.95, epoch); });
 class LambdaLR final : public FormulaLR {
  public:
   using Lambda = std::function<double(std::int64_t epoch)>;
 
-  /// One for all groups.
+  /// One function for all groups. Throws InvalidArgument for an empty function.
   LambdaLR(Optimizer& optimizer, Lambda lr_lambda);
-  /// One for each. Throws InvalidArgument for another number of them than of groups, and for one
-  /// that is empty.
+  /// One function for each group. Throws InvalidArgument unless there are as many functions as
+  /// groups, and for an empty one.
   LambdaLR(Optimizer& optimizer, std::vector<Lambda> lr_lambdas);
 
  private:
@@ -140,11 +144,11 @@ class LambdaLR final : public FormulaLR {
 };
 
 struct CosineAnnealingLROptions {
-  std::int64_t T_max = 0;  ///< to be given: steps from the first rate to eta_min
+  std::int64_t T_max = 0;  ///< required: steps from the initial rate to eta_min
   double eta_min = 0;
 };
-/// eta_min + (base - eta_min) (1 + cos(pi t / T_max)) / 2, and back up after T_max. Throws
-/// InvalidArgument for T_max < 1.
+/// eta_min + (base - eta_min) (1 + cos(pi t / T_max)) / 2, where base is the initial rate and t the
+/// number of steps: down to eta_min at T_max, then up again. Throws InvalidArgument for T_max < 1.
 class CosineAnnealingLR final : public FormulaLR {
  public:
   CosineAnnealingLR(Optimizer& optimizer, const CosineAnnealingLROptions& options);
@@ -155,13 +159,13 @@ class CosineAnnealingLR final : public FormulaLR {
 };
 
 struct CosineAnnealingWarmRestartsOptions {
-  std::int64_t T_0 = 0;     ///< to be given: steps until the first restart
-  std::int64_t T_mult = 1;  ///< each stretch between restarts is so many times the one before
+  std::int64_t T_0 = 0;     ///< required: steps until the first restart
+  std::int64_t T_mult = 1;  ///< each period is T_mult times as long as the one before
   double eta_min = 0;
 };
-/// SGDR: eta_min + (base - eta_min) (1 + cos(pi T_cur / T_i)) / 2, T_cur being the steps since the
-/// last restart and T_i those between it and the next one. Whole steps alone. Throws
-/// InvalidArgument for T_0 < 1 and T_mult < 1.
+/// SGDR: eta_min + (base - eta_min) (1 + cos(pi T_cur / T_i)) / 2, where base is the initial rate,
+/// T_cur the number of steps since the last restart and T_i the number from that restart to the
+/// next. step() takes no fraction of an epoch. Throws InvalidArgument for T_0 < 1 or T_mult < 1.
 class CosineAnnealingWarmRestarts final : public FormulaLR {
  public:
   CosineAnnealingWarmRestarts(Optimizer& optimizer,
@@ -177,8 +181,8 @@ struct LinearLROptions {
   double end_factor = 1;
   std::int64_t total_iters = 5;
 };
-/// The rate times a factor that goes from start_factor to end_factor in total_iters steps: a linear
-/// warm-up. Throws InvalidArgument unless 0 < start_factor <= 1 and 0 <= end_factor <= 1.
+/// The rate times a factor that goes linearly from start_factor to end_factor in total_iters steps:
+/// a linear warm-up. Throws InvalidArgument unless 0 < start_factor <= 1 and 0 <= end_factor <= 1.
 class LinearLR final : public FormulaLR {
  public:
   explicit LinearLR(Optimizer& optimizer, const LinearLROptions& options = {});
@@ -189,8 +193,8 @@ class LinearLR final : public FormulaLR {
 };
 
 struct OneCycleLROptions {
-  std::vector<double> max_lr;    ///< to be given: one for all groups, or one each
-  std::int64_t total_steps = 0;  ///< to be given
+  std::vector<double> max_lr;    ///< required: one for all groups, or one for each
+  std::int64_t total_steps = 0;  ///< required
   double pct_start = 0.3;
   bool cycle_momentum = true;
   double base_momentum = 0.85;
@@ -198,11 +202,12 @@ struct OneCycleLROptions {
   double div_factor = 25;
   double final_div_factor = 1e4;
 };
-/// From max_lr / div_factor up to max_lr in the first pct_start of the steps, then down to
-/// max_lr / div_factor / final_div_factor, both along a cosine; momentum (Adam: beta1) goes from
-/// max_momentum to base_momentum and back at the same time. Throws InvalidArgument for options out
-/// of range, for an optimiser without momentum unless cycle_momentum is off, and in step() beyond
-/// total_steps.
+/// The rate goes from max_lr / div_factor up to max_lr in the first pct_start of the steps, then
+/// down to max_lr / div_factor / final_div_factor, both along a cosine. With cycle_momentum the
+/// momentum (Adam: beta1) goes from max_momentum to base_momentum and back at the same time. The
+/// initial rate becomes max_lr / div_factor. Throws InvalidArgument for total_steps < 1, for
+/// pct_start outside [0, 1], for another number of max_lr, for cycle_momentum with an optimiser
+/// without momentum, and in a step() beyond total_steps.
 class OneCycleLR final : public FormulaLR {
  public:
   OneCycleLR(Optimizer& optimizer, OneCycleLROptions options);

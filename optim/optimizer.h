@@ -1,4 +1,4 @@
-// What all optimisers share: parameter groups, state, gradients to zero.
+// What all optimisers share: parameter groups, state and step(); and the clipping of gradients.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +23,9 @@ struct ParamGroup {
   Options options;
 };
 
-/// One update per step() for every parameter that has a gradient; the others, and their state, stay
-/// untouched. One fused pass over all parameters of equal device, dtype and step count. State lies
-/// where its parameter does. Of several devices each one's worker (core/worker.h) updates what is
-/// its own, all at once; step() waits for them and throws the first error.
+/// Base of all optimisers. step() updates every parameter that has a gradient; the others, and
+/// their state, stay as they are. All parameters of one group with the same device, dtype and step
+/// count are updated in one fused pass. The state lies on the device of its parameter.
 class Optimizer {
  public:
   Optimizer(const Optimizer&) = delete;
@@ -35,33 +34,40 @@ class Optimizer {
   Optimizer& operator=(Optimizer&&) = default;
   virtual ~Optimizer() = default;
 
+  /// With parameters on several devices, each device's worker (core/worker.h) updates its own, all
+  /// at the same time; step() waits for them and throws the first error. Throws Device when a
+  /// gradient or the state is on another device than its parameter, and Unsupported for the first
+  /// gradient of a parameter inside graph::capture, if the optimiser keeps buffers.
   virtual void step();
-  /// Forgets the gradients (autograd::zero_grad).
+  /// Clears the gradients of all parameters (autograd::zero_grad).
   virtual void zero_grad();
 
   std::size_t group_count() const { return groups_.size(); }
-  // What names a group throws InvalidArgument when there is no such group.
+  // Every function that takes a group throws InvalidArgument when there is no such group.
   double lr(std::size_t group = 0) const { return group_at(group).lr; }
-  /// Of all groups. These two throw InvalidArgument for a rate below 0, and Unsupported inside
-  /// graph::capture, whose replays read the rate but do not run the body.
+  /// Sets the rate of all groups, or of one. Both throw InvalidArgument for a rate below 0, and
+  /// Unsupported inside graph::capture, whose replays read the rate but do not run the body.
   void set_lr(double lr);
   void set_lr(std::size_t group, double lr);
-  /// The rate the group had when its first scheduler started; what schedulers are based on.
+  /// The rate from which schedulers compute: the one the group had when its first scheduler was
+  /// made, or OneCycleLR's first. Throws InvalidArgument when the group has had no scheduler.
   double initial_lr(std::size_t group) const;
   void set_initial_lr(std::size_t group, double lr);
   bool has_initial_lr(std::size_t group) const { return group_at(group).initial_lr.has_value(); }
-  /// What OneCycleLR cycles: SGD's and RMSprop's momentum, Adam's beta1. Setting throws
-  /// InvalidArgument where there is none, where the optimiser was made without, and for values
-  /// that its constructor refuses.
+  /// What OneCycleLR changes: the momentum of SGD and RMSprop, beta1 of Adam. Both throw
+  /// InvalidArgument for an optimiser that has none. set_momentum throws it also when the optimiser
+  /// was made without momentum, and for a negative value (Adam: one outside [0, 1)).
   virtual double momentum(std::size_t group) const;
   virtual void set_momentum(std::size_t group, double momentum);
+  /// The parameters of all groups, in order.
   std::vector<Tensor> parameters() const;
 
-  /// Copies: "group.0.lr" (f64), and per parameter, in order over all groups, "state.7.step" (i64)
-  /// and the buffers by PyTorch's names ("state.7.exp_avg"). Parameters never stepped have none.
+  /// Copies of the state: "group.0.lr" (f64), and for each parameter, numbered over all groups,
+  /// "state.7.step" (i64) and its buffers by PyTorch's names ("state.7.exp_avg"). A parameter that
+  /// was never updated has no entry.
   NamedTensors state_dict() const;
-  /// Takes up where state_dict() was written. Throws InvalidArgument for state of other parameters
-  /// (names and shapes are listed), before anything is changed.
+  /// Restores what state_dict() returned. Throws InvalidArgument for names or shapes of other
+  /// parameters or of another optimiser, listing them, before anything is changed.
   void load_state_dict(const NamedTensors& state);
 
  protected:
@@ -76,42 +82,43 @@ class Optimizer {
     std::optional<double> initial_lr;
   };
 
-  /// State per parameter besides its step count, by PyTorch's names ("exp_avg"), in the order of
-  /// OptimSlot's; an empty name stands for one that this optimiser does without.
+  /// buffer_names: the state of each parameter beside its step count, by PyTorch's names
+  /// ("exp_avg"), in the order of OptimSlot's. An empty name means that this optimiser does not use
+  /// that buffer.
   explicit Optimizer(std::vector<std::string> buffer_names = {})
       : buffer_names_(std::move(buffer_names)) {}
-  /// Whether the optimiser was made with that buffer.
+  /// Whether this optimiser uses the buffer.
   bool keeps(std::size_t buffer) const {
     return buffer < buffer_names_.size() && !buffer_names_[buffer].empty();
   }
-  /// Throws InvalidArgument for an empty group, a parameter given twice, one that is no leaf or not
-  /// floating, or a learning rate below 0.
+  /// Throws InvalidArgument for an empty group, for a learning rate below 0, and for a parameter
+  /// that is given twice, is no leaf, is not floating or has gaps in memory.
   void add_group(std::span<const Tensor> params, double lr);
 
   void check_group(std::size_t group) const { group_at(group); }
 
-  /// To be called when what update() passes by value or by address is another: captured steps that
-  /// hold the old one are refused from then on.
+  /// Call this when a value or an address that update() passes to the kernel has changed. A
+  /// captured step holds the old one, so its replay is refused from then on.
   void options_changed() { ++revision_; }
 
-  /// One call of the kernel for slots of group `group` that share device, dtype and step. Several
-  /// threads may call it, each for a device of its own.
+  /// One kernel call for slots of group `group` that share device, dtype and step count. Several
+  /// threads may call it at once, each for another device.
   virtual void update(const Stream& stream, DType dtype, std::size_t group, const double* lr,
                       const std::int64_t* step, std::span<const OptimSlot> slots) = 0;
 
  private:
-  // Slots of one group that go into one kernel call, with the scalars it reads on the device.
+  // Slots of one group that go into one kernel call, and the scalars that it reads on the device.
   struct Batch {
     DType dtype;
     std::int64_t step;
     Tensor lr_on_device, step_on_device;
     std::vector<OptimSlot> slots;
-    std::vector<Slot*> members;  // whose they are
+    std::vector<Slot*> members;  // the owners of `slots`
   };
-  // What one device has to do; reused, so that a steady step allocates nothing.
+  // The work of one device. Reused, so that a step allocates nothing after the first ones.
   struct Part {
     Device device;
-    std::int64_t slots = 0;  // with a gradient, in this step
+    std::int64_t slots = 0;  // those with a gradient in this step
     std::vector<Batch> batches;
     std::vector<Tensor> regrouped;  // gradients copied because their layout differs
   };
@@ -130,15 +137,16 @@ class Optimizer {
   std::int64_t revision_ = 0;
 };
 
-/// Scales all gradients so that their joint L2 norm is at most max_norm; returns the norm before
-/// (f64 scalar on the first gradient's device). Parameters without gradient are passed over. As
-/// PyTorch: factor = min(1, max_norm / (norm + 1e-6)). Of several devices each one's worker sums up
-/// and scales what is its own.
+/// Scales all gradients so that their joint L2 norm is at most max_norm. As in PyTorch the factor
+/// is min(1, max_norm / (norm + 1e-6)). Returns the norm before scaling: an f64 scalar on the
+/// device of the first gradient, 0 on the CPU when there is none. Parameters without a gradient are
+/// skipped. With several devices, the worker of each one sums up and scales its own gradients.
+/// Throws InvalidArgument for a max_norm below 0 and for a gradient with gaps in memory.
 Tensor clip_grad_norm(std::span<const Tensor> params, double max_norm);
 
-/// Sets what is outside of [-clip_value, clip_value] in the gradients to the nearer of the two; NaN
-/// stays NaN. Parameters without gradient are passed over. Throws InvalidArgument for a clip_value
-/// below 0.
+/// Limits every element of the gradients to [-clip_value, clip_value]; NaN stays NaN. Parameters
+/// without a gradient are skipped. Throws InvalidArgument for a clip_value below 0 and for a
+/// gradient with gaps in memory.
 void clip_grad_value(std::span<const Tensor> params, double clip_value);
 
 }  // namespace weft::optim

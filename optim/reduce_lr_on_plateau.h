@@ -8,34 +8,35 @@
 
 namespace weft::optim {
 
-enum class PlateauMode { min, max };       ///< whether the metric is to fall or to rise
-enum class PlateauThreshold { rel, abs };  ///< a fraction of the best metric, or an amount
+enum class PlateauMode { min, max };       ///< whether a lower or a higher metric is better
+enum class PlateauThreshold { rel, abs };  ///< fraction of the best metric, or amount
 
 struct ReduceLROnPlateauOptions {
   PlateauMode mode = PlateauMode::min;
   double factor = 0.1;
-  std::int64_t patience = 10;  ///< steps without improvement that are let pass
-  double threshold = 1e-4;     ///< improvements up to this count as none
+  std::int64_t patience = 10;  ///< so many steps without improvement have no effect
+  double threshold = 1e-4;     ///< an improvement up to this does not count
   PlateauThreshold threshold_mode = PlateauThreshold::rel;
-  std::int64_t cooldown = 0;         ///< steps after a reduction whose metrics count neither way
-  std::vector<double> min_lr = {0};  ///< one for all groups, or one each
-  double eps = 1e-8;                 ///< reductions up to this are left out
+  std::int64_t cooldown = 0;         ///< steps after a reduction in which bad metrics do not count
+  std::vector<double> min_lr = {0};  ///< one for all groups, or one for each
+  double eps = 1e-8;                 ///< a reduction up to this is left out
 };
 
-/// torch.optim.lr_scheduler.ReduceLROnPlateau: after more than `patience` steps without a metric
-/// better than the best one so far, all rates times factor, but not below min_lr. A metric that is
-/// NaN is no better one.
+/// torch.optim.lr_scheduler.ReduceLROnPlateau: after more than `patience` steps in a row without a
+/// metric better than the best one so far, multiplies all rates by factor, but not below min_lr. A
+/// NaN metric never counts as better.
 ///   for (...) { train(); scheduler.step(test_loss); }
 class ReduceLROnPlateau final : public LRScheduler {
  public:
-  /// Throws InvalidArgument for a factor outside [0, 1), negative patience or cooldown, and another
-  /// number of min_lr.
+  /// Throws InvalidArgument for a factor outside [0, 1), for a negative patience or cooldown, and
+  /// for a number of min_lr that is neither 1 nor the number of groups.
   explicit ReduceLROnPlateau(Optimizer& optimizer, ReduceLROnPlateauOptions options = {});
 
+  /// Goes to the next step with the metric of the last one.
   void step(double metric);
 
  private:
-  /// Throws InvalidArgument: there is no metric.
+  /// Throws InvalidArgument: a step needs the metric.
   void step() override;
   void update() override;
   std::vector<Entry> state() override;
@@ -43,7 +44,7 @@ class ReduceLROnPlateau final : public LRScheduler {
 
   ReduceLROnPlateauOptions options_;
   double best_;
-  std::int64_t cooldown_counter_ = 0;  // steps of it that are left
+  std::int64_t cooldown_counter_ = 0;  // steps of the cooldown that are left
   std::int64_t num_bad_epochs_ = 0;
 };
 

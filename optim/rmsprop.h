@@ -12,13 +12,15 @@ struct RMSpropOptions {
   double weight_decay = 0;  ///< L2: added to the gradient
   double momentum = 0;
   bool centered = false;
-  bool maximize = false;  ///< uphill: with -g in place of g
+  bool maximize = false;  ///< -g takes the place of g
 };
 
-/// torch/optim/rmsprop.py: sq = alpha sq + (1-alpha) g^2; centered: mean = alpha mean + (1-alpha) g
-/// and sq - mean^2 under the root, at least 0 (PyTorch's may round to less, and give NaN);
-/// u = g / (sqrt(sq) + eps); with momentum: buf = momentum buf + u, which takes u's place;
-/// p -= lr u. Throws InvalidArgument for negative options.
+/// torch/optim/rmsprop.py: sq = alpha sq + (1-alpha) g^2; u = g / (sqrt(sq) + eps); p -= lr u.
+/// With centered: mean = alpha mean + (1-alpha) g, and sq - mean^2 takes the place of sq under the
+/// root. It is at least 0 here; in PyTorch rounding may make it negative, which gives NaN. With
+/// momentum: buf = momentum buf + u, and buf takes the place of u. Throws InvalidArgument for a
+/// negative alpha, eps, weight_decay or momentum, and for parameters that Optimizer refuses
+/// (add_group).
 class RMSprop : public Optimizer {
  public:
   explicit RMSprop(std::vector<Tensor> params, const RMSpropOptions& options = {});

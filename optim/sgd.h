@@ -11,12 +11,14 @@ struct SGDOptions {
   double dampening = 0;
   double weight_decay = 0;
   bool nesterov = false;
-  bool maximize = false;  ///< uphill: with -g in place of g
+  bool maximize = false;  ///< -g takes the place of g
 };
 
-/// torch/optim/sgd.py: g += weight_decay p; buf = g in the first step, then momentum buf +
-/// (1 - dampening) g; nesterov: g + momentum buf; p -= lr buf.
-/// Throws InvalidArgument for nesterov without momentum or with dampening.
+/// torch/optim/sgd.py: g += weight_decay p; buf = g in the first step, then
+/// momentum buf + (1 - dampening) g; p -= lr buf, with nesterov p -= lr (g + momentum buf), without
+/// momentum p -= lr g.
+/// Throws InvalidArgument for a negative momentum or weight_decay, for nesterov without momentum or
+/// with dampening, and for parameters that Optimizer refuses (add_group).
 class SGD : public Optimizer {
  public:
   explicit SGD(std::vector<Tensor> params, const SGDOptions& options = {});

@@ -11,8 +11,8 @@
 
 namespace weft::data {
 
-/// Holds any set whose batches are of this type. Copies share it. What its functions throw is what
-/// the set's throw.
+/// Holds any data set whose batches are of this type. Copies share it. Its functions throw what the
+/// data set's functions throw.
 template <class BatchType>
 class AnyDataset {
  public:

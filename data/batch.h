@@ -1,5 +1,5 @@
-// What passes between a data set and a loader: batches, and the memory their tensors are put in. A
-// batch is a Tensor or any structure that tensor/tree.h walks.
+// What a data set and a loader exchange: batches, and the kind of memory for their tensors. A batch
+// is a Tensor or any structure that tensor/tree.h walks.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace weft::data {
 
-/// What the image sets of this folder give.
+/// A batch of the image data sets in this folder.
 struct ImageBatch {
   Tensor x;      ///< f32 or f64 [B,C,H,W]
   Tensor label;  ///< i64 [B]
@@ -22,13 +22,13 @@ struct HostMemory {
   bool pinned =
       false;  ///< page-locked, so that a CUDA device can fetch it without stopping the host
 
-  /// Makes `x` a row-major tensor of this shape and dtype, contents unspecified. What x held is
-  /// used again where it is large enough and nobody else has a hold on it; so a data set that fills
-  /// the same batch over and over allocates nothing.
+  /// Makes `x` a row-major tensor of this shape and dtype, with unspecified contents. The old
+  /// memory of x is used again if it is large enough, of this kind and not shared (is_unshared). So
+  /// a data set that fills the same batch again and again allocates nothing.
   void prepare(Tensor& x, const Shape& shape, DType dtype) const;
 };
 
-/// Nobody but this handle can see the tensor or its memory.
+/// Whether no other handle shares the tensor or its memory, and the tensor has no autograd state.
 bool is_unshared(const Tensor& x);
 
 }  // namespace weft::data

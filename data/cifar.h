@@ -15,7 +15,7 @@ struct CifarOptions {
   ImageFormat format = {};
 };
 
-/// Colour images of 32 x 32 in memory (as u8), read from the binary version of the data set.
+/// RGB images of 32 x 32 pixels in memory (as u8), read from the binary version of the data set.
 /// Copies share the images. Safe to read from several threads.
 class Cifar {
  public:
@@ -23,8 +23,8 @@ class Cifar {
   using Batch = ImageBatch;
 
   std::int64_t size() const { return set_.images.shape(0); }
-  /// Throws InvalidArgument for no index and for one outside [0, size()). The epoch's seed is drawn
-  /// from the thread's generator.
+  /// Throws InvalidArgument for an empty list of indices and for an index outside [0, size()). The
+  /// epoch's seed is drawn from the thread's generator.
   Batch get_batch(std::span<const std::int64_t> indices) const;
   /// The same into `batch`, in the given memory.
   void get_batch(std::span<const std::int64_t> indices, Batch& batch, const HostMemory& memory,
@@ -46,8 +46,8 @@ class Cifar {
 /// data_batch_5.bin (test_batch.bin) in the folder or in its sub-folder cifar-10-batches-bin.
 class Cifar10 : public Cifar {
  public:
-  /// Throws Io for a missing folder or file, saying what was looked for and how to get it, and for
-  /// damaged files (io/cifar.h); what ImageBatcher throws for the format.
+  /// Throws Io for a missing folder or file, with the names it looked for and where to get them,
+  /// and for damaged files (io/cifar.h). Throws what ImageBatcher throws for the format.
   explicit Cifar10(const std::string& folder, const CifarOptions& options = {})
       : Cifar(io::CifarKind::Cifar10, folder, options) {}
 };

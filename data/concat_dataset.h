@@ -1,4 +1,4 @@
-// ConcatDataset: data sets one behind the other.
+// ConcatDataset: data sets joined one after the other.
 #pragma once
 
 #include <cstdint>
@@ -14,24 +14,26 @@ namespace weft::data {
 
 namespace detail {
 
-/// Which sets of a row of them a batch is read from.
+/// The part of a batch that comes from one of the data sets.
 struct Share {
   std::size_t set;
-  std::vector<std::int64_t> indices;  ///< in that set
-  std::vector<std::int64_t> rows;     ///< of the batch, one for each index
+  std::vector<std::int64_t> indices;  ///< in that data set
+  std::vector<std::int64_t> rows;     ///< row in the batch of each index
 };
-/// ends: of each set, the number of samples in it and before it. In the order of the sets; without
-/// indices a share of none in the first. Throws InvalidArgument for an index outside.
+/// ends[i]: the number of samples in the sets 0 to i. The shares come in the order of the sets; for
+/// no indices there is one empty share of the first set. Throws InvalidArgument for an index
+/// outside [0, ends.back()).
 std::vector<Share> shares_of(std::span<const std::int64_t> ends,
                              std::span<const std::int64_t> indices);
 
-/// Puts together the tensors of a batch from those of its shares.
+/// Builds the tensors of a batch from the tensors of its shares.
 class RowJoiner {
  public:
-  /// For batches of so many rows in `memory`; `tensors`: whose memory may be used again.
+  /// For a batch of `rows` rows in `memory`. The memory of `tensors` may be used again.
   RowJoiner(std::int64_t rows, const HostMemory& memory, std::vector<Tensor> tensors)
       : rows_(rows), memory_(memory), tensors_(std::move(tensors)) {}
-  /// Throws Shape for tensors without a row per sample, or of other rows than the shares before.
+  /// Copies the rows of one share. Throws Shape for tensors without a row for each sample, and when
+  /// their number, dtype or row shape differs from the shares before.
   void add(std::span<const Tensor> part, const Share& share);
   std::vector<Tensor>& tensors() { return tensors_; }
 
@@ -44,13 +46,13 @@ class RowJoiner {
 
 }  // namespace detail
 
-/// torch.utils.data.ConcatDataset: the samples of the first set, then those of the second, ... Any
-/// sets whose batches are of one type.
+/// torch.utils.data.ConcatDataset: the samples of the first set, then those of the second, and so
+/// on. The sets may be of any types whose batches have one type.
 ///   data::DataLoader train(data::ConcatDataset(data::Mnist(dir), data::ImageFolder(other)), ...);
-/// A batch with samples of several sets is put together from a batch of each: its tensors need a
-/// row for each sample, with the same shape in all sets; what it holds beside tensors is that of
-/// the first. Seeds of random transforms differ for each sample of all sets. Copies share the sets.
-/// As safe to read from several threads as they are.
+/// A batch with samples of several sets is joined from a batch of each. Each of its tensors needs
+/// one row per sample, with the same dtype and row shape in all sets. Members that are no tensors
+/// come from the first of these sets. No two samples get the same seed for random transforms, also
+/// across sets. Copies share the sets. As safe to read from several threads as the sets are.
 template <class BatchType>
 class ConcatDataset {
  public:
@@ -61,7 +63,7 @@ class ConcatDataset {
   explicit ConcatDataset(Sets... sets) {
     (add(AnyDataset<Batch>(std::move(sets))), ...);
   }
-  /// Throws InvalidArgument for no set.
+  /// Throws InvalidArgument for an empty vector.
   template <Dataset Set>
     requires std::is_same_v<BatchOf<Set>, Batch>
   explicit ConcatDataset(std::vector<Set> sets) {
@@ -70,7 +72,7 @@ class ConcatDataset {
   }
 
   std::int64_t size() const { return ends_.back(); }
-  /// Throws InvalidArgument for an index outside [0, size()), Shape for rows that do not go
+  /// Throws InvalidArgument for an index outside [0, size()), Shape for rows that do not fit
   /// together, and what the sets throw.
   Batch get_batch(std::span<const std::int64_t> indices) const {
     Batch batch;

@@ -1,4 +1,4 @@
-// DataLoader: a data set in batches, shuffled as PyTorch shuffles, fetched ahead by worker threads.
+// DataLoader: reads a data set in batches, shuffled as in PyTorch, ahead of time in worker threads.
 #pragma once
 
 #include <cstdint>
@@ -18,31 +18,31 @@
 
 namespace weft::data {
 
-/// A range of batches; each begin() starts an epoch.
+/// A range of batches. Each begin() starts an epoch.
 ///   data::DataLoader train(data::Mnist(dir), {.batch_size = 32, .shuffle = true, .workers = 2});
 ///   for (auto& [x, label] : train) ...
 ///
-/// The set offers size() and `Batch get_batch(std::span<const std::int64_t> indices) const`,
-/// callable from several threads at once (a Batch is a Tensor or a structure that tensor/tree.h
-/// walks, a struct with tensors() among them); and, if it wants its memory used again, `void
-/// get_batch(indices, Batch&, const HostMemory&) const`; to that a fourth parameter `std::uint64_t
-/// epoch_seed` may be added, the epoch's base seed, from which random transforms get a generator
+/// The data set has size() and `Batch get_batch(std::span<const std::int64_t> indices) const`,
+/// which several threads may call at once. A Batch is a Tensor or a structure that tensor/tree.h
+/// walks, such as a struct with tensors(). A set that wants to use its memory again also has
+/// `void get_batch(indices, Batch&, const HostMemory&) const`. This may take a fourth parameter,
+/// `std::uint64_t epoch_seed`: the epoch's base seed, from which random transforms get a generator
 /// for each sample.
 ///
-/// Order: that of torch.utils.data.DataLoader for the same seed of the thread's generator, whatever
-/// the number of workers: an epoch draws a base seed and, when shuffling, the sampler's seed. While
-/// a batch is fetched, the thread's generator is one seeded with base seed + number of the batch,
-/// so that random transforms do not depend on the workers either.
+/// Order: the same as torch.utils.data.DataLoader's for the same seed of the thread's generator,
+/// with any number of workers. An epoch draws a base seed and, when shuffling, the sampler's seed.
+/// While a batch is fetched, the thread has a generator seeded with base seed + number of the
+/// batch, so random transforms do not depend on the number of workers either.
 ///
-/// A batch is the loader's until the next one is asked for: copy the Tensor (the handle) to keep
-/// it. An exception of a worker is rethrown where its batch would have come. Leaving the loop ends
-/// the epoch: batches being fetched are waited for, no further one is begun. Workers start with the
-/// first epoch and end with the loader. One epoch at a time (InvalidArgument), one thread at a
-/// time.
+/// A batch belongs to the loader until the next one is asked for: copy the Tensor (the handle) to
+/// keep it. An exception in a worker is rethrown in place of its batch. Leaving the loop ends the
+/// epoch: the loader waits for the batches that are being fetched and begins no other. Workers
+/// start with the first epoch and end with the loader. Only one epoch may run at a time (else
+/// InvalidArgument), and only one thread may use the loader at a time.
 ///
-/// With device_resident the host takes no part in an epoch beyond its start: a batch is a gather on
-/// the device, to be copied into the tensors that a graph::Step reads, for example. What a batch
-/// holds beside tensors is then that of the first one read.
+/// With device_resident the host works only at the start of an epoch. Each batch is a gather on the
+/// device; copy it, for example, into the tensors that a graph::Step reads. The members of a batch
+/// that are no tensors are then always those of the first batch that was read.
 template <Dataset Set>
 class DataLoader {
  public:
@@ -52,29 +52,31 @@ class DataLoader {
                 "tensors() { return std::tie(x, label); }` (tensor/tree.h)");
 
   /// Throws InvalidArgument for a batch size below 1, a negative number of workers, a prefetch
-  /// below 1, and a sampler together with shuffle; with device_resident also for a set of random
-  /// samples, one above the limit, and one whose tensors have not one row for each sample.
+  /// below 1, and a sampler together with shuffle. With device_resident it also throws
+  /// InvalidArgument for a set with random samples, a set above the limit, and tensors without one
+  /// row per sample.
   explicit DataLoader(Set dataset, DataLoaderOptions options = {})
       : state_(std::make_unique<State>(std::move(dataset), std::move(options))) {}
 
   const Set& dataset() const { return whole().dataset; }
   const DataLoaderOptions& options() const { return whole().core.options(); }
-  /// Batches per epoch.
+  /// The number of batches per epoch.
   std::int64_t size() const { return whole().core.batch_count(); }
-  /// Batches of the running (or left) epoch handed out so far; 0 between epochs.
+  /// The number of batches handed out in the running epoch, or in one whose loop was left early; 0
+  /// between epochs.
   std::int64_t position() const { return whole().core.position(); }
 
-  /// Where the loader stands: between epochs, or in one after so many batches; an epoch whose loop
-  /// was left early counts until the next begins. Text, portable.
+  /// The loader's position as portable text: between epochs, or after some batches of one. An epoch
+  /// whose loop was left early counts as running until the next one begins.
   std::string state() const { return whole().core.state(); }
-  /// The next begin() goes on from there: the rest of that epoch in the same order, drawing nothing
-  /// (the generator's own state is the caller's to restore). Any number of workers. Throws
-  /// InvalidArgument for text that state() did not write and for another data set size, batch size
-  /// or kind of order.
+  /// The next begin() goes on from that position: the rest of the epoch in the same order, without
+  /// drawing from the generator (restoring the generator's state is up to the caller). The number
+  /// of workers may differ. Throws InvalidArgument while an epoch is running, for text that state()
+  /// did not write, and for another size of the data set, another batch size or another `shuffle`.
   void set_state(const std::string& state) { whole().core.set_state(state); }
 
  private:
-  // One batch in the making. On CUDA `host` is pinned and `device` is what the user gets.
+  // One batch that is being made. On CUDA `host` is pinned memory and the user gets `device`.
   struct Slot {
     Batch host;
     Batch device;
@@ -118,7 +120,7 @@ class DataLoader {
       for_each_tensor(batch, [&](Tensor& x) { x = resident->gather(i++, rows); });
     }
 
-    /// Lets go of what the user kept, so that it is not written over.
+    /// Drops the tensors that the user kept, so that they are not overwritten.
     void give_back() {
       if (current < 0) return;
       const auto release = [](Tensor& x) {
@@ -136,7 +138,7 @@ class DataLoader {
       if (current < 0) return nullptr;
       Slot& slot = slots[static_cast<std::size_t>(current)];
       if (!core.staged()) return &slot.host;
-      // The device's batch is the host's with tensors of its own, whose memory it keeps.
+      // The batch on the device is a copy of the host's, but its tensors keep their own memory.
       std::vector<Tensor>& targets = core.stage_targets();
       targets.clear();
       for_each_tensor(slot.device, [&](Tensor& x) { targets.push_back(std::move(x)); });
@@ -155,13 +157,13 @@ class DataLoader {
     Set dataset;
     LoaderCore core;
     std::optional<ResidentSet> resident;
-    std::optional<Batch> structure;  // of a resident set's batches, without the tensors
+    std::optional<Batch> structure;  // of a resident set's batch, without tensors
     std::vector<Slot> slots;
     int current = -1;
   };
 
  public:
-  /// Move-only: it owns the epoch and ends it.
+  /// Move-only: it owns the running epoch and ends it when destroyed.
   class Iterator {
    public:
     using value_type = Batch;
@@ -198,7 +200,9 @@ class DataLoader {
     Batch* batch_ = nullptr;
   };
 
-  /// Starts an epoch and fetches its first batch.
+  /// Starts an epoch and fetches its first batch. Throws InvalidArgument while another epoch of
+  /// this loader runs and for a sampler with an index outside the data set, Unsupported inside
+  /// graph::capture.
   Iterator begin() {
     State& state = whole();
     state.core.start_epoch();

@@ -1,4 +1,4 @@
-// What a data set has to offer, and how samples are read from one.
+// What a data set must have, and how samples are read from it.
 #pragma once
 
 #include <concepts>
@@ -11,7 +11,8 @@
 
 namespace weft::data {
 
-/// What a DataLoader reads: a number of samples, and those of some indices as a batch.
+/// What a DataLoader reads: size(), the number of samples, and get_batch(indices), these samples as
+/// a batch.
 template <class Set>
 concept Dataset = requires(const Set& set, std::span<const std::int64_t> indices) {
   { set.size() } -> std::convertible_to<std::int64_t>;
@@ -22,8 +23,8 @@ template <Dataset Set>
 using BatchOf = std::remove_cvref_t<decltype(std::declval<const Set&>().get_batch(
     std::declval<std::span<const std::int64_t>>()))>;
 
-/// The samples of these indices into `batch`: in the given memory where the set fills a batch
-/// (DataLoader says how), with the epoch's seed where it takes one.
+/// Reads these samples into `batch`: in the given memory if the set can fill a batch, and with the
+/// epoch's seed if it takes one (DataLoader describes both forms).
 template <Dataset Set>
 void read_batch(const Set& set, std::span<const std::int64_t> indices, BatchOf<Set>& batch,
                 const HostMemory& memory, std::uint64_t epoch_seed) {

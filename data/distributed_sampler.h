@@ -1,4 +1,4 @@
-// DistributedSampler: which part of a data set a rank visits, in each epoch another one.
+// DistributedSampler: the part of a data set that a rank visits, a different one in each epoch.
 #pragma once
 
 #include <atomic>
@@ -13,20 +13,21 @@ namespace weft::data {
 struct DistributedSamplerOptions {
   int num_replicas = 1;    ///< ranks that share the data set
   int rank = 0;            ///< which of them this is
-  bool shuffle = true;     ///< each epoch a permutation, the same one on all ranks
-  std::uint64_t seed = 0;  ///< of the permutations, with the epoch added; the same on all ranks
-  /// Leave out the last samples where the ranks cannot share them equally, instead of padding.
+  bool shuffle = true;     ///< a new permutation each epoch, the same on all ranks
+  std::uint64_t seed = 0;  ///< seed + epoch gives the permutation; the same on all ranks
+  /// Leave out the last samples if the ranks cannot share them equally, instead of padding.
   bool drop_last = false;
   /// Rank r gets the r-th block, as in libtorch, instead of every num_replicas-th sample from r on.
   bool contiguous = false;
-  /// false: each sample once, on one rank. Some ranks have one sample less then, so perhaps a batch
-  /// less: right for an evaluation that adds up at its end, wrong for training.
+  /// false: each sample is visited once, by one rank. Some ranks then have one sample less, and
+  /// maybe one batch less: right for an evaluation that sums up at its end, wrong for training.
   bool pad = true;
 };
 
-/// torch.utils.data.DistributedSampler, index for index: the order, range(size) or randperm seeded
-/// with seed + epoch, is padded from its front until all ranks get ceil(size / num_replicas)
-/// samples (or cut at its end: floor), and a rank takes its share.
+/// torch.utils.data.DistributedSampler, index for index. The order of all samples is range(size),
+/// or randperm seeded with seed + epoch. It is padded with its first indices until every rank gets
+/// ceil(size / num_replicas) samples; with drop_last it is cut at its end to floor(size /
+/// num_replicas) per rank. Each rank takes its share of it.
 ///
 ///   auto sampler = std::make_shared<data::DistributedSampler>(
 ///       set.size(), {.num_replicas = group->size(), .rank = group->rank()});
@@ -36,27 +37,28 @@ struct DistributedSamplerOptions {
 ///     for (auto& batch : train) ...
 ///   }
 ///
-/// Draws nothing from the caller's generator. A loader's state holds seed + epoch, so that a
-/// resumed epoch goes on in its order; set_epoch() is for the next one.
+/// Draws nothing from the caller's generator. The loader's state holds seed + epoch, so a resumed
+/// epoch keeps its order; set_epoch() affects the next one.
 class DistributedSampler final : public Sampler {
  public:
   /// Throws InvalidArgument for size < 0, fewer than one replica, a rank outside
   /// [0, num_replicas), and drop_last without pad.
   DistributedSampler(std::int64_t size, const DistributedSamplerOptions& options);
 
-  /// To be called before each epoch, on all ranks with the same number. Throws InvalidArgument for
+  /// Call this before each epoch, on all ranks with the same number. Throws InvalidArgument for
   /// epoch < 0.
   void set_epoch(std::int64_t epoch);
   std::int64_t epoch() const { return epoch_; }
 
-  /// This rank's samples in an epoch.
+  /// The number of this rank's samples in an epoch.
   std::int64_t size() const override;
-  /// seed + epoch. Warns in the log, once, of an epoch in the very order of the one before.
+  /// Returns seed + epoch. With shuffle it logs a warning, once, when an epoch has the same order
+  /// as the one before.
   std::string draw_seed(Generator& generator) const override;
   void order(const std::string& seed, std::vector<std::int64_t>& order) const override;
 
  private:
-  // Of all ranks together.
+  // The samples of all ranks together, with padding.
   std::int64_t total() const;
 
   const std::int64_t size_;

@@ -1,4 +1,4 @@
-// Made-up images, where there are no real ones.
+// Made-up images, for use without a real data set.
 #pragma once
 
 #include <cstdint>
@@ -10,33 +10,35 @@ namespace weft::data {
 
 struct FakeDataOptions {
   std::uint64_t seed = 0;
-  std::int64_t first = 0;  ///< sample i of this set is sample first + i of the seed's endless row
+  std::int64_t first = 0;  ///< sample i is sample first + i of the seed's endless sequence
   ImageFormat format = {};
 };
 
 /// `size` images of one shape with labels, for trials without a data set, as torchvision's
-/// FakeData; here they can be learned, too. Sample i follows from the seed and i alone, on every
-/// machine, whatever the order and the workers:
-///   label(i)      one of `classes`, each as likely
+/// FakeData; but a model can learn these. Sample i depends on the seed, first + i, the shape and
+/// the number of classes only: it is the same on every machine, in any order and with any number of
+/// workers.
+///   label(i)      one of `classes`, all equally likely
 ///   image(i) = pattern(label(i)) + noise(i), both uniform, in bytes
-/// A class's pattern is 64 to 191, one value for each channel and each field of a 4 x 4 grid; noise
-/// is -64 to 63 for every point. Patterns follow from the seed: a test set is made with the same
-/// seed and an offset, `{.first = size of the training set}`. Nothing is kept in memory. Safe to
-/// read from several threads.
+/// The pattern of a class has values from 64 to 191, one for each channel and each field of a 4 x 4
+/// grid; the noise of a pixel is -64 to 63. The patterns depend on the seed, so make the test set
+/// with the same seed and an offset, `{.first = size of the training set}`. No image is kept in
+/// memory. Safe to read from several threads.
 class FakeData {
  public:
   /// x [B,C,H,W], or what the transform makes of it.
   using Batch = ImageBatch;
 
-  /// shape [C,H,W]. Throws Shape for another one or an empty one, InvalidArgument for a negative
-  /// size or first and for less than one class; what ImageBatcher throws for the format.
+  /// shape: [C,H,W]. Throws Shape unless it has three dimensions, none of them 0; InvalidArgument
+  /// for a negative size or first and for less than one class; and what ImageBatcher throws for the
+  /// format.
   FakeData(std::int64_t size, const Shape& shape, std::int64_t classes,
            const FakeDataOptions& options = {});
 
   std::int64_t size() const { return size_; }
   std::int64_t classes() const { return classes_; }
-  /// Throws InvalidArgument for no index and for one outside [0, size()). The epoch's seed, for
-  /// random transforms, is drawn from the thread's generator.
+  /// Throws InvalidArgument for an empty list of indices and for an index outside [0, size()). The
+  /// epoch's seed, for random transforms, is drawn from the thread's generator.
   Batch get_batch(std::span<const std::int64_t> indices) const;
   /// The same into `batch`, in the given memory.
   void get_batch(std::span<const std::int64_t> indices, Batch& batch, const HostMemory& memory,

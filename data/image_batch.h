@@ -1,4 +1,4 @@
-// What the image sets have in common: how their pictures become a batch.
+// What the image data sets share: how their pictures become a batch.
 #pragma once
 
 #include <cstdint>
@@ -13,27 +13,29 @@
 
 namespace weft::data {
 
-/// From a picture to the images of a batch.
+/// How a picture becomes an image of the batch.
 struct ImageFormat {
-  /// Applied to each picture, in the loader's workers; several in a Compose. Its generator is
-  /// seeded with the epoch's seed + the sample's index.
+  /// Applied to each picture, in the loader's workers; use Compose for several. The generator that
+  /// it gets is seeded with the epoch's seed + the sample's index.
   Transform transform = nullptr;
-  Normalize normalize = {};  ///< of the pixel divided by 255; one value per channel
-  DType dtype = DType::f32;  ///< f32 or f64, computed in f32
+  Normalize normalize = {};  ///< applied to pixel / 255; one value per channel
+  DType dtype = DType::f32;  ///< f32 or f64; computed in f32
 };
 
-/// Puts the pictures of one set into batches.
+/// Puts the pictures of one data set into batches.
 class ImageBatcher {
  public:
-  /// `op` stands in messages. Throws Dtype for another dtype than f32 and f64, Shape when mean and
-  /// std have not one value for each channel, InvalidArgument for a std of 0.
+  /// op: the name in error messages. Throws Dtype for a dtype other than f32 and f64, Shape unless
+  /// mean and std have one value per channel (or none), InvalidArgument for a std of 0.
   ImageBatcher(const char* op, ImageFormat format, int channels);
 
-  /// Writes the picture of a sample and returns its label.
+  /// Writes a sample's picture and returns its label.
   using Load = std::function<std::int64_t(std::int64_t index, Picture& picture)>;
 
-  /// Fills `batch`. Throws InvalidArgument for no index and for one outside [0, size), Shape when
-  /// the pictures have not all the same size after the transform, and what `load` throws.
+  /// Fills `batch` with these samples of a data set of `size` samples. Throws InvalidArgument for
+  /// an empty list of indices and for an index outside [0, size), Shape when the pictures differ in
+  /// size after the transform or have another number of channels, and what `load` and the transform
+  /// throw.
   void fill(std::span<const std::int64_t> indices, std::int64_t size, const Load& load,
             ImageBatch& batch, const HostMemory& memory, std::uint64_t epoch_seed) const;
 

@@ -6,7 +6,7 @@
 
 namespace weft::data {
 
-/// Holds a set whose batches are ImageBatches: Cifar10, FakeData, ImageFolder, one of your own.
+/// Holds any data set with ImageBatch as its batch: Cifar10, FakeData, ImageFolder, or your own.
 ///   data::ImageSet set = fake ? data::ImageSet(data::FakeData(...))
 ///                             : data::ImageSet(data::Cifar10(dir));
 using ImageSet = AnyDataset<ImageBatch>;

@@ -1,4 +1,4 @@
-// LMDB data sets: pictures and their labels in one file, found by index.
+// LMDB data sets: pictures and their labels in one file, read by index.
 #pragma once
 
 #include <cstddef>
@@ -17,46 +17,48 @@ struct LmdbOptions {
   io::ImageOptions limits = {};  ///< for each picture
 };
 
-/// Pictures with labels in an LMDB database: a file that is mapped into memory, where a folder of a
-/// million files would have to be listed, and each of them opened.
+/// Pictures with labels in an LMDB database: one file, mapped into memory. A folder of a million
+/// files would have to be listed first, and each file opened.
 ///
 ///   key    the sample's index, 8 decimal digits: "00000000", "00000001", ... without a gap
 ///   value  the label, a signed 64-bit little-endian integer; then the bytes of a JPEG or PNG file
 ///
-/// and no other key. LmdbWriter writes such a file, and so does Python's lmdb:
+/// and no other key. LmdbWriter writes such a file. So does Python's lmdb:
 ///   with lmdb.open("train.lmdb", subdir=False, lock=False, map_size=1 << 40) as db:
 ///     with db.begin(write=True) as txn:
 ///       txn.put(b"%08d" % index, struct.pack("<q", label) + open("cat.jpg", "rb").read())
-/// which reads it with
+/// Python reads it with
 ///   with lmdb.open("train.lmdb", subdir=False, lock=False, readonly=True).begin() as txn:
 ///     value = txn.get(b"%08d" % index)
 ///     label, = struct.unpack_from("<q", value)
 ///     picture = PIL.Image.open(io.BytesIO(value[8:]))
 ///
-/// Opened read-only and without LMDB's lock file, so it may lie on a read-only disk, and must not
-/// be written while it is read. The environment is opened by the first batch that is fetched, once
-/// for all workers of a process and copies of the set (each batch is a read transaction of its
-/// own), and again in a process forked later: each rank has its own. Safe to read from several
-/// threads.
+/// The file is opened read-only and without LMDB's lock file. So it may lie on a read-only disk,
+/// but nothing may write to it while it is read. The first batch opens the environment, once for
+/// all workers of a process and all copies of the set; each batch is a read transaction of its own.
+/// A process that is forked later opens it again, so each rank has its own. Safe to read from
+/// several threads.
 ///
-/// LMDB trusts its pages. A file that is no database, or cut off, is an error; bytes changed inside
-/// are found where they hit a picture.
+/// LMDB does not check its pages. A file that is no database or is cut off gives an error, but
+/// damaged bytes inside are found only if they hit a picture.
 class Lmdb {
  public:
-  /// x [B,3,H,W], what the transform makes of the pictures; without one they must have the same
+  /// x [B,3,H,W]: the pictures after the transform. Without a transform they must all have the same
   /// size.
   using Batch = ImageBatch;
 
-  /// path: the file, or LMDB's usual folder with a data.mdb in it. Opens it for a moment to see how
-  /// many samples there are. Throws Io for a missing file, one that is no LMDB database, is cut off
-  /// or has other keys than the layout's; what ImageBatcher throws for the format.
+  /// path: the file, or LMDB's usual folder with a data.mdb in it. Opens the file for a moment to
+  /// count the samples. Throws Io for a file that is missing, no LMDB database or cut off, or whose
+  /// last key is not the index of the last sample (another wrong key is found when its sample is
+  /// read); and what ImageBatcher throws for the format.
   explicit Lmdb(const std::string& path, const LmdbOptions& options = {});
 
   std::int64_t size() const { return size_; }
 
-  /// Throws InvalidArgument for no index and for one outside [0, size()), Shape for pictures of
-  /// unequal sizes, Io for a sample that is missing or damaged, and as the constructor. The epoch's
-  /// seed, for random transforms, is drawn from the thread's generator.
+  /// Throws InvalidArgument for an empty list of indices and for an index outside [0, size()),
+  /// Shape for pictures of unequal sizes, Io for a sample that is missing or damaged, and what the
+  /// constructor throws. The epoch's seed, for random transforms, is drawn from the thread's
+  /// generator.
   Batch get_batch(std::span<const std::int64_t> indices) const;
   /// The same into `batch`, in the given memory.
   void get_batch(std::span<const std::int64_t> indices, Batch& batch, const HostMemory& memory,
@@ -74,23 +76,25 @@ class Lmdb {
   std::shared_ptr<Opened> opened_;
 };
 
-/// Writes such a file, sample by sample. It appears, in place of an older one, on commit()
+/// Writes such a file, sample by sample. The file appears, and replaces an older one, on commit()
 /// (core/file.h).
 ///   data::LmdbWriter writer("train.lmdb");
 ///   for (const auto& [label, bytes] : pictures) writer.add(label, bytes);
 ///   writer.commit();
 class LmdbWriter {
  public:
-  /// Throws Io when nothing can be written there, or another writer is at it.
+  /// Throws Io when the file cannot be written, or while another writer has it open.
   explicit LmdbWriter(const std::string& path);
   ~LmdbWriter();
   LmdbWriter(const LmdbWriter&) = delete;
   LmdbWriter& operator=(const LmdbWriter&) = delete;
 
-  /// The next sample; the bytes of a JPEG or PNG file, which are not looked at. Throws Io; a writer
-  /// that threw can only be destroyed. InvalidArgument for more than 10^8 samples.
+  /// Adds a sample; `picture` is a JPEG or PNG file, which is not checked. Throws Io,
+  /// InvalidArgument for more than 10^8 samples, and Internal after commit(). After an Io error
+  /// destroy the writer: it cannot be used again.
   void add(std::int64_t label, std::span<const std::byte> picture);
-  /// Nothing may be added after it. Throws Io.
+  /// Completes the file; nothing may be added afterwards. Throws Io, and Internal for a second
+  /// commit.
   void commit();
 
  private:

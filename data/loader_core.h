@@ -17,21 +17,22 @@ struct DataLoaderOptions {
   std::int64_t batch_size = 1;
   bool shuffle = false;
   int workers = 0;         ///< threads that fetch ahead; 0: the caller fetches
-  bool drop_last = false;  ///< leave out a last batch that is not full
+  bool drop_last = false;  ///< leave out the last batch if it is not full
   std::shared_ptr<const Sampler> sampler = nullptr;  ///< instead of shuffle
-  /// Where batches are handed out. On CUDA they are fetched into pinned memory and copied on the
+  /// The device of the batches. For CUDA they are fetched into pinned memory and copied on the
   /// caller's current stream, without stopping the host.
   Device device = Device();
   int prefetch = 2;  ///< batches ready ahead, per worker
-  /// Copy the whole set to `device` when the loader is made, and gather the batches there, without
-  /// workers: the same batches in the same order, of fresh memory. The set is read twice, by which
-  /// one whose samples are random is found and refused.
+  /// Copy the whole data set to `device` when the loader is made, and gather the batches there,
+  /// without workers: the same batches in the same order, each in new memory. The set is read
+  /// twice, to find and refuse one whose samples are random.
   bool device_resident = false;
   std::int64_t device_resident_limit = std::int64_t{1} << 30;  ///< bytes of the whole set
 };
 
-/// Calls `fetch(context, slot, indices)` for each batch of an epoch, in worker threads or, without
-/// any, in next(). A slot is the caller's from next() to the following next() or stop_epoch().
+/// Calls `fetch(context, slot, indices)` for each batch of an epoch: in worker threads, or in
+/// next() if there are none. A slot belongs to the caller from the next() that returns it to the
+/// following next() or stop_epoch().
 class LoaderCore {
  public:
   using Fetch = void (*)(void* context, int slot, std::span<const std::int64_t> indices);
@@ -48,15 +49,15 @@ class LoaderCore {
   /// All indices of the running epoch.
   std::span<const std::int64_t> order() const { return order_; }
   const HostMemory& memory() const { return memory_; }
-  /// Of the running epoch.
+  /// The base seed of the running epoch.
   std::uint64_t epoch_seed() const { return base_seed_; }
 
-  /// Draws the seeds (unless set_state() brought them) and lets the workers begin.
+  /// Draws the seeds (unless set_state() gave them) and starts the workers.
   void start_epoch();
-  /// Waits for the next batch; its slot, or -1 at the end. Rethrows what its fetch threw; the epoch
-  /// then has no further batch.
+  /// Waits for the next batch and returns its slot, or -1 at the end. Rethrows what its fetch
+  /// threw; the epoch then has no further batch.
   int next();
-  /// No fetch runs any more when this returns.
+  /// Ends the epoch. No fetch is running when it returns.
   void stop_epoch() noexcept;
 
   std::string state() const;
@@ -64,11 +65,11 @@ class LoaderCore {
 
   // Staging, from the thread that calls next().
   bool staged() const { return options_.device.is_cuda() && !options_.device_resident; }
-  /// Scratch list, kept so that it allocates once.
+  /// Scratch list, kept so that it is allocated only once.
   std::vector<Tensor>& stage_targets() { return stage_targets_; }
-  /// Queues the copy of one tensor to `device`, whose memory is used again if it fits.
+  /// Queues the copy of one tensor to `device`, whose memory is used again if shape and dtype fit.
   void stage(const Tensor& host, Tensor& device);
-  /// The slot's host memory is free again when the copies queued so far are done.
+  /// Marks the slot's host memory as free once the copies queued so far are done.
   void staged_all(int slot);
 
  private:
@@ -88,8 +89,8 @@ class LoaderCore {
 
   // The running epoch.
   bool active_ = false;      // between start_epoch() and stop_epoch()
-  bool unfinished_ = false;  // begun and not at its end, though the loop may have been left
-  bool resume_ = false;      // set_state() was called: begin with what it brought
+  bool unfinished_ = false;  // begun and not at its end, even if its loop was left
+  bool resume_ = false;      // set_state() was called: begin with its values
   std::uint64_t base_seed_ = 0;
   std::string sampler_seed_;
   std::int64_t position_ = 0;  // batches handed out

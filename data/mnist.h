@@ -1,4 +1,4 @@
-// MNIST and everything in its format: Fashion-MNIST, KMNIST, EMNIST.
+// MNIST and data sets in its format with ten classes: Fashion-MNIST, KMNIST, the digits of EMNIST.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace weft::data {
 
-/// Where Debian's package dataset-fashion-mnist puts its files.
+/// The folder in which Debian's package dataset-fashion-mnist puts its files.
 inline constexpr const char* kFashionMnistDir = "/usr/share/datasets/fashion-mnist";
 
 struct MnistOptions {
   bool train = true;              ///< else the test set
-  DType dtype = DType::f32;       ///< of the images handed out: f32 or f64
+  DType dtype = DType::f32;       ///< of the images in a batch: f32 or f64
   Transform transform = nullptr;  ///< as ImageFormat's
-  Normalize normalize = {};       ///< likewise; one value
+  Normalize normalize = {};       ///< as ImageFormat's; one value
 };
 
 /// Grey images with labels 0 to 9, from a folder of IDX files, plain or gzipped:
@@ -24,18 +24,18 @@ struct MnistOptions {
 /// Copies share the images. Safe to read from several threads.
 class Mnist {
  public:
-  /// x [B,1,H,W], or what the transform makes of it: the pixel divided by 255, so 0 to 1, and
-  /// normalised, in f32 whatever the dtype.
+  /// x [B,1,H,W], or what the transform makes of it. Values are pixel / 255, so 0 to 1, then
+  /// normalised; computed in f32 for both dtypes.
   using Batch = ImageBatch;
 
-  /// Reads both files into memory (as u8). Throws Io for a missing folder or file, saying what was
-  /// looked for and how to get it, for damaged files (io/idx.h), for labels above 9 and for unequal
-  /// counts; what ImageBatcher throws for the format.
+  /// Reads both files into memory (as u8). Throws Io for a missing folder or file, with the names
+  /// it looked for and where to get them, for damaged files (io/idx.h), for labels above 9, and for
+  /// unequal numbers of images and labels. Throws what ImageBatcher throws for the format.
   explicit Mnist(const std::string& folder = kFashionMnistDir, const MnistOptions& options = {});
 
   std::int64_t size() const { return images_.shape(0); }
-  /// Throws InvalidArgument for an index outside [0, size()) and, with a transform, for no index.
-  /// The epoch's seed is drawn from the thread's generator if there is a transform.
+  /// Throws InvalidArgument for an index outside [0, size()) and, with a transform, for an empty
+  /// list of indices. With a transform the epoch's seed is drawn from the thread's generator.
   Batch get_batch(std::span<const std::int64_t> indices) const;
   /// The same into `batch`, in the given memory.
   void get_batch(std::span<const std::int64_t> indices, Batch& batch, const HostMemory& memory,

@@ -10,7 +10,7 @@ namespace weft::data {
 template <class T>
 void scale_pixels(const std::uint8_t* in, T* out, std::int64_t n, float mean = 0, float std = 1);
 
-/// Planes of n bytes each, one behind the other, from n points of `depth` bytes.
+/// Writes n points of `depth` bytes each as `depth` planes of n bytes, one after the other.
 void split_channels(const std::uint8_t* in, std::uint8_t* planes, std::int64_t n, int depth);
 
 }  // namespace weft::data

@@ -5,8 +5,9 @@
 
 namespace weft::data {
 
-/// Makes the picture height x width with Pillow's bilinear filter (Image.resize, BILINEAR), whose
-/// width grows as the picture shrinks. The same fixed-point arithmetic, so the same bytes.
+/// Makes the picture height x width with Pillow's bilinear filter (Image.resize, BILINEAR), which
+/// is wider the more the picture shrinks. The fixed-point arithmetic is the same, so the bytes are
+/// too.
 void resample(Picture& picture, int height, int width);
 
 }  // namespace weft::data

@@ -17,17 +17,17 @@ class ResidentSet {
   ResidentSet(const DataLoaderOptions& options, std::int64_t size)
       : device_(options.device), limit_(options.device_resident_limit), size_(size) {}
 
-  /// The tensors of these samples, a row each, read under that seed. Pass 0 and pass 1 have memory
-  /// of their own.
+  /// Reads the tensors of these samples, one row per sample, with that seed. Pass 0 and pass 1 have
+  /// separate memory.
   using Read = std::function<std::vector<Tensor>(std::span<const std::int64_t> indices,
                                                  std::uint64_t seed, int pass)>;
-  /// Copies all samples to the device. Throws InvalidArgument for a set above the limit, for one
-  /// that gives other samples under another seed, and for tensors without a row per sample.
+  /// Copies all samples to the device. Throws InvalidArgument for a data set above the limit, for
+  /// one that gives other samples with another seed, and for tensors without one row per sample.
   void fill(const Read& read);
 
   /// Copies the epoch's order to the device.
   void start_epoch(std::span<const std::int64_t> order);
-  /// On the device; `indices` is a part of `order`.
+  /// These indices as a tensor on the device; `indices` is a part of `order`.
   Tensor rows(std::span<const std::int64_t> order, std::span<const std::int64_t> indices) const;
   /// These rows of the set's i-th tensor, on the current stream; the host does not wait.
   Tensor gather(std::size_t i, const Tensor& rows) const;

@@ -1,4 +1,4 @@
-// In which order a loader visits a data set.
+// Samplers: the order in which a loader visits a data set.
 #pragma once
 
 #include <cstdint>
@@ -9,22 +9,22 @@
 
 namespace weft::data {
 
-/// An order per epoch, in two steps, so that an interrupted epoch can be taken up again: a seed is
-/// drawn when the epoch begins, and the order follows from the seed alone.
+/// Gives an order for each epoch, in two steps: draw_seed() draws a seed when the epoch begins, and
+/// order() computes the order from this seed alone. So an interrupted epoch can be resumed.
 class Sampler {
  public:
   virtual ~Sampler() = default;
   /// Number of indices in an epoch.
   virtual std::int64_t size() const = 0;
-  /// Called once at the start of an epoch; may draw from the generator. Text of one line, for a
-  /// loader's state.
+  /// Called once at the start of an epoch; may draw from the generator. Returns one line of text,
+  /// which becomes a part of the loader's state.
   virtual std::string draw_seed(Generator& generator) const = 0;
   /// Replaces `order` by the epoch's indices. Throws InvalidArgument for text that draw_seed() did
   /// not write.
   virtual void order(const std::string& seed, std::vector<std::int64_t>& order) const = 0;
 };
 
-/// 0, 1, 2, ...; draws nothing.
+/// The order 0, 1, 2, ...; draws nothing.
 class SequentialSampler final : public Sampler {
  public:
   explicit SequentialSampler(std::int64_t size) : size_(size) {}
@@ -36,8 +36,8 @@ class SequentialSampler final : public Sampler {
   std::int64_t size_;
 };
 
-/// A permutation: torch.utils.data.RandomSampler's, index for index. Its seed is one random_() of
-/// the caller's generator, and seeds a generator of its own for randperm.
+/// A random permutation, index for index that of torch.utils.data.RandomSampler. The seed is one
+/// random_() of the caller's generator; randperm uses a generator of its own with that seed.
 class RandomSampler final : public Sampler {
  public:
   explicit RandomSampler(std::int64_t size) : size_(size) {}
@@ -52,7 +52,7 @@ class RandomSampler final : public Sampler {
 /// What torch.empty((), dtype=torch.int64).random_() draws: 63 bits.
 std::uint64_t draw_int64(Generator& generator);
 
-/// The number in a sampler's seed. Throws InvalidArgument for anything else.
+/// The number in a sampler's seed. Throws InvalidArgument for text that is no number.
 std::uint64_t seed_number(const std::string& seed);
 
 }  // namespace weft::data

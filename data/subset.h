@@ -17,11 +17,11 @@ namespace detail {
 /// Throws InvalidArgument for an index outside [0, size).
 void check_indices(std::span<const std::int64_t> indices, std::int64_t size);
 
-/// from[i] of each i of `at`, in memory that the thread keeps, so that a steady epoch allocates
-/// none.
+/// from[i] for each i in `at`, in memory that the thread keeps, so that an epoch allocates nothing
+/// after the first one.
 class Chosen {
  public:
-  /// Throws as check_indices.
+  /// Throws as check_indices for `at`.
   Chosen(std::span<const std::int64_t> from, std::span<const std::int64_t> at);
   ~Chosen();
   Chosen(const Chosen&) = delete;
@@ -34,14 +34,14 @@ class Chosen {
 
 }  // namespace detail
 
-/// torch.utils.data.Subset: sample i is sample indices[i] of the set. Copies share the set. As safe
-/// to read from several threads as the set is.
+/// torch.utils.data.Subset: sample i is sample indices[i] of the data set. Copies share the data
+/// set. As safe to read from several threads as the data set is.
 template <Dataset Set>
 class Subset {
  public:
   using Batch = BatchOf<Set>;
 
-  /// Throws InvalidArgument for an index outside of the set.
+  /// Throws InvalidArgument for an index outside the data set.
   Subset(Set set, std::vector<std::int64_t> indices)
       : Subset(std::make_shared<const Set>(std::move(set)), std::move(indices)) {}
   Subset(std::shared_ptr<const Set> set, std::vector<std::int64_t> indices)
@@ -69,18 +69,18 @@ class Subset {
 };
 
 struct Split {
-  std::vector<std::int64_t> lengths;  ///< of the parts; together the size of the set
-  /// Instead of lengths: shares of the set, together 1. Rounded down; what is left goes to the
-  /// parts in turn, one each, from the first on.
+  std::vector<std::int64_t> lengths;  ///< of the parts; their sum is the size of the data set
+  /// Instead of lengths: fractions of the data set with the sum 1. Lengths are rounded down; the
+  /// samples that are left go to the parts in turn, one each, beginning with the first part.
   std::vector<double> fractions;
 };
 
-/// The lengths that are meant. Throws InvalidArgument for both or none of the two lists, negative
-/// ones, and those that do not add up.
+/// The lengths of the parts. Throws InvalidArgument unless exactly one of the two lists is given,
+/// for a negative value, and for a wrong sum.
 std::vector<std::int64_t> split_lengths(const Split& split, std::int64_t size);
 
-/// torch.utils.data.random_split: parts without a sample in common, of a permutation drawn from the
-/// generator, index for index PyTorch's.
+/// torch.utils.data.random_split: disjoint parts of a permutation that is drawn from the generator,
+/// index for index as in PyTorch.
 ///   auto parts = data::random_split(data::Mnist(), {.fractions = {0.9, 0.1}});
 /// Throws what split_lengths does.
 template <Dataset Set>

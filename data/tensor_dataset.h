@@ -1,4 +1,4 @@
-// TensorDataset: samples that are rows of tensors.
+// TensorDataset: the rows of tensors as samples.
 #pragma once
 
 #include <array>
@@ -12,9 +12,10 @@ namespace weft::data {
 
 namespace detail {
 
-/// As they are, or row-major copies. Throws what TensorDataset's constructor does.
+/// Makes each tensor row-major, copying it if needed. Throws what TensorDataset's constructor
+/// throws.
 void check_rows(std::span<Tensor> tensors);
-/// y = those rows of x, which is row-major.
+/// y = these rows of x, which must be row-major. Throws InvalidArgument for a row outside x.
 void copy_rows(const Tensor& x, std::span<const std::int64_t> rows, Tensor& y,
                const HostMemory& memory);
 
@@ -23,16 +24,17 @@ void copy_rows(const Tensor& x, std::span<const std::int64_t> rows, Tensor& y,
 /// torch.utils.data.TensorDataset: sample i is row i (along the first dimension) of each tensor.
 ///   data::DataLoader train(data::TensorDataset(x, y), {.batch_size = 32, .shuffle = true});
 ///   for (auto& [x, y] : train) ...
-/// Row-major tensors are shared and not copied, so what is written to them is seen; the others are
+/// Row-major tensors are shared, not copied, so later writes to them are seen; other tensors are
 /// copied once. Safe to read from several threads.
 template <std::size_t N>
 class TensorDataset {
  public:
-  /// Of each tensor the rows asked for, as tensors of their own without a tape: [B, ...].
+  /// The chosen rows of each tensor, as new tensors [B, ...] without a tape.
   using Batch = std::array<Tensor, N>;
 
-  /// Throws Shape for tensors without dimensions or of unequal numbers of rows, Device for those
-  /// that are not in the host's memory (the loader brings batches to a device).
+  /// Throws InvalidArgument for an undefined tensor, Shape for tensors without dimensions or with
+  /// unequal numbers of rows, Device for a tensor that is not on the CPU (the loader brings batches
+  /// to a device).
   template <std::convertible_to<Tensor>... Tensors>
     requires(sizeof...(Tensors) == N && N > 0)
   explicit TensorDataset(const Tensors&... tensors) : tensors_{tensors...} {

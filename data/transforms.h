@@ -1,4 +1,4 @@
-// Changing pictures on their way into a batch: torchvision's transforms, on bytes.
+// Transforms that change pictures on their way into a batch: torchvision's, on bytes.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace weft::data {
 
-/// A picture in the making: `planes` planes of height x width points of `depth` bytes each. Decoded
-/// files are one plane of 3 bytes per point, CIFAR's images three planes of one.
+/// A picture that is being transformed: `planes` planes of height x width points with `depth` bytes
+/// each. A decoded file is one plane with 3 bytes per point, a CIFAR image three planes with one.
 struct Picture {
   int height = 0;
   int width = 0;
@@ -28,16 +28,16 @@ struct Picture {
 
   /// Takes over an image's pixels and gives it this picture's old ones.
   void swap(io::Image& image);
-  /// `spare` becomes the pixels, of this size.
+  /// Swaps `pixels` and `spare`, which holds a picture of this size.
   void take_spare(int new_height, int new_width);
 };
 
-/// Changes a picture; what is random comes from the generator. A data set seeds it for every sample
-/// with the epoch's seed + the sample's index (ImageFormat), so that the result depends neither on
-/// the number of workers nor on the batch size.
+/// Changes a picture; random numbers come from the generator. A data set seeds it for every sample
+/// with the epoch's seed + the sample's index (ImageFormat), so the result depends neither on the
+/// number of workers nor on the batch size.
 using Transform = std::function<void(Picture&, Generator&)>;
 
-/// One after the other.
+/// Applies transforms one after the other.
 class Compose {
  public:
   explicit Compose(std::vector<Transform> transforms) : transforms_(std::move(transforms)) {}
@@ -47,9 +47,9 @@ class Compose {
   std::vector<Transform> transforms_;
 };
 
-/// A window of height x width at a random place of the picture, around which `padding` black points
-/// have been put on each side. As torchvision's for the same generator. Throws Shape for a picture
-/// that is too small even so, InvalidArgument for a size below 1 and a padding below 0.
+/// Adds `padding` black points on each side of the picture and takes a window of height x width at
+/// a random place. As torchvision's for the same generator. Throws Shape for a picture that is too
+/// small even with the padding, InvalidArgument for a size below 1 or a padding below 0.
 class RandomCrop {
  public:
   RandomCrop(int height, int width, int padding);
@@ -70,8 +70,8 @@ class Pad {
   int padding_;
 };
 
-/// Left becomes right with probability p. As torchvision's for the same generator. Throws
-/// InvalidArgument for p outside 0 to 1.
+/// Mirrors the picture left to right with probability p. As torchvision's for the same generator.
+/// Throws InvalidArgument for p outside [0, 1].
 class RandomHorizontalFlip {
  public:
   explicit RandomHorizontalFlip(double p = 0.5);
@@ -81,9 +81,10 @@ class RandomHorizontalFlip {
   double p_;
 };
 
-/// height x width, or the shorter side `size` and the other in proportion (rounded down): Pillow's
-/// bilinear filter, which averages when it shrinks, in Pillow's fixed-point arithmetic and so bit
-/// for bit. Throws InvalidArgument for a size below 1.
+/// Resizes the picture to height x width; with one `size`, the shorter side gets it and the other
+/// follows in proportion (rounded down). Uses Pillow's bilinear filter, which averages when it
+/// shrinks, in Pillow's fixed-point arithmetic: the result is the same bit for bit. Throws
+/// InvalidArgument for a size below 1.
 class Resize {
  public:
   Resize(int height, int width);
@@ -91,10 +92,11 @@ class Resize {
   void operator()(Picture& picture, Generator& generator) const;
 
  private:
-  int height_, width_;  // width_ 0: height_ is that of the shorter side
+  int height_, width_;  // width_ 0: height_ is the length of the shorter side
 };
 
-/// The middle height x width of the picture, which must be that large (Shape).
+/// Takes the middle height x width of the picture. Throws Shape for a smaller picture,
+/// InvalidArgument for a size below 1.
 class CenterCrop {
  public:
   CenterCrop(int height, int width);
@@ -109,10 +111,11 @@ struct Range {
   double low, high;
 };
 
-/// A random part of the picture, `scale` of its area and with width / height in `ratio`
-/// (log-uniform), resized to height x width as Resize does. As torchvision's for the same
-/// generator: after ten parts that do not fit, the largest in the middle whose ratio is allowed.
-/// Throws InvalidArgument for a size below 1 and for ranges that are empty or not positive.
+/// Takes a random part of the picture and resizes it to height x width as Resize does. The part has
+/// a fraction of the area from the range `scale` and a width / height from `ratio` (log-uniform).
+/// As torchvision's for the same generator: after ten parts that do not fit, it takes the largest
+/// part in the middle with an allowed ratio. Throws InvalidArgument for a size below 1 and for
+/// ranges that are empty or not positive.
 class RandomResizedCrop {
  public:
   RandomResizedCrop(int height, int width, Range scale = {0.08, 1.0},
@@ -127,8 +130,8 @@ class RandomResizedCrop {
   Range scale_, ratio_;
 };
 
-/// (x - mean) / std for every channel, x being 0 to 1; done last, when the bytes become floats.
-/// None given: x itself.
+/// (x - mean) / std for every channel, where x is 0 to 1. Done last, when the bytes become floats.
+/// Without values x stays as it is.
 struct Normalize {
   std::vector<float> mean = {};
   std::vector<float> std = {};

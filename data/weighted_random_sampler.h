@@ -1,4 +1,4 @@
-// WeightedRandomSampler: samples drawn as often as their weights say.
+// WeightedRandomSampler: draws samples with probabilities in proportion to weights.
 #pragma once
 
 #include <cstdint>
@@ -9,18 +9,19 @@
 
 namespace weft::data {
 
-/// torch.utils.data.WeightedRandomSampler: num_samples indices, i with probability weights[i] over
-/// the sum of all; with replacement each draw by itself, without it none twice (the weights of the
-/// rest count then). The indices, and the numbers taken from the caller's generator, are those of
-/// torch.multinomial on the CPU (aten/src/ATen/native/Distributions.cpp); only the order among
-/// samples of weight 0, which without replacement come last, is left open there.
+/// torch.utils.data.WeightedRandomSampler: draws num_samples indices, index i with probability
+/// weights[i] / sum of weights. With replacement the draws are independent. Without replacement no
+/// index is drawn twice: each draw uses the weights of the indices that are left. The indices, and
+/// the numbers taken from the caller's generator, are those of torch.multinomial on the CPU
+/// (aten/src/ATen/native/Distributions.cpp), with one exception: without replacement, samples of
+/// weight 0 come last, and PyTorch does not define their order.
 ///   auto sampler = std::make_shared<data::WeightedRandomSampler>(weights, set.size());
 ///   data::DataLoader train(set, {.batch_size = 32, .sampler = sampler});
-/// A seed is the generator's state, some 7 kB of text in the loader's.
+/// The seed is the generator's state: about 7 kB of text in the loader's state.
 class WeightedRandomSampler final : public Sampler {
  public:
-  /// Throws InvalidArgument for weights that are negative, not finite, or all 0, for no sample, and
-  /// without replacement for more samples than weights.
+  /// Throws InvalidArgument for a weight that is negative or not finite, for weights that are all
+  /// 0, for num_samples < 1, and without replacement for more samples than weights.
   WeightedRandomSampler(std::vector<double> weights, std::int64_t num_samples,
                         bool replacement = true);
 

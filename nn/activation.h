@@ -29,14 +29,15 @@ class LeakyReLU : public Module<LeakyReLU> {
   double negative_slope_;
 };
 
-/// Any shape.
+/// tanh(x), any shape.
 class Tanh : public Module<Tanh> {
  public:
   Tensor forward(const Tensor& x) { return tanh(x); }
 };
 
-/// x P(N(0,1) <= x) = x/2 (1 + erf(x / sqrt 2)), any shape; with approximate "tanh"
-/// x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). Throws InvalidArgument for another word.
+/// x P(N(0,1) <= x) = x/2 (1 + erf(x / sqrt 2)), any shape; with approximate = "tanh":
+/// x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). Throws InvalidArgument unless approximate is
+/// "none" or "tanh".
 class GELU : public Module<GELU> {
  public:
   explicit GELU(const std::string& approximate = "none");
@@ -73,7 +74,7 @@ class Softplus : public Module<Softplus> {
   double beta_, threshold_;
 };
 
-/// exp(x) / sum exp(x) over dimension `dim`, negative from the end.
+/// exp(x) / sum exp(x) over dimension `dim`; a negative dim counts from the end.
 class Softmax : public Module<Softmax> {
  public:
   explicit Softmax(int dim);
@@ -83,7 +84,7 @@ class Softmax : public Module<Softmax> {
   int dim_;
 };
 
-/// log(softmax(x)) over dimension `dim`, negative from the end.
+/// log(softmax(x)) over dimension `dim`; a negative dim counts from the end.
 class LogSoftmax : public Module<LogSoftmax> {
  public:
   explicit LogSoftmax(int dim);

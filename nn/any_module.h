@@ -1,4 +1,4 @@
-// A module of any type, from tensors to tensors.
+// AnyModule: holds a module of any type that maps tensors to tensors.
 #pragma once
 
 #include <array>
@@ -62,11 +62,11 @@ std::vector<Tensor> list_of(Result&& result) {
 
 }  // namespace detail
 
-/// Any module whose forward takes tensors and gives tensors: a stage of a pipeline, an element of
-/// Sequential. It is a handle on that module, with its names, parameters, state and mode; copies
-/// share it, nn::clone and nn::replicate copy the module itself. Its forward may take up to eight
-/// tensors, by any kind of parameter, or a std::vector<Tensor>, and give a tensor, a structure that
-/// tensor/tree.h walks, or nothing.
+/// Holds any module whose forward takes tensors and returns tensors: a stage of a pipeline, an
+/// element of Sequential. It is a handle on that module, with the same names, parameters, state and
+/// mode. Copies share the module; nn::clone and nn::replicate copy it. Its forward may take up to
+/// eight tensors (by value or by reference) or a std::vector<Tensor>, and may return a tensor, a
+/// structure that tensor/tree.h walks, or nothing.
 ///   nn::AnyModule stage = nn::Sequential{nn::Linear(4, 8), nn::ReLU()};
 ///   std::vector<Tensor> y = stage(std::vector{x});
 class AnyModule : public ModuleBase {
@@ -84,21 +84,22 @@ class AnyModule : public ModuleBase {
   AnyModule& operator=(const AnyModule& other) { return *this = AnyModule(other); }
   AnyModule& operator=(AnyModule&&) = default;
 
-  /// Throws InvalidArgument when forward does not take that many.
+  /// Throws InvalidArgument when forward does not take that many tensors.
   std::vector<Tensor> operator()(std::span<const Tensor> inputs) const {
     return impl().call_list(*this, inputs);
   }
-  /// One to one. Throws InvalidArgument also for another number of results.
+  /// One tensor in, one tensor out. Throws InvalidArgument also when forward does not return
+  /// exactly one tensor.
   Tensor operator()(Tensor x) const { return impl().call(*this, std::move(x)); }
 
-  /// The module itself where it is an M, else null.
+  /// The held module if its type is M, else null.
   template <class M>
   M* as() const {
     return impl().type() == typeid(M) ? &static_cast<Impl<M>&>(impl()).module : nullptr;
   }
 
  private:
-  // Calls go through the handle, whose name is that of the place it has in its parent.
+  // Calls go through the handle: it has the name under which the parent registered it.
   struct Interface {
     virtual ~Interface() = default;
     virtual std::vector<Tensor> call_list(const ModuleBase& handle,
@@ -157,7 +158,7 @@ struct AnyModule::Impl final : Interface {
     }
   }
 
-  // forward with as many arguments as there are inputs.
+  // Calls forward with as many arguments as there are inputs.
   template <std::size_t... n>
   std::vector<Tensor> call_n(const ModuleBase& handle, std::span<const Tensor> inputs,
                              std::index_sequence<n...>) {

@@ -1,4 +1,4 @@
-// Attention with several heads.
+// Multi-head attention.
 #pragma once
 
 #include <array>
@@ -10,37 +10,40 @@ namespace weft::nn {
 
 /// PyTorch's defaults.
 struct MultiheadAttentionOptions {
-  double dropout = 0;        ///< of the weights, in training
+  double dropout = 0;        ///< of the attention weights, in training
   bool bias = true;          ///< of all four projections
-  bool batch_first = false;  ///< [N,L,E] in place of [L,N,E]
+  bool batch_first = false;  ///< [N,L,E] instead of [L,N,E]
 };
 
-/// What a call takes beside its tensors. A bool mask is true where a key is *not* to be looked at,
-/// a floating one is added to the products.
+/// Options of one call. A bool mask is true where a key must *not* be used; a floating mask is
+/// added to the products of query and key.
 struct AttentionCall {
   Tensor key_padding_mask{};  ///< [N,S]; [S] without a batch
-  Tensor attn_mask{};         ///< [L,S], or [N heads,L,S]
-  /// Query i looks at keys 0 to i. PyTorch wants the same as attn_mask beside it, which does no
-  /// harm.
+  Tensor attn_mask{};         ///< [L,S], or [N * heads,L,S]
+  /// Query i attends to keys 0 to i only. PyTorch also wants the same mask as attn_mask; giving
+  /// both does no harm.
   bool is_causal = false;
-  bool need_weights = true;          ///< of three tensors; of one there are none
+  bool need_weights = true;          ///< only attention(query, key, value) has them
   bool average_attn_weights = true;  ///< over the heads
 };
 
-/// y = concat(head_1, ..) out_proj, each head being scaled_dot_product_attention of its part of the
-/// projections of query [L,N,E], key [S,N,E] and value [S,N,E]; y [L,N,E]. With batch_first N comes
-/// first; without a batch there is no N. L, S: lengths; E: embed_dim, a multiple of heads.
+/// y = concat(head_1, ..) out_proj. Each head is scaled_dot_product_attention of its part of the
+/// projected query [L,N,E], key [S,N,E] and value [S,N,E]; y is [L,N,E]. With batch_first N comes
+/// first; without a batch there is no N. N: batch; L, S: lengths; E: embed_dim, a multiple of
+/// heads. As torch.nn.MultiheadAttention.
 ///
 ///   auto [y, weights] = attention(query, key, value, {.key_padding_mask = mask});
 ///   Tensor y = attention(x, {.is_causal = true});        // x attends to itself
 ///
-/// weights: [N,L,S] averaged over the heads, else [N,heads,L,S], after dropout; undefined with
-/// need_weights = false, which is faster. A query that may look at no key counts as having found
-/// zeros, where PyTorch answers NaN if it needs weights.
+/// weights: after dropout, [N,L,S] averaged over the heads, or [N,heads,L,S] without averaging.
+/// They are undefined with need_weights = false, which is faster. The heads give zeros for a query
+/// whose masks leave it no key; PyTorch gives NaN for it when it returns weights.
 ///
-/// in_proj_weight [3E,E] and in_proj_bias [3E] hold those of query, key and value; out_proj is a
-/// Linear. They start as PyTorch's, bit for bit: xavier_uniform_, biases 0. Throws InvalidArgument
-/// for a number of heads that does not divide embed_dim, and Shape.
+/// in_proj_weight [3E,E] and in_proj_bias [3E] hold the projections of query, key and value;
+/// out_proj is a Linear. The initial values are PyTorch's, bit for bit: xavier_uniform_ for
+/// in_proj_weight, a Linear's for out_proj.weight, 0 for the biases. Throws InvalidArgument for a
+/// number of heads that does not divide embed_dim and for a dropout outside [0, 1], Shape, and
+/// Dtype for a mask that is neither bool nor floating.
 class MultiheadAttention : public Module<MultiheadAttention> {
  public:
   MultiheadAttention(std::int64_t embed_dim, std::int64_t heads,
@@ -50,7 +53,8 @@ class MultiheadAttention : public Module<MultiheadAttention> {
                           const AttentionCall& call = {});
   Tensor forward(const Tensor& x, const AttentionCall& call = {});
 
-  // As every module's, with the types spelled out, so that a call may have its options in braces.
+  // As every module's operator(), but with the types written out, so that the options may be given
+  // in braces.
   AttentionResult operator()(const Tensor& query, const Tensor& key, const Tensor& value,
                              const AttentionCall& call = {}) {
     return Module::operator()(query, key, value, call);
@@ -59,7 +63,7 @@ class MultiheadAttention : public Module<MultiheadAttention> {
     return Module::operator()(x, call);
   }
 
-  Parameter in_proj_weight, in_proj_bias;  ///< the second undefined without bias
+  Parameter in_proj_weight, in_proj_bias;  ///< in_proj_bias: undefined without bias
   Linear out_proj;
 
  private:

@@ -13,13 +13,15 @@ namespace weft::nn {
 /// PyTorch's defaults.
 struct BatchNormOptions {
   double eps = 1e-5;
-  /// running = (1 - momentum) running + momentum batch; without a value the average of all batches.
+  /// running = (1 - momentum) running + momentum batch. Without a value: the average over all
+  /// batches.
   std::optional<double> momentum = 0.1;
   bool affine = true;  ///< with weight and bias
   bool track_running_stats = true;
 };
 
-/// What a batch norm does in the same pass over memory, with the values of the separate calls:
+/// Operations that a batch norm does in the same pass over memory. The values are those of the
+/// separate calls:
 ///   bn(conv(x), nn::then_relu())               relu(bn(conv(x)))
 ///   bn(conv(x), nn::then_leaky_relu(0.2))      leaky_relu(bn(conv(x)), 0.2)
 ///   bn(conv(x), nn::then_add_relu(identity))   relu(bn(conv(x)) + identity)
@@ -27,21 +29,22 @@ inline BatchNormEpilogue then_relu() { return {.add = {}, .negative_slope = 0}; 
 inline BatchNormEpilogue then_leaky_relu(double negative_slope = 0.01) {
   return {.add = {}, .negative_slope = negative_slope};
 }
-/// identity: of bn's shape, dtype and device.
+/// identity: has the shape, dtype and device of bn's result.
 inline BatchNormEpilogue then_add_relu(Tensor identity) {
   return {.add = std::move(identity), .negative_slope = 0};
 }
 
 namespace detail {
 
-/// What BatchNorm1d and BatchNorm2d are: y = (x - mean) / sqrt(var + eps) * weight + bias.
-/// Training: mean and (biased) variance of each channel over the batch; running_mean and
-/// running_var, with the unbiased variance, follow. Evaluation: the running ones, or the batch's
-/// when they are not tracked. The second forward of a checkpoint (autograd/checkpoint.h) leaves the
-/// running ones alone: a batch counts once. weight [C] starts as 1, bias as 0, running_mean as 0,
-/// running_var as 1; num_batches_tracked is an i64 scalar. Throws Shape for another number of
-/// channels, and when the batch's statistics are wanted of a single value per channel. With a
-/// second argument y goes on through an addition or activation (BatchNormEpilogue).
+/// Base of BatchNorm1d and BatchNorm2d: y = (x - mean) / sqrt(var + eps) * weight + bias. In
+/// training, mean and (biased) variance of each channel are those of the batch, and running_mean
+/// and running_var are updated, the latter with the unbiased variance. In evaluation they are the
+/// running statistics, or the batch's if these are not tracked. The second forward of a checkpoint
+/// (autograd/checkpoint.h) does not update the running statistics, so a batch counts once. weight
+/// [C] and running_var [C] start as 1, bias [C] and running_mean [C] as 0; num_batches_tracked is
+/// an i64 scalar. With a second argument, an addition or activation follows (BatchNormEpilogue).
+/// Throws InvalidArgument for channels < 1; Shape for another number of channels, and where the
+/// statistics of a batch would come from a single value per channel.
 template <class Self>
 class BatchNorm : public Module<Self> {
  public:
@@ -59,7 +62,7 @@ class BatchNorm : public Module<Self> {
 
 }  // namespace detail
 
-/// Of x [N,C,H,W] -> [N,C,H,W] in x's layout, over N, H and W.
+/// x [N,C,H,W] -> [N,C,H,W] in x's layout. The statistics are over N, H and W.
 class BatchNorm2d : public detail::BatchNorm<BatchNorm2d> {
  public:
   explicit BatchNorm2d(std::int64_t channels, const BatchNormOptions& options = {})
@@ -69,7 +72,8 @@ class BatchNorm2d : public detail::BatchNorm<BatchNorm2d> {
   }
 };
 
-/// Of x [N,C] or [N,C,L] -> the same, over N and L.
+/// x [N,C] or [N,C,L] -> the same shape. The statistics are over N and L. Throws Shape for other
+/// dimensions.
 class BatchNorm1d : public detail::BatchNorm<BatchNorm1d> {
  public:
   explicit BatchNorm1d(std::int64_t channels, const BatchNormOptions& options = {})
@@ -77,14 +81,14 @@ class BatchNorm1d : public detail::BatchNorm<BatchNorm1d> {
   Tensor forward(const Tensor& x, const BatchNormEpilogue& then = {});
 };
 
-/// weft::batch_norm, or what takes its place.
+/// The signature of weft::batch_norm, for a function that replaces it.
 using BatchNormFunction = std::function<Tensor(
     const Tensor& x, const Tensor& weight, const Tensor& bias, const RunningStats& running,
     const BatchNormParams& params, const BatchNormEpilogue& then)>;
 
-/// From now on every BatchNorm1d and BatchNorm2d of `module`, at any depth, computes by `training`
-/// while it is in training mode, of x [N,C,H,W], and has the prefix before its type's name. All
-/// else stays: parameters, buffers, names, modes, evaluation. Clones made later do the same.
+/// Makes every BatchNorm1d and BatchNorm2d of `module`, at any depth, call `training` with x
+/// [N,C,H,W] while it is in training mode, and puts `prefix` before its type's name. Parameters,
+/// buffers, names, modes and evaluation stay as they are. Later clones do the same.
 void replace_batch_norms(ModuleBase& module, const std::string& prefix,
                          const BatchNormFunction& training);
 

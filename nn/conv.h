@@ -36,7 +36,7 @@ struct Conv1dOptions {
   bool bias = true;
 };
 
-/// As Conv2d, of sequences: x [N,in,L] -> [N,out,Lo], Lo = (L + 2 p - d (k-1) - 1) / s + 1.
+/// As Conv2d, for sequences: x [N,in,L] -> [N,out,Lo], Lo = floor((L + 2 p - d (k-1) - 1) / s) + 1.
 /// weight [out,in/groups,k], bias [out].
 class Conv1d : public Module<Conv1d> {
  public:
@@ -49,9 +49,12 @@ class Conv1d : public Module<Conv1d> {
   Conv1dParams params_;
 };
 
-/// Cross-correlation. x [N,in,H,W] -> [N,out,Ho,Wo], Ho = (H + 2 p - d (k-1) - 1) / s + 1.
-/// weight [out,in/groups,kh,kw], bias [out]. Throws Shape for another number of channels or a
-/// kernel larger than the padded image.
+/// Cross-correlation. x [N,in,H,W] -> [N,out,Ho,Wo], Ho = floor((H + 2 p - d (k-1) - 1) / s) + 1,
+/// with kernel k, stride s, padding p and dilation d. weight [out,in/groups,kh,kw], bias [out];
+/// initial values: init::default_weight_and_bias. Throws Shape for another number of channels or a
+/// kernel larger than the padded image. The constructor throws InvalidArgument for groups that do
+/// not divide in and out, for a negative padding, for an output_padding, and for another number
+/// that is not positive.
 class Conv2d : public Module<Conv2d> {
  public:
   Conv2d(std::int64_t in, std::int64_t out, Pair kernel, const ConvOptions& options = {});
@@ -63,8 +66,10 @@ class Conv2d : public Module<Conv2d> {
   Conv2dParams params_;
 };
 
-/// The gradient of Conv2d as a layer. x [N,in,H,W] -> [N,out,Ho,Wo],
-/// Ho = (H-1) s - 2 p + d (k-1) + output_padding + 1. weight [in,out/groups,kh,kw], bias [out].
+/// Transposed convolution: the gradient of Conv2d with respect to its input, as a layer.
+/// x [N,in,H,W] -> [N,out,Ho,Wo], Ho = (H-1) s - 2 p + d (k-1) + output_padding + 1.
+/// weight [in,out/groups,kh,kw], bias [out]. Throws as Conv2d, except that an output_padding is
+/// allowed if it is smaller than stride or dilation.
 class ConvTranspose2d : public Module<ConvTranspose2d> {
  public:
   ConvTranspose2d(std::int64_t in, std::int64_t out, Pair kernel, const ConvOptions& options = {});

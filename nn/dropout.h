@@ -5,10 +5,11 @@
 
 namespace weft::nn {
 
-/// In training each element is 0 with probability p, else divided by 1 - p; in eval mode x itself.
-/// The mask takes one number per element, in row-major order, from the thread's generator: other
-/// masks than PyTorch's for the same seed, whose CPU build draws them with MKL's generator. With
-/// p = 0 nothing is drawn. Any shape; throws InvalidArgument for p outside [0, 1].
+/// In training each element becomes 0 with probability p and is divided by 1 - p otherwise; in
+/// evaluation the result is x itself. Any shape. The mask takes one number per element, in
+/// row-major order, from the thread's generator, and none when p = 0. For the same seed the mask
+/// differs from PyTorch's, whose CPU build draws it with MKL's generator. Throws InvalidArgument
+/// for p outside [0, 1].
 class Dropout : public Module<Dropout> {
  public:
   explicit Dropout(double p = 0.5);
@@ -18,10 +19,10 @@ class Dropout : public Module<Dropout> {
   double p_;
 };
 
-/// Dropout of whole channels: in training each [..] of x [N,C,..] is 0 with probability p, else
-/// divided by 1 - p (Tompson et al., "Efficient Object Localization Using Convolutional Networks",
-/// 2015). One number per channel is drawn; not PyTorch's, as Dropout's. Throws InvalidArgument for
-/// p outside [0, 1], and Shape below 3 dimensions.
+/// Dropout of whole channels: in training each channel of x [N,C,..] becomes 0 with probability p
+/// and is divided by 1 - p otherwise (Tompson et al., "Efficient Object Localization Using
+/// Convolutional Networks", 2015). One number per channel is drawn; as for Dropout, the mask is not
+/// PyTorch's. Throws InvalidArgument for p outside [0, 1], and Shape below 3 dimensions.
 class Dropout2d : public Module<Dropout2d> {
  public:
   explicit Dropout2d(double p = 0.5);

@@ -1,4 +1,4 @@
-// The exponential moving average of a model, to evaluate with.
+// The exponential moving average of a model's parameters, for evaluation.
 //
 //   nn::ExponentialMovingAverage ema(model, 0.999);
 //   for (...) { sgd.step(); ema.update(); }
@@ -13,23 +13,25 @@
 
 namespace weft::nn {
 
-/// Averages of a model's parameters, which start as copies of them; buffers (running statistics)
-/// are copied. Refers to the model's tensors, whatever becomes of the handle.
+/// Averages of a model's parameters. They start as copies of the parameters. Buffers (running
+/// statistics) are copied, not averaged. It keeps the model's tensors, so the model's handle may go
+/// away.
 class ExponentialMovingAverage {
  public:
   /// Throws InvalidArgument for a decay outside [0, 1].
   ExponentialMovingAverage(const ModuleBase& model, double decay);
 
-  /// average = decay average + (1 - decay) value. Throws InvalidArgument between apply and restore.
+  /// average = decay average + (1 - decay) parameter; buffers are copied. Throws InvalidArgument
+  /// between apply() and restore().
   void update();
   /// Gives the model the averages, and keeps its own values for restore(). Throws InvalidArgument
-  /// when it has them already.
+  /// when the model has the averages already.
   void apply();
-  /// Throws InvalidArgument without an apply() before.
+  /// Gives the model its own values back. Throws InvalidArgument without an apply() before.
   void restore();
 
-  /// The averages under the names of the model's state_dict(), sharing memory: to save, or to load
-  /// into another model.
+  /// The averages under the model's names, to save or to load into another model. They share memory
+  /// with this object. A tensor that the model registered twice has only its first name.
   NamedTensors state_dict() const;
   /// Copies averages in. Throws InvalidArgument for other names or shapes, before anything is
   /// changed.

@@ -1,4 +1,4 @@
-// Rows of a table, by number.
+// Embedding: the rows of a table, chosen by index.
 #pragma once
 
 #include <optional>
@@ -8,13 +8,15 @@
 namespace weft::nn {
 
 struct EmbeddingOptions {
-  /// A row that starts as zeros and gets no gradient, for what fills up short sequences; negative
-  /// from the end.
+  /// A row that starts as zeros and gets no gradient, for the padding of short sequences. A
+  /// negative number counts from the end.
   std::optional<std::int64_t> padding_idx;
 };
 
-/// index i64 [..] in [0, num) -> [..,dim], the rows of weight. weight [num,dim] starts as N(0, 1),
-/// as PyTorch's within 2e-6. An index that is no row throws InvalidArgument on the CPU and gives
+/// index i64 [..] with values in [0, num) -> [..,dim], the rows of weight. weight [num,dim] starts
+/// as N(0, 1), equal to PyTorch's within 2e-6. An index outside throws InvalidArgument on the CPU.
+/// On CUDA it gives NaN, because a check would have to wait for the device. The constructor throws
+/// InvalidArgument for a negative num or dim and for a padding_idx that is no row.
 /// NaN on CUDA, which is not waited for. Throws InvalidArgument for a padding_idx that is no row.
 class Embedding : public Module<Embedding> {
  public:

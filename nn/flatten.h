@@ -1,4 +1,4 @@
-// Layers that change the shape alone.
+// Layers that change only the shape.
 #pragma once
 
 #include <utility>
@@ -7,7 +7,8 @@
 
 namespace weft::nn {
 
-/// Joins dimensions start..end (inclusive): [N,C,H,W] -> [N,C*H*W] by default.
+/// Joins the dimensions start_dim to end_dim (inclusive): [N,C,H,W] -> [N,C*H*W] by default. Throws
+/// Shape.
 class Flatten : public Module<Flatten> {
  public:
   explicit Flatten(int start_dim = 1, int end_dim = -1) : start_dim_(start_dim), end_dim_(end_dim) {
@@ -19,7 +20,8 @@ class Flatten : public Module<Flatten> {
   int start_dim_, end_dim_;
 };
 
-/// Splits dimension `dim` into `sizes` (one may be -1): Unflatten(1, {64, 24, 24}).
+/// Splits dimension `dim` into `sizes` (one entry may be -1): Unflatten(1, {64, 24, 24}). Throws
+/// Shape.
 class Unflatten : public Module<Unflatten> {
  public:
   Unflatten(int dim, const Shape& sizes) : dim_(dim), sizes_(sizes) {

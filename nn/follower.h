@@ -1,4 +1,4 @@
-// A copy of a module that stays what its original is.
+// Follower: keeps a copy of a module equal to its original.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace weft::nn {
 
-/// Keeps a replica, a clone on whatever device, equal to its original:
+/// Keeps a replica (a clone on any device) equal to its original:
 ///
 ///   Net replica = nn::replicate(net, "cuda:1");
 ///   nn::Follower follower(net, replica);
@@ -18,24 +18,26 @@ namespace weft::nn {
 ///   follower.follow();           // before each forward
 ///   replica(x).sum().backward(); // the gradients are net's
 ///
-/// A replica that follows has no parameters of its own: they need gradients as the original's do,
-/// and pass them on.
+/// The parameters of the replica are no leaves: follow() records them on the tape as copies of the
+/// original's parameters, so their gradients go to the original.
 class Follower {
  public:
-  /// Keeps both, which are handles. Throws InvalidArgument where `replica` is not built like
-  /// `original`, naming the first difference.
+  /// Keeps a handle on each. Throws InvalidArgument when `replica` is not built like `original`,
+  /// naming the first difference.
   Follower(const ModuleBase& original, const ModuleBase& replica);
 
-  /// Takes over training or evaluation mode, requires_grad, what modules keep beside their tensors
-  /// (ModuleBase::shared_state) and the values of parameters and buffers, converted ones too, and
-  /// puts the copying of the parameters on the tape. Only what was written to since the last time
-  /// is copied, so that several forwards may come before their backward. The replica's memory
-  /// stays, unless a tensor was converted or got other strides. Throws InvalidArgument when one of
-  /// the two got another child or tensor meanwhile.
+  /// Copies from the original to the replica: training or evaluation mode, requires_grad, what
+  /// modules keep beside their tensors (ModuleBase::shared_state), and the values of parameters and
+  /// buffers, also after a dtype conversion. Records the copies of the parameters on the tape. A
+  /// tensor is copied only if it was written to since the last copy, so several forwards may come
+  /// before their backward. The replica keeps its memory, unless a tensor was converted or got
+  /// other strides. Throws InvalidArgument when the original or the replica has got another number
+  /// of children or tensors.
   void follow();
 
-  /// What follow() would copy, the i-th of `n` parts of about the same size, for n threads to make
-  /// all parts at once and one to call follow() then. Converted tensors are left to it.
+  /// Copies the i-th of `n` parts, of about the same size, of what follow() would copy. So n
+  /// threads can copy all parts at the same time, and then one thread calls follow(). Converted
+  /// tensors are left to follow().
   void copy_part(std::size_t i, std::size_t n);
 
  private:
@@ -45,7 +47,8 @@ class Follower {
   struct Tensors {
     Tensor from, to;
     bool is_buffer;
-    // The memory at the last copy, and how often it and that of `to` had been written to.
+    // The original's memory at the last copy, and the version counters of the original's and the
+    // replica's memory at that time.
     intrusive_ptr<Storage> storage = nullptr;
     std::uint32_t from_version = 0, to_version = 0;
   };

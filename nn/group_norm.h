@@ -11,9 +11,9 @@ struct GroupNormOptions {
   bool affine = true;  ///< with weight and bias
 };
 
-/// As weft::group_norm: x [N,C,..] -> the same, normalised over each of `groups` runs of channels.
-/// weight [C] starts as 1, bias [C] as 0. Throws InvalidArgument unless groups divides channels,
-/// and Shape for another number of channels.
+/// As weft::group_norm: x [N,C,..] -> the same shape, normalised over each of `groups` groups of
+/// consecutive channels. weight [C] starts as 1, bias [C] as 0. Throws InvalidArgument unless
+/// groups divides channels, and Shape for another number of channels.
 class GroupNorm : public Module<GroupNorm> {
  public:
   GroupNorm(std::int64_t groups, std::int64_t channels, const GroupNormOptions& options = {});

@@ -12,9 +12,10 @@ struct LayerNormOptions {
 };
 
 /// y = (x - mean) / sqrt(var + eps) * weight + bias, with mean and (biased) variance over the last
-/// dimensions of x, which are normalized_shape. x [..,normalized_shape] -> the same. weight and
-/// bias have normalized_shape and start as 1 and 0; without elementwise_affine there are none.
-/// Throws Shape when x ends in other dimensions.
+/// dimensions of x, whose sizes are normalized_shape. x [..,normalized_shape] -> the same shape.
+/// weight and bias have the shape normalized_shape and start as 1 and 0; without elementwise_affine
+/// there are none. Throws Shape when x ends in other dimensions. The constructor throws
+/// InvalidArgument for a normalized_shape that is empty or not positive.
 class LayerNorm : public Module<LayerNorm> {
  public:
   explicit LayerNorm(const Shape& normalized_shape, const LayerNormOptions& options = {});

@@ -6,8 +6,8 @@
 namespace weft::nn {
 
 /// y = x weight^T + bias. x [..,in] -> [..,out]; weight [out,in], bias [out] or none.
-/// Starts as PyTorch's: both U(+-1/sqrt(in)), and a bias of zeros where `in` is 0. Throws Shape
-/// when x's last dimension is not `in`.
+/// Initial values as PyTorch's: both U(+-1/sqrt(in)); the bias is 0 where `in` is 0. Throws Shape
+/// when x's last dimension is not `in`. The constructor throws InvalidArgument for a negative size.
 class Linear : public Module<Linear> {
  public:
   Linear(std::int64_t in, std::int64_t out, bool with_bias = true);

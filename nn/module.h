@@ -1,4 +1,4 @@
-// Module: named parameters, buffers and children, without inheritance games.
+// Module: named parameters, buffers and children.
 //
 //   struct Encoder : nn::Module<Encoder> {
 //     nn::Conv2d conv = child("conv", nn::Conv2d(1, 8, 3));
@@ -6,11 +6,13 @@
 //     Tensor forward(const Tensor& x) { return relu(conv(x)) * scale; }
 //   };
 //
-// What is no child() is neither trained nor saved; calling it in forward is an error.
+// A member that was not registered with child() is neither trained nor saved. Calling such a member
+// in forward throws InvalidArgument, if gradients are enabled and it has parameters that require
+// one.
 //
-// A module is a handle on a shared node (its name, tensors, children). So moving or copying a
-// user's struct keeps everything connected: a copy is the same module, as in Python. nn::clone
-// makes an independent one, also of a user's own struct, without user code.
+// A module is a handle on a shared node (name, tensors, children). So moving or copying a user's
+// struct keeps everything connected: a copy is the same module, as in Python. nn::clone makes an
+// independent copy, also of a user's struct, without code by the user.
 #pragma once
 
 #include <any>
@@ -34,8 +36,8 @@ namespace weft::nn {
 
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
-/// A tensor that belongs to a module. Copying shares it; inside nn::clone a copy becomes the
-/// clone's own tensor, which is why members hold Parameter, not Tensor.
+/// A tensor that belongs to a module. A copy shares the tensor. Inside nn::clone a copy becomes the
+/// clone's own tensor: this is why members must be Parameter, not Tensor.
 class Parameter : public Tensor {
  public:
   Parameter() = default;
@@ -46,7 +48,7 @@ class Parameter : public Tensor {
   Parameter& operator=(Parameter&&) = default;
 };
 
-/// What load_state_dict did not find or not expect.
+/// Names that load_state_dict did not find, and names that it did not expect.
 struct LoadResult {
   std::vector<std::string> missing;
   std::vector<std::string> unexpected;
@@ -72,54 +74,60 @@ class ModuleBase {
   ModuleBase& operator=(const ModuleBase& other);
   ModuleBase& operator=(ModuleBase&&) = default;
 
-  /// The name under which the parent registered it; empty at the root. A module registered more
-  /// than once has, by each handle that child() returned, that one's name, and else the first.
+  /// The name under which the parent registered it; empty at the root. For a module with several
+  /// names, a handle that child() returned has the name of that call; other handles have the first
+  /// name.
   const std::string& name() const;
-  /// "Conv2d"
+  /// The name of its type, such as "Conv2d".
   const std::string& type_name() const;
   void set_type_name(std::string name);
 
-  /// In order of registration, depth first; names joined by dots. A tensor registered twice is
-  /// listed once.
+  /// Own tensors first, then those of the children, in order of registration; names are joined by
+  /// dots. A tensor registered twice is listed once, under its first name.
   NamedTensors named_parameters(bool recurse = true) const;
   NamedTensors named_buffers(bool recurse = true) const;
   std::vector<Tensor> parameters() const;
+  /// The number of elements of all parameters.
   std::int64_t parameter_count() const;
 
   bool is_training() const;
-  /// Sets the mode of this module and all below it.
+  /// Sets training or evaluation mode for this module and all modules below it.
   void train(bool training = true);
   void eval() { train(false); }
 
-  /// Moves or converts parameters, their gradients and buffers in place: handles stay valid. Dtype
-  /// conversion touches floating tensors only, and throws Dtype unless it is to a floating one.
+  /// Moves or converts parameters, their gradients and buffers in place, so handles stay valid. A
+  /// dtype conversion changes floating tensors only. Throws Dtype unless the new dtype is floating.
   void to(Device device);
   void to(DType dtype);
   void to(Device device, DType dtype) {
     to(dtype);
     to(device);
   }
-  /// Of every parameter. Turned off, what follows computes no gradient of them (and .grad() stays
-  /// as it is), but still passes gradients on to its inputs: for training one of two nets through
-  /// the other.
+  /// Sets requires_grad of every parameter. When it is off, later operations compute no gradient of
+  /// the parameters (and .grad() stays as it is) but still pass gradients on to their inputs: so
+  /// one of two nets can be trained through the other.
   void requires_grad(bool requires_grad);
+  /// Clears the gradients of all parameters.
   void zero_grad();
 
-  /// Calls f for this module and every one below it, children first (as PyTorch's apply, so once
-  /// for a child of two names).
+  /// Calls f for this module and every module below it, children first, as PyTorch's apply: once
+  /// for a child that its parent registered under two names. Throws InvalidArgument for an empty f.
   void apply(const std::function<void(ModuleBase&)>& f);
-  /// What its class keeps for all handles on a module, beside tensors and children; a clone starts
-  /// with a copy. Empty where the class keeps nothing.
+  /// Data that the module's class keeps for all handles, beside tensors and children; empty if
+  /// there is none. A clone starts with a copy.
   std::any& shared_state() const;
 
-  /// Parameters and buffers by name, sharing memory with the module.
+  /// Parameters and buffers by name, sharing memory with the module. A tensor registered twice is
+  /// listed under both names.
   NamedTensors state_dict() const;
-  /// Copies values in, across devices and dtypes. strict: throws InvalidArgument listing the
-  /// first missing, unexpected and differently shaped names, before anything is changed.
-  /// Otherwise only shapes must fit.
+  /// Copies values in, across devices and dtypes. Throws InvalidArgument, before anything is
+  /// changed, for a name given twice and for values of another shape; with strict also for missing
+  /// and unexpected names. The message lists the first few names of each kind. Returns the missing
+  /// and the unexpected names.
   LoadResult load_state_dict(const NamedTensors& values, bool strict = true);
 
-  /// PyTorch's layout, with the number of parameters behind each line that has some.
+  /// The module tree in PyTorch's layout, with the number of own parameters after each line that
+  /// has some.
   std::string to_string() const;
 
  protected:
@@ -128,9 +136,10 @@ class ModuleBase {
   /// Registers a trainable tensor under `name`. Throws InvalidArgument when the name is taken,
   /// empty or contains a dot.
   Parameter parameter(const std::string& name, Tensor value);
-  /// Registers a tensor that is saved but not trained.
+  /// Registers a tensor that is saved but not trained. Throws as parameter().
   Parameter buffer(const std::string& name, Tensor value);
-  /// Registers a module and hands it back: `nn::Linear fc = child("fc", nn::Linear(4, 2));`
+  /// Registers a module and returns it: `nn::Linear fc = child("fc", nn::Linear(4, 2));` Throws as
+  /// parameter().
   template <class M>
   M child(const std::string& name, M module) {
     add_child(name, module);
@@ -141,7 +150,7 @@ class ModuleBase {
   /// What to_string shows between the parentheses.
   void set_description(std::string text);
 
-  /// Takes over training or evaluation mode, for this module alone.
+  /// Copies training or evaluation mode from `other`, for this module only.
   void take_mode_of(const ModuleBase& other);
   void check_not_moved_from() const {
     if (!node_) [[unlikely]]
@@ -164,16 +173,16 @@ class ModuleBase {
     return *node_;
   }
   [[noreturn]] static void throw_moved_from();
-  /// Null for a module without a name. Throws InvalidArgument where that is a part that its owner
-  /// forgot to make a child.
+  /// The name, or null for a module without one. Throws InvalidArgument when such a module is a
+  /// member that its owner forgot to register with child().
   const char* path_name() const;
   void check_not_forgotten() const;
 
   std::shared_ptr<detail::ModuleNode> node_;  // null after a move
-  Name name_;                                 // as registered by way of this handle, or null
+  Name name_;                                 // name registered through this handle, or null
 };
 
-/// As the method: of any module, as of a tensor.
+/// The same as module.to_string(), as there is one for tensors.
 inline std::string to_string(const ModuleBase& module) { return module.to_string(); }
 inline std::ostream& operator<<(std::ostream& out, const ModuleBase& module) {
   return out << module.to_string();
@@ -181,8 +190,8 @@ inline std::ostream& operator<<(std::ostream& out, const ModuleBase& module) {
 
 namespace detail {
 
-/// Deep-copies a tree of nodes, onto `device` if one is given; while it lives, copies made by this
-/// thread of modules and parameters of that tree are rewired to the new nodes.
+/// Deep-copies a tree of nodes, onto `device` if one is given. While the scope exists, copies that
+/// this thread makes of modules and parameters of that tree refer to the new nodes.
 class CloneScope {
  public:
   explicit CloneScope(const std::shared_ptr<ModuleNode>& root, std::optional<Device> device = {});
@@ -204,19 +213,20 @@ bool cloning();
 
 }  // namespace detail
 
-/// What ThreadState::calls points to: every observer of calls is one of these.
+/// Sees the calls of modules. ThreadState::calls points to one of these: every observer of calls
+/// derives from this class.
 class ModuleObserver : public CallObserver {
  public:
-  /// A call of `module` begins, with the tensors in its arguments (tensor/tree.h).
+  /// A call of `module` begins; inputs: the tensors in its arguments (tensor/tree.h).
   virtual void enter(const ModuleBase& module, std::span<const Tensor* const> inputs) = 0;
-  /// The innermost call that has begun ends, with the tensors of its result. Not called when it
-  /// throws.
+  /// The innermost running call ends; outputs: the tensors of its result. Not called for a call
+  /// that throws.
   virtual void leave(std::span<const Tensor* const> outputs) = 0;
 };
 
 namespace detail {
 
-// Outlives every trace.
+// The string is never freed, so that it outlives every trace.
 template <class Self>
 const char* trace_name() {
   static const std::string& name = *new std::string(weft::detail::type_name<Self>());
@@ -240,7 +250,7 @@ decltype(auto) observed_call(ModuleObserver& observer, const ModuleBase& handle,
   }
 }
 
-/// self.forward(args...) with the handle's name on the path that errors and spans show.
+/// Calls self.forward(args...) with the handle's name on the path that errors and trace spans show.
 template <class Self, class... Args>
 decltype(auto) call_module(const ModuleBase& handle, Self& self, Args&&... args) {
   PathScope scope(handle.path_name());
@@ -255,14 +265,14 @@ decltype(auto) call_module(const ModuleBase& handle, Self& self, Args&&... args)
 
 }  // namespace detail
 
-/// Base of every module; Self is the derived struct, which offers forward(...) with any parameters
-/// and result.
+/// Base of every module. Self is the derived struct, whose forward(...) may have any parameters and
+/// result.
 template <class Self>
 class Module : public ModuleBase {
  public:
   Module() : ModuleBase(weft::detail::type_name<Self>()) {}
 
-  /// Runs forward with this module's name on the path that errors and spans show.
+  /// Runs forward with this module's name on the path that errors and trace spans show.
   template <class... Args>
   decltype(auto) operator()(Args&&... args) {
     return detail::call_module(*this, static_cast<Self&>(*this), std::forward<Args>(args)...);
@@ -280,13 +290,14 @@ M deep_copy(const M& module, std::optional<Device> device) {
 }
 }  // namespace detail
 
-/// An independent deep copy: own parameters and buffers on the same device, same mode.
+/// An independent deep copy: own parameters and buffers on the same device, same mode. Throws
+/// InvalidArgument when the copy would still share a parameter or module with the original.
 template <class M>
 M clone(const M& module) {
   return detail::deep_copy(module, std::nullopt);
 }
 
-/// A deep copy on another device, where alone it takes memory.
+/// A deep copy on another device; it takes memory on that device only. Throws as clone().
 template <class M>
 M replicate(const M& module, Device device) {
   return detail::deep_copy(module, std::optional(device));

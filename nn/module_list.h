@@ -1,4 +1,4 @@
-// Modules in a list, and the module that does nothing.
+// ModuleList, and Identity, the module that does nothing.
 #pragma once
 
 #include <initializer_list>
@@ -12,18 +12,17 @@
 
 namespace weft::nn {
 
-/// x itself.
+/// Returns x itself.
 class Identity : public Module<Identity> {
  public:
   Tensor forward(Tensor x) { return x; }
 };
 
-/// Modules that belong to their owner under the names "0", "1", ...; calling them is up to it.
+/// A list of modules with the names "0", "1", ... The owner calls them; the list has no forward.
 ///   nn::ModuleList<Block> blocks = child("blocks", nn::ModuleList<Block>{Block(8), Block(16)});
 ///   for (Block& block : blocks) x = block(x, mask);
-/// All of one type M, with whatever forward M has; ModuleList<> holds any modules from tensors
-/// to tensors, as Sequential does. Braces, because between them C++ evaluates from left
-/// to right.
+/// All modules have one type M, with any forward. ModuleList<> holds any modules from tensors to
+/// tensors, as Sequential does. Use braces: C++ evaluates a list in braces from left to right.
 template <class M = AnyModule>
 class ModuleList : public Module<ModuleList<M>> {
  public:

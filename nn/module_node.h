@@ -1,4 +1,4 @@
-// What a module's handles share. Private to nn/.
+// The node that all handles on a module share. Private to nn/.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ struct ModuleNode {
     std::shared_ptr<ModuleNode> node;
   };
 
-  std::string name;  // under which it was registered first
+  std::string name;  // the first one it was registered under
   std::string type_name;
   std::string description;
   bool training = true;
@@ -68,8 +68,8 @@ struct ModuleNode {
   }
 };
 
-/// Gives the tensor another value of any shape, dtype or device while every handle on it, its place
-/// as a leaf and its hooks stay.
+/// Gives the tensor another value of any shape, dtype or device. Its handles, its place as a leaf
+/// and its hooks stay.
 void set_data(const Tensor& tensor, const Tensor& value);
 
 }  // namespace weft::nn::detail

@@ -16,8 +16,9 @@ struct PoolOptions {
   bool ceil_mode = false;
 };
 
-/// x [N,C,H,W] -> [N,C,Ho,Wo], the largest value of each window; Ho as in Conv2d.
-/// Throws InvalidArgument when padding exceeds half the kernel.
+/// x [N,C,H,W] -> [N,C,Ho,Wo], the largest value of each window. Ho as in Conv2d, rounded up with
+/// ceil_mode. Throws InvalidArgument when padding exceeds half the kernel, and for a kernel, stride
+/// or dilation that is not positive.
 class MaxPool2d : public Module<MaxPool2d> {
  public:
   explicit MaxPool2d(Pair kernel, const PoolOptions& options = {});
@@ -32,12 +33,13 @@ struct AvgPoolOptions {
   std::optional<Pair> stride;
   Pair padding = 0;
   bool ceil_mode = false;
-  bool count_include_pad = true;  ///< padding counts as zeros; else only what is in the image does
-  std::optional<std::int64_t> divisor;  ///< divides the sum instead of the window's size
+  bool count_include_pad = true;  ///< padding counts as zeros; else only points of the image count
+  std::optional<std::int64_t> divisor;  ///< divides the sum, instead of the window's size
 };
 
-/// x [N,C,H,W] -> [N,C,Ho,Wo], the average of each window, Ho as in Conv2d.
-/// Throws InvalidArgument when padding exceeds half the kernel, and for divisor 0.
+/// x [N,C,H,W] -> [N,C,Ho,Wo], the average of each window. Ho as in Conv2d, rounded up with
+/// ceil_mode. Throws InvalidArgument when padding exceeds half the kernel, for a kernel or stride
+/// that is not positive, and for divisor 0.
 class AvgPool2d : public Module<AvgPool2d> {
  public:
   explicit AvgPool2d(Pair kernel, const AvgPoolOptions& options = {});
@@ -47,8 +49,9 @@ class AvgPool2d : public Module<AvgPool2d> {
   AvgPool2dParams params_;
 };
 
-/// x [N,C,H,W] -> [N,C,size.h,size.w] for any H and W: output i averages the positions from
-/// floor(i H / size.h) to ceil((i+1) H / size.h). Throws Shape for an image without pixels.
+/// x [N,C,H,W] -> [N,C,size.h,size.w] for any H and W. Output i is the average of the positions
+/// from floor(i H / size.h) up to, but without, ceil((i+1) H / size.h). Throws InvalidArgument for
+/// a size that is not positive, Shape for an image without pixels.
 class AdaptiveAvgPool2d : public Module<AdaptiveAvgPool2d> {
  public:
   explicit AdaptiveAvgPool2d(Pair size);
@@ -58,8 +61,9 @@ class AdaptiveAvgPool2d : public Module<AdaptiveAvgPool2d> {
   Pair size_;
 };
 
-/// x [N,C,H,W] -> [N,C,size.h,size.w] for any H and W: the largest value at the positions from
-/// floor(i H / size.h) to ceil((i+1) H / size.h). Throws Shape for an image without pixels.
+/// x [N,C,H,W] -> [N,C,size.h,size.w] for any H and W. Output i is the largest value of the
+/// positions from floor(i H / size.h) up to, but without, ceil((i+1) H / size.h). Throws
+/// InvalidArgument for a size that is not positive, Shape for an image without pixels.
 class AdaptiveMaxPool2d : public Module<AdaptiveMaxPool2d> {
  public:
   explicit AdaptiveMaxPool2d(Pair size);

@@ -1,4 +1,4 @@
-// A chain of modules that map one tensor to one tensor.
+// Sequential: a chain of modules, each from one tensor to one tensor.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +16,12 @@
 
 namespace weft::nn {
 
-/// Calls its modules one after the other; their names are "0", "1", ... A BatchNorm2d and a ReLU or
-/// LeakyReLU right behind it run as one operation, with the same values.
+/// Calls its modules one after the other. Their names are "0", "1", ... A BatchNorm2d directly
+/// followed by a ReLU or LeakyReLU runs with it as one operation, with the same values.
 ///   nn::Sequential net{nn::Linear(784, 128), nn::ReLU(), nn::Linear(128, 10)};
 ///   net[0].as<nn::Linear>()->weight
-/// Braces, because between them C++ evaluates from left to right: the layers draw their weights in
-/// the order they stand in, as in PyTorch. Between parentheses it would be any order, so a list of
+/// Use braces: C++ evaluates a list in braces from left to right, so the layers draw their weights
+/// in the order of the list, as in PyTorch. In parentheses the order is not defined, so a list of
 /// modules in parentheses does not compile.
 class Sequential : public Module<Sequential> {
  public:
@@ -36,7 +36,7 @@ class Sequential : public Module<Sequential> {
   }
 
   std::size_t size() const { return modules_.size(); }
-  /// A handle on the module. Throws InvalidArgument beyond the end.
+  /// A handle on module `index`. Throws InvalidArgument beyond the end.
   AnyModule operator[](std::size_t index) const {
     WEFT_CHECK(index < size(), InvalidArgument, "Sequential", "index ", index, " in a chain of ",
                size());
@@ -45,8 +45,8 @@ class Sequential : public Module<Sequential> {
   auto begin() const { return modules_.begin(); }
   auto end() const { return modules_.end(); }
 
-  /// The chain of modules first to last - 1: the same modules, named from "0" on, as in PyTorch.
-  /// Throws InvalidArgument unless first <= last <= size().
+  /// A chain of the modules first to last - 1. They are the same modules, with names from "0" on,
+  /// as in PyTorch. Throws InvalidArgument unless first <= last <= size().
   Sequential slice(std::size_t first, std::size_t last) const {
     WEFT_CHECK(first <= last && last <= size(), InvalidArgument, "Sequential", "slice [", first,
                ", ", last, ") of a chain of ", size());
@@ -70,8 +70,8 @@ class Sequential : public Module<Sequential> {
   }
 
  private:
-  // Of the activation behind module i, where that is a BatchNorm2d which can take it over. Not
-  // under an observer: it is to see every module's call.
+  // The slope of the activation behind module i, if module i is a BatchNorm2d that can apply it. No
+  // value under an observer, which must see the call of every module.
   std::optional<double> fused_slope(std::size_t i) const {
     if (i + 1 == modules_.size() || !modules_[i].as<BatchNorm2d>() || thread_state().calls)
       return {};

@@ -1,4 +1,4 @@
-// What a model consists of and what one forward costs, as the package torchinfo shows it:
+// The modules of a model and the cost of one forward, as the package torchinfo shows them:
 //
 //   std::printf("%s", nn::summary(model, {32, 1, 28, 28}).to_string().c_str());
 #pragma once
@@ -16,16 +16,16 @@ namespace weft::nn {
 struct SummaryRow {
   std::string path;                   ///< "encoder.conv1"; empty for a model without a name
   std::string type;                   ///< "Conv2d"
-  std::vector<Shape> outputs;         ///< the tensors of the result
+  std::vector<Shape> outputs;         ///< shapes of the tensors in the result
   std::int64_t parameters = 0;        ///< the module's own, without its children's
-  std::int64_t trainable = 0;         ///< of those, what requires a gradient
-  std::int64_t macs = 0;              ///< outside the modules called in turn
+  std::int64_t trainable = 0;         ///< those of them that require a gradient
+  std::int64_t macs = 0;              ///< without those of the modules it calls
   std::int64_t activation_bytes = 0;  ///< of outputs in new memory; 0 if it called other modules
-  bool recursive = false;  ///< all its parameters count in rows above, and no longer in this one
+  bool recursive = false;  ///< all its parameters are counted in rows above, none in this one
 };
 
-/// What nn::summary found. The totals of MACs and activations are sums over the rows; those of
-/// parameters are of the whole model, also of what forward did not call.
+/// The result of nn::summary. The totals of MACs and activations are sums over the rows. The totals
+/// of parameters are those of the whole model, with modules that forward did not call.
 struct Summary {
   Shape input;
   DType dtype = DType::f32;
@@ -43,8 +43,8 @@ struct Summary {
 
 namespace detail {
 
-/// Makes the calling thread's forward harmless, and listens to it, while it lives: evaluation mode,
-/// no gradients, a generator of its own.
+/// While it exists, the calling thread runs the model in evaluation mode, without gradients and
+/// with a generator of its own, and its calls are recorded.
 class SummaryScope {
  public:
   explicit SummaryScope(const ModuleBase& model);
@@ -52,7 +52,7 @@ class SummaryScope {
   SummaryScope(const SummaryScope&) = delete;
   SummaryScope& operator=(const SummaryScope&) = delete;
 
-  /// Zeros where the model is and in its dtype.
+  /// Zeros on the model's device and in its dtype.
   Tensor input(const Shape& shape) const;
   Summary result(const Tensor& input) const;
 
@@ -63,17 +63,17 @@ class SummaryScope {
 
 }  // namespace detail
 
-/// Runs one forward of zeros of this shape, in evaluation mode, on the device and in the dtype of
-/// the model's first floating parameter (without one: the thread's device, f32), and says what was
-/// called. The model is as before: modes, statistics, gradients, and the state of the random
-/// generator.
-/// A MAC is one multiplication with its addition in a convolution or matrix product, wherever it
-/// stands; biases, normalisation and element-wise work count nothing, as in fvcore's
-/// FlopCountAnalysis (fvcore/nn/jit_handles.py: conv_flop_count, linear_flop_jit). So Conv2d has
-/// N Ho Wo out in/groups kh kw, ConvTranspose2d N H W in out/groups kh kw of its input's H and W,
-/// Linear N in out. As in torchinfo, a module called again has a row for each call, MACs in each
-/// and its parameters in the first alone; a parameter of two modules counts in the one called
-/// first. Throws what forward throws.
+/// Runs one forward with zeros of this shape in evaluation mode, and lists the calls of modules.
+/// The zeros have the device and dtype of the model's first floating parameter (without one: the
+/// thread's device, f32). The model stays as it was: modes, statistics, gradients, and the state of
+/// the random generator.
+/// A MAC is one multiplication with its addition in any convolution or matrix product. Biases,
+/// normalisation and element-wise work do not count, as in fvcore's FlopCountAnalysis
+/// (fvcore/nn/jit_handles.py: conv_flop_count, linear_flop_jit). So Linear has N in out, Conv2d N
+/// Ho Wo out in/groups kh kw, ConvTranspose2d N H W in out/groups kh kw with the H and W of its
+/// input. As in torchinfo, a module that is called again has a row for each call, with its MACs in
+/// each row and its parameters in the first one only. A parameter of two modules counts in the one
+/// called first. Throws what forward throws.
 template <class M>
 Summary summary(M&& model, const Shape& shape) {
   const detail::SummaryScope scope(model);

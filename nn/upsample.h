@@ -1,11 +1,11 @@
-// Images made larger, or smaller.
+// Upsample: changes the size of images.
 #pragma once
 
 #include "weft/nn/module.h"
 
 namespace weft::nn {
 
-/// weft::interpolate as a layer: x [N,C,H,W] -> [N,C,Ho,Wo].
+/// weft::interpolate as a layer, with its errors: x [N,C,H,W] -> [N,C,Ho,Wo].
 ///   nn::Upsample({.scale_factor = {2}, .mode = "bilinear"})
 class Upsample : public Module<Upsample> {
  public:

@@ -1,4 +1,4 @@
-// Automatic mixed precision: parameters, gradients and optimiser state stay f32, the costly
+// Automatic mixed precision: parameters, gradients and optimiser state stay f32, and the costly
 // operations compute in bf16.
 #pragma once
 
@@ -11,12 +11,12 @@
 namespace weft::autograd {
 
 struct AutocastOptions {
-  DType dtype = DType::bf16;  ///< the only one; InvalidArgument else
+  DType dtype = DType::bf16;  ///< any other throws InvalidArgument
   bool enabled = true;
   bool cache_enabled = true;
 };
 
-/// torch.autocast, for a scope of this thread and the workers it starts:
+/// As torch.autocast: holds for a scope, in this thread and in the workers that it starts.
 ///
 ///   {
 ///     const autograd::Autocast autocast(DeviceType::cuda);
@@ -24,8 +24,8 @@ struct AutocastOptions {
 ///   }
 ///   loss.backward();
 ///
-/// Operations convert their f32 and bf16 operands on that kind of device, as PyTorch's do; f64 and
-/// integers stay as they are:
+/// On that kind of device, these operations convert f32 and bf16 operands, as PyTorch's do. f64 and
+/// integer operands stay as they are.
 ///
 ///   to bf16  linear, matmul, conv2d, conv_transpose2d, scaled_dot_product_attention
 ///   to f32   cross_entropy, mse_loss, prod and nn's nll_loss, bce_with_logits, bce_loss,
@@ -35,17 +35,21 @@ struct AutocastOptions {
 ///            pow, square, rsqrt, reciprocal, softplus, interpolate, a double divided by
 ///            a tensor
 ///
-/// All others take what comes; where bf16 and f32 meet, the result is f32, that of a bf16 image in
-/// batch_norm and layer_norm bf16. In-place operations do not convert.
+/// All other operations take their operands as they are. Where bf16 and f32 meet, the result is
+/// f32; but batch_norm and layer_norm of a bf16 x with f32 parameters give bf16. In-place
+/// operations do not convert.
 ///
-/// The conversions are on the tape, so gradients of f32 tensors are f32. Backward itself runs
-/// outside of autocast, also where backward() is called within; what autograd::checkpoint
-/// recomputes, under the setting of its forward. bf16 has f32's range: losses need no scaling.
+/// The conversions are on the tape, so gradients of f32 tensors are f32. Backward runs without
+/// autocast, even if backward() is called inside a scope. The recomputation of an
+/// autograd::checkpoint uses the setting of its forward. bf16 has the range of f32, so losses need
+/// no scaling.
 ///
-/// Scopes nest, and enabled = false switches autocast off inside another. A leaf that requires a
-/// gradient, a weight, is converted once per outermost scope, version and stream, by whichever of
-/// the scope's threads comes first, unless cache_enabled is false, the tape is off (NoGrad), or
-/// graph::capture records a step that the scope is outside of.
+/// Scopes nest. enabled = false switches autocast off inside another scope.
+///
+/// Conversions of weights to bf16 are cached. A weight is a leaf that requires a gradient. The
+/// first thread that needs it converts it, once per outermost scope, version and stream. Inside
+/// graph::capture, a cached conversion holds for one run of the captured step. Nothing is cached
+/// with cache_enabled = false, without a tape (NoGrad), or in a checkpoint's recomputation.
 class Autocast {
  public:
   explicit Autocast(DeviceType device_type, const AutocastOptions& options = {});
@@ -55,11 +59,11 @@ class Autocast {
 
  private:
   Scoped<ThreadState::AutocastTypes> types_;
-  ThreadState::AutocastCache own_;  // of an outermost scope
+  ThreadState::AutocastCache own_;  // opened by an outermost scope
   Scoped<ThreadState::AutocastCache> cache_;
 };
 
-/// Whether a scope is in force for that kind of device.
+/// Whether autocast is on in this thread for that kind of device.
 inline bool is_autocast_enabled(DeviceType device_type) {
   return thread_state().autocast[static_cast<int>(device_type)] != DType::f32;
 }
@@ -67,13 +71,13 @@ inline bool is_autocast_enabled(DeviceType device_type) {
 /// What an operation does with its operands under autocast.
 enum class CastPolicy { none, lower_precision, f32, f32_on_cuda };
 
-/// The dtype the policy wants x in: x's own where autocast leaves it alone.
+/// The dtype that x gets under the policy: its own dtype where autocast does not convert.
 DType autocast_dtype(CastPolicy policy, const Tensor& x);
-/// x in that dtype, converted on the tape. An undefined x stays so.
+/// x converted to that dtype, on the tape. An undefined x is returned as it is.
 Tensor autocast(CastPolicy policy, const Tensor& x);
 
-/// Whether an operation has to convert operands: it then calls itself with autocast(policy, x) in
-/// place of each.
+/// Whether the operation must convert an operand. If so, the operation calls itself with
+/// autocast(policy, x) in place of each operand x.
 template <class... Operands>
 bool autocasts(CastPolicy policy, const Operands&... operands) {
   if (policy == CastPolicy::none) return false;

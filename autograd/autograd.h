@@ -1,4 +1,4 @@
-// Running the tape: backward, grad, hooks, and who owns gradient memory.
+// Running the tape: backward, grad, hooks, and the memory of gradients.
 #pragma once
 
 #include <exception>
@@ -12,35 +12,46 @@
 
 namespace weft {
 
-/// No operation records while it lives (in this thread and the workers it starts).
+/// While it lives, no operation is recorded, in this thread and in the workers that it starts. As
+/// torch.no_grad.
 class NoGrad {
   Scoped<bool> scope_{&ThreadState::grad_enabled, false};
 };
+/// Records again inside a NoGrad. As torch.enable_grad.
 class EnableGrad {
   Scoped<bool> scope_{&ThreadState::grad_enabled, true};
 };
 
 namespace autograd {
 
-/// Accumulates dL/dleaf into .grad() of every leaf that the outputs depend on, with
-/// L = sum_i <outputs[i], grads[i]>. An undefined grads[i] stands for 1 (one-element output).
-/// Re-entrant: a rule or hook may run a backward of its own. Nodes of several devices run on the
-/// calling thread and, where two devices have something to do at once, on the devices' workers.
-/// Saved tensors are freed unless retain_graph; several threads may run backwards of one tape at
-/// once, if all retain it. Where one does not, it alone runs the rules of the nodes it comes to,
-/// and the others get the error of a freed tape there. Throws InvalidArgument when an output does
-/// not require a gradient, or when the tape was already freed (the message says what to do), or
-/// when a saved tensor was changed in place since.
+/// Adds dL/dleaf to .grad() of every leaf that the outputs depend on, with
+/// L = sum_i <outputs[i], grads[i]>. As torch.autograd.backward. An undefined grads[i] stands for 1
+/// if output i has one element.
+///
+/// A backward rule may run a backward of its own. Nodes of several devices run on the calling
+/// thread and, when two devices have work at the same time, on the workers of the devices.
+///
+/// Saved tensors are freed unless retain_graph is true. Several threads may run backwards over one
+/// tape at the same time if all of them retain it. A backward that does not retain it ends the use
+/// of each node that it runs: other backwards that come to the node later get the error of a freed
+/// tape.
+///
+/// Throws InvalidArgument
+///  - if an output does not require a gradient, or has several elements and an undefined gradient;
+///  - if the tape was already freed (the message says what to do);
+///  - if a saved tensor was changed in place since the forward.
+/// Throws Shape, Dtype or Device if grads[i] does not match outputs[i].
 void backward(std::span<const Tensor> outputs, std::span<const Tensor> grads = {},
               bool retain_graph = false);
 
-/// dL/dinputs without touching any .grad(); an input L does not depend on gives an undefined tensor
-/// with allow_unused, else InvalidArgument naming its position.
+/// Returns dL/dinputs[i] for each i and leaves every .grad() alone. As torch.autograd.grad. If L
+/// does not depend on an input, its gradient is undefined with allow_unused; else the call throws
+/// InvalidArgument and names the position. Other errors as backward().
 std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
                          std::span<const Tensor> grads = {}, bool retain_graph = false,
                          bool allow_unused = false);
 
-/// Takes a hook off again; dropping the handle does not.
+/// remove() removes the hook. Destroying the handle does not.
 class HookHandle {
  public:
   HookHandle() = default;
@@ -53,66 +64,73 @@ class HookHandle {
   std::function<void()> remove_;
 };
 
-/// hook(leaf) runs once per backward, when the last contribution of that backward is in
-/// leaf.grad(), on the thread that runs the leaf's device. A backward inside of another one counts
-/// for itself: a weight that three checkpoints use has three calls. The hooks of one device come in
-/// the order in which its leaves are done, which is the same each time; between devices the order
-/// depends on timing, and hooks of leaves on different devices may run at once.
+/// hook(leaf) runs once per backward that reaches the leaf, when the last contribution of that
+/// backward is in leaf.grad(). It runs on the thread that runs the leaf's device. A nested backward
+/// counts separately: if three checkpoints use a weight, its hook is called three times. The hooks
+/// of one device run in the order in which its leaves are done; this order is the same each time.
+/// Between devices the order depends on timing, and hooks of leaves on different devices may run at
+/// the same time. Throws InvalidArgument unless `leaf` is a leaf that requires a gradient.
 HookHandle add_leaf_hook(const Tensor& leaf, std::function<void(const Tensor& leaf)> hook);
 
-/// hook(leaf) runs once per outermost backward that reaches the leaf, when the last contribution is
-/// in leaf.grad() that this backward and those inside of it make: what a reduction over ranks waits
-/// for. It comes after the leaf hooks of that contribution, and as early as it is known to be the
-/// last:
-///  - at once, where no rule is left that may start a backward of its own (a checkpoint, a Function
-///    unless it says otherwise), and no backward around this one still owes the leaf something;
-///  - else when the last such rule begins the backward that ends it (a checkpoint) or returns (a
-///    Function), for all leaves that wait, in the order in which they arrived, on the thread of
-///    that rule, which may be another device's than the leaf's;
+/// hook(leaf) runs once per outermost backward that reaches the leaf, when leaf.grad() is final:
+/// the outermost backward and all backwards nested in it have made their last contribution. A
+/// reduction over ranks starts here. The hook runs after the leaf hooks of the last contribution,
+/// as soon as that contribution is known to be the last:
+///  - at once, if no rule is left to run that may start a backward (a checkpoint, or a Function
+///    unless it says otherwise), and no enclosing backward still has a contribution for the leaf;
+///  - else when the last such rule is settled: a checkpoint when it starts its last backward, a
+///    Function when it returns. Then the hooks of all waiting leaves run, in the order in which the
+///    leaves arrived. They run on the thread of that rule, which may serve another device;
 ///  - at the latest at the end of the outermost backward, before the callbacks of at_backward_end.
-/// Of a backward that fails the hooks that have not run do not run: at_backward_end tells. A hook
-/// (of any kind) that starts a backward is not foreseen: where that reaches a leaf whose final
-/// hooks have run it throws InvalidArgument; start it in at_backward_end. As with leaf hooks, the
-/// order between devices depends on timing.
+/// If the backward fails, the remaining hooks do not run; at_backward_end reports the error. As
+/// with leaf hooks, the order between devices depends on timing.
+///
+/// No hook should start a backward: if that backward reaches a leaf whose final hooks have run, it
+/// throws InvalidArgument. Start it in at_backward_end. add_final_leaf_hook itself throws as
+/// add_leaf_hook.
 HookHandle add_final_leaf_hook(const Tensor& leaf, std::function<void(const Tensor& leaf)> hook);
 
-/// hook(grad) sees, and may replace (return a defined tensor), dL/dx of any tensor during backward.
+/// hook(grad) gets dL/dx in each backward() and grad() that computes it. If the hook returns a
+/// defined tensor, that tensor replaces the gradient; with another shape, dtype or device it throws
+/// Shape. As torch.Tensor.register_hook. Throws InvalidArgument unless x requires a gradient.
 HookHandle add_grad_hook(const Tensor& x, std::function<Tensor(const Tensor& grad)> hook);
 
-/// Runs once when the outermost backward in progress on this thread ends, with null or the error by
-/// which it fails. All callbacks run, in the order of their addition (between devices that depends
-/// on timing), on the thread that called backward; the first error is thrown there in the end, the
-/// backward's before those of callbacks.
-/// Callable only from inside a backward, else InvalidArgument.
+/// The callback runs once, when the outermost backward in progress on this thread ends. Its
+/// argument is the error of a backward that failed, else null. All callbacks run, on the thread
+/// that called backward, in the order in which they were added. (Between devices this order depends
+/// on timing.) Then the first error is thrown: that of the backward, else the first of a callback.
+/// Throws InvalidArgument outside of a backward.
 void at_backward_end(std::function<void(const std::exception_ptr& error)> callback);
 
-/// From now on leaf.grad() lives in `memory` (a bucket view, a fixed address; shape and dtype of
-/// leaf): the first contribution after zero_grad overwrites it, later ones add, and zero_grad
-/// never frees it. An undefined tensor gives the storage back.
+/// From now on leaf.grad() lives in `memory`, for example a view of a bucket. The present gradient
+/// is copied there. After zero_grad the first contribution overwrites the memory and later ones are
+/// added; zero_grad never frees it. With an undefined `memory`, the leaf gives the memory back and
+/// keeps a copy of its gradient. Throws InvalidArgument unless `leaf` is a leaf; Shape, Dtype or
+/// Device unless `memory` matches it.
 void set_grad_storage(const Tensor& leaf, const Tensor& memory);
 
-/// Tells that the leaf's gradient memory has been written by its owner and not by a backward: an
-/// all-reduce into a bucket, also for a leaf that this backward did not use. It is a gradient then:
-/// .grad() gives it as it is, and later contributions are added to it. Throws InvalidArgument when
-/// the leaf has no gradient memory.
+/// Tells weft that the owner of the leaf's gradient memory has written a gradient there, for
+/// example by an all-reduce into a bucket. This is needed for a leaf that the backward did not use.
+/// From now on .grad() returns the memory as it is, and later contributions are added to it. Throws
+/// InvalidArgument if `leaf` is not a leaf or has no gradient memory.
 void mark_grad_written(const Tensor& leaf);
 
-/// Forgets the gradient: .grad() becomes undefined, or, with owner-supplied storage, its content
-/// counts as zero and the next contribution overwrites it. Nothing is written here; a .grad() asked
-/// for before that contribution fills the storage with zeros. So who reads the storage by itself,
-/// to send a bucket, asks for .grad() before: else it holds the last step's bytes where this step
-/// contributed nothing.
+/// Forgets the gradient: .grad() becomes undefined. With memory from set_grad_storage, the content
+/// counts as zero instead, and the next contribution overwrites it. zero_grad itself writes
+/// nothing; .grad() fills the memory with zeros if no contribution came before. Code that reads the
+/// memory directly, to send a bucket, must therefore call .grad() first: if this step contributed
+/// nothing, the memory still holds the bytes of the last step.
 void zero_grad(const Tensor& leaf);
 
-/// For who keeps `copy` equal to x, here or on another device: says that it is a copy of what x is
-/// now, so that dL/dx gets dL/dcopy of what is computed from it from here on. Where x needs no
-/// gradient, or nothing records, neither does `copy`. `op` names the copy in traces and errors and
-/// is a literal. Throws Shape for other shapes, InvalidArgument for a `copy` that is a leaf which
-/// requires a gradient.
+/// Records that `copy`, on this or another device, holds a copy of the present x: what is computed
+/// from `copy` from now on contributes to dL/dx. The caller wrote the values. If x requires no
+/// gradient, or nothing records, `copy` requires none either. `op` names the copy in traces and
+/// errors; it is a string literal. Throws Shape if the shapes differ, and InvalidArgument if `copy`
+/// is a leaf that requires a gradient.
 void record_copy(const char* op, const Tensor& copy, const Tensor& x);
 
-/// The leaves that require a gradient and that `outputs` depend on, each once: how unused
-/// parameters are found before a backward.
+/// The leaves that require a gradient and that `outputs` depend on, each once. With it, unused
+/// parameters are found before a backward. Parameters that only a checkpoint uses are not found.
 std::vector<Tensor> reachable_leaves(std::span<const Tensor> outputs);
 
 }  // namespace autograd

@@ -1,5 +1,5 @@
-// Recomputation: memory for time. What a part of the model computes on the way is dropped after the
-// forward and computed again when backward comes to it.
+// Activation checkpointing: less memory for more time. The intermediate tensors of a part of the
+// model are dropped after the forward. Backward computes them again when it comes to that part.
 //
 //   Tensor y = autograd::checkpoint([&](const Tensor& x) { return block(x); }, x);
 #pragma once
@@ -18,20 +18,21 @@
 
 namespace weft::autograd {
 
-/// Whether the running forward is a checkpoint's second one. A layer that counts something in its
-/// forward (BatchNorm's running statistics) leaves it alone then.
+/// Whether the current forward is the recomputation of a checkpoint. A layer that updates a state
+/// in its forward, like the running statistics of BatchNorm, must not update it then.
 inline bool recomputing() { return thread_state().recomputing; }
 
-/// The recorded call of a checkpoint; a subclass knows how to call the function again.
+/// The node of a checkpoint. The subclass can call the function again.
 class CheckpointNode : public Node {
  public:
   void apply(Gradients& grads) override;
-  /// The first half of apply(), which finds this forward then and runs its backward alone.
+  /// Runs the second forward now; see Recomputation. apply() then runs only the backward of it.
   void recompute_now();
+  /// Whether recompute_now() left a forward that no backward has used.
   bool recomputed();
 
  protected:
-  /// Right before the function runs for the first time: notes what surrounds it.
+  /// Called before the function runs for the first time: stores the settings of the thread.
   explicit CheckpointNode(std::span<const Tensor> inputs);
   /// Puts the results on the tape.
   void finish(std::span<Tensor> outputs, std::span<const Tensor> inputs);
@@ -39,21 +40,21 @@ class CheckpointNode : public Node {
   using Tensors = std::vector<Tensor, PoolAllocator<Tensor>>;
   virtual Tensors call_again(std::span<const Tensor> inputs) = 0;
 
-  GeneratorSnapshot generators_;  // of those the forward drew on
+  GeneratorSnapshot generators_;  // states of the generators that the forward used
 
  private:
-  // The second forward: leaves in place of the inputs, and the tape behind the results.
+  // The second forward: its inputs, which are leaves, and its results with their tape.
   struct Second {
     Tensors inputs, outputs;
   };
 
   void release_saved() override;
   Second run_again();
-  // What recompute_now() left, or nothing.
+  // The forward that recompute_now() left, or nothing.
   std::optional<Second> take_second();
 
-  // What decides about the values of the function. Whom its work is told to (log, tracer, counters,
-  // capture) is the business of the thread that runs it: that of the forward may be gone.
+  // The settings that influence the values of the function. Log, tracer, counters and capture are
+  // those of the thread that recomputes: the thread of the forward may have ended.
   struct Settings {
     explicit Settings(const ThreadState& state);
     void put_into(ThreadState& state) const;
@@ -111,24 +112,28 @@ class CheckpointOf final : public CheckpointNode {
   }
 
   F f_;
-  // The tensors are the node's, where the tape watches and frees them.
+  // Without their tensors: the node holds those, where the tape checks and frees them.
   std::tuple<decltype(without_tensors(std::declval<const Inputs&>()))...> inputs_;
 };
 
 }  // namespace detail
 
-/// f(inputs...), of which the tape keeps the inputs alone: backward runs f once more, recording,
-/// and then f's own backward. Inputs and result are tensors or any structure that tensor/tree.h
-/// walks, all of it known to it. The second run sees the same random numbers (dropout draws the
-/// same mask), thread settings and module path, and recomputing() is true in it. f takes its inputs
-/// by const reference (a span's or C array's as a std::vector the second time), is copied, and must
-/// give the same results again: what it refers to must live until backward, and not change before
-/// it. Gradients of parameters that f uses are accumulated by the backward inside, so
-///  - their leaf hooks run in it, once per checkpoint that uses them; their final hooks
-///    (add_final_leaf_hook) when the last of these has added its part;
-///  - reachable_leaves() of a result has the inputs, not the parameters;
-///  - autograd::grad() gives the gradients of what lies before the checkpoint alone.
-/// Without gradients enabled this is f(inputs...).
+/// Returns f(inputs...). As torch.utils.checkpoint: the tape keeps only the inputs. Backward calls
+/// f again, with recording, and then runs the backward of this second call.
+///
+/// Inputs and result are tensors, or structures all of whose tensors tensor/tree.h can find. f
+/// takes its inputs by const reference; the second call gets a std::vector in place of a span or C
+/// array. f is copied. It must give the same results again, so the objects that it refers to must
+/// live unchanged until backward. The second call sees the same random numbers (dropout draws the
+/// same mask), thread settings and module path, and recomputing() is true in it.
+///
+/// A nested backward accumulates the gradients of the parameters that f uses. So
+///  - their leaf hooks run once per checkpoint that uses them; their final hooks
+///    (add_final_leaf_hook) run when the last of these checkpoints has added its part;
+///  - reachable_leaves() of a result finds the inputs, not the parameters;
+///  - autograd::grad() gives only gradients of tensors before the checkpoint.
+/// While gradients are disabled, the call is just f(inputs...). Backward throws InvalidArgument if
+/// the second call gives another number of results.
 template <class F, class... Inputs>
 auto checkpoint(F f, const Inputs&... inputs) {
   static_assert((walkable<Inputs> && ...),
@@ -144,29 +149,29 @@ auto checkpoint(F f, const Inputs&... inputs) {
       ->forward(list, inputs...);
 }
 
-/// A checkpoint's second forward, to be run before the backward that needs it: a pipeline schedules
-/// the two apart, and hides this one behind a wait.
+/// Runs the second forward of a checkpoint before the backward that needs it. A pipeline uses this
+/// to recompute while it waits for a gradient.
 ///
 ///   Tensor y = autograd::checkpoint(stage, x);
 ///   const autograd::Recomputation again(y);
 ///   ...
-///   again.recompute();     // as long as the gradient of y is on its way
+///   again.recompute();     // while the gradient of y is on its way
 ///   y.backward(gradient);  // finds the tape that recompute() made
 ///
-/// The gradients are, to the bit, those of a backward that recomputes by itself. Checkpoints inside
-/// of this one recompute within the backward, as ever.
+/// The gradients are equal, bit for bit, to those of a backward that recomputes by itself. Nested
+/// checkpoints still recompute during the backward.
 class Recomputation {
  public:
-  /// Of the checkpoint that gave y. Throws InvalidArgument where none did, or it was not recorded.
+  /// Of the checkpoint that returned y. Throws InvalidArgument if y is no recorded result of one.
   explicit Recomputation(const Tensor& y);
 
-  /// Runs the function again, now and on this thread, and keeps what its backward needs, until a
-  /// backward has used it or freed the tape. With a retained tape each backward needs another one,
-  /// and recomputes by itself where it is missing. Does nothing when it is there. Throws
-  /// InvalidArgument once the tape was freed, and what the function throws; a backward tries again
-  /// then.
+  /// Calls the function again on this thread and keeps the forward until a backward uses it or
+  /// frees the tape. Does nothing if such a forward is already there. Each backward over a retained
+  /// tape needs a forward of its own; without one, it recomputes by itself. Throws InvalidArgument
+  /// if the tape was freed or an input was changed in place, and also the errors of the function;
+  /// then the backward recomputes.
   void recompute() const { node_->recompute_now(); }
-  /// Whether the next backward will find it.
+  /// Whether a recomputed forward is ready for the next backward.
   bool recomputed() const { return node_->recomputed(); }
 
  private:

@@ -1,4 +1,5 @@
-// Operations made of others, recorded by those: they have no twin in weft::raw.
+// Operations that are composed of others, which put them on the tape. They have no counterpart in
+// weft::raw.
 //
 // As everywhere, operands live on one device, and user mistakes throw Shape, Dtype, Device or
 // InvalidArgument.
@@ -17,18 +18,22 @@ namespace weft {
 Tensor isnan(const Tensor& x);
 Tensor isinf(const Tensor& x);
 Tensor isfinite(const Tensor& x);
-/// Whether shapes and all values agree; NaN agrees with nothing. Waits for the device.
+/// Whether shapes and all values are equal, as torch.equal; NaN equals nothing. Waits for the
+/// device.
 bool equal(const Tensor& a, const Tensor& b);
-/// |a - b| <= atol + rtol |b|, element by element; infinities must agree, NaN does with equal_nan.
+/// |a - b| <= atol + rtol |b|, element by element, as torch.isclose. Infinities are close only if
+/// they are equal; two NaNs only with equal_nan. Throws Dtype unless a and b have one dtype, and
+/// InvalidArgument for a negative tolerance.
 Tensor isclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol = 1e-8,
                bool equal_nan = false);
-/// Whether all elements of a and b (broadcast) are close. Waits for the device.
+/// Whether isclose() holds for all elements of a and b (broadcast). Waits for the device.
 bool allclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol = 1e-8,
               bool equal_nan = false);
 
 // --- Reductions ----------------------------------------------------------------------------------
-/// max(x, 1): the largest values of one dimension and where each is found first; a NaN counts as
-/// the largest, and the gradient goes to that place. max(x, {1}) is the other one, without indices.
+/// max(x, 1): the largest values along one dimension, and the first index of each (i64). A NaN
+/// counts as the extreme. The gradient goes to that index alone. max(x, {1}) returns no indices and
+/// shares the gradient among equal values. Throws Shape if the dimension is empty.
 ValuesAndIndices max_of_dim(const Tensor& x, int dim, bool keepdim = false);
 ValuesAndIndices min_of_dim(const Tensor& x, int dim, bool keepdim = false);
 template <class Dim>
@@ -41,36 +46,39 @@ template <class Dim>
 ValuesAndIndices min(const Tensor& x, Dim dim, bool keepdim = false) {
   return min_of_dim(x, static_cast<int>(dim), keepdim);
 }
-/// The square root of var(x, dims, correction); gradient 0 where that is 0. Behind `using namespace
-/// weft` the free function is weft::std, since std alone is the standard library: or x.std().
+/// The square root of var(x, dims, correction); where it is 0, its gradient is 0. After `using
+/// namespace weft` write weft::std(x) or x.std(), since `std` alone is ambiguous. Throws Dtype
+/// unless x is floating.
 Tensor std(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
-/// log(sum(exp(x))) with the largest x taken off first. Integers are computed in f32.
+/// log(sum(exp(x))), with the largest x subtracted first. Integers are computed in f32.
 Tensor logsumexp(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 
 // --- Products ------------------------------------------------------------------------------------
-/// a [n], b [n] of one dtype: the sum of a * b.
+/// a [n], b [n] of one dtype: the sum of a * b, as torch.dot.
 Tensor dot(const Tensor& a, const Tensor& b);
 
 // --- Masks: boolean ------------------------------------------------------------------------------
-/// value where the mask holds, x elsewhere; broadcast, of x's dtype.
+/// value where the mask is true, x elsewhere; broadcast, of x's dtype.
 Tensor masked_fill(const Tensor& x, const Tensor& mask, double value);
-/// The elements of x (broadcast with the mask) where the mask holds, in row-major order. Waits for
-/// the device.
+/// The elements of x (broadcast with the mask) where the mask is true, 1-D, in row-major order.
+/// Waits for the device.
 Tensor masked_select(const Tensor& x, const Tensor& mask);
 
 // --- Arranging -----------------------------------------------------------------------------------
-/// x beside itself: counts[i] times along each dimension; counts beyond x's dimensions go in front.
+/// counts[i] copies of x side by side along dimension i, as torch.Tensor.repeat. With more counts
+/// than dimensions, x gets dimensions of length 1 in front. Throws Shape for fewer counts.
 Tensor repeat(const Tensor& x, const Dims& counts);
-/// The order of elements reversed along each of dims.
+/// x with its elements in reverse order along each of dims.
 Tensor flip(const Tensor& x, const Dims& dims);
-/// Element i goes to i + shift, around the end; without a dim in the row-major order of all.
+/// Element i moves to i + shift modulo the length of dim; without a dim, all elements move in
+/// row-major order. As torch.roll.
 Tensor roll(const Tensor& x, std::int64_t shift, std::optional<int> dim = {});
-/// x [..,n,m] with zeros above (tril), or below (triu), the given diagonal: 0 the main one, 1 the
-/// one above.
+/// x [..,n,m] with zeros above (tril) or below (triu) the given diagonal: 0 is the main diagonal, 1
+/// is the next one above it.
 Tensor tril(const Tensor& x, std::int64_t diagonal = 0);
 Tensor triu(const Tensor& x, std::int64_t diagonal = 0);
-/// F.pad of mode constant: pads [before, after] of the last dimension, of the one before, ...; a
-/// negative number takes elements away.
+/// As torch.nn.functional.pad, mode "constant": pads holds {before, after} of the last dimension,
+/// then of the second to last, and so on. A negative number removes elements.
 Tensor pad(const Tensor& x, const std::vector<std::int64_t>& pads, double value = 0);
 
 }  // namespace weft

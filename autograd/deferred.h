@@ -1,5 +1,5 @@
-// Gradients of weights, put off: a backward that hands on the gradients of its inputs first, and
-// those of its weights when there is time (zero bubble pipelines).
+// Deferred gradients of weights: a backward computes the gradients of its inputs at once, and those
+// of the weights are computed later, when there is time (zero bubble pipelines).
 //
 //   const auto weights = DeferredGradients::leaves(model.parameters());
 //   DeferredGradients later;
@@ -8,7 +8,7 @@
 //     y.backward(grad);   // x.grad() is there
 //   }
 //   ...
-//   later.run();          // and now the weights'
+//   later.run();          // now the weights have theirs
 #pragma once
 
 #include <cstddef>
@@ -23,10 +23,11 @@
 
 namespace weft::autograd {
 
-/// What the rules of matrix products and convolutions have left to do for weights.
-/// Holds what they need: the layer's input and its output's gradient. The values are, to the bit,
-/// those of a backward that puts nothing off, unless a weight is used more than once in it: then
-/// its parts are added one by one. Hooks of such leaves see the backward end without them.
+/// The work that the rules of matmul, linear and convolutions have deferred. It holds what this
+/// work needs: the input of each layer and the gradient of its output. The gradients are equal, bit
+/// for bit, to those of a backward that defers nothing, unless a weight is used more than once in
+/// it: then its contributions are added in another order. The hooks of such a leaf run in the
+/// backward, before its gradient is there; run() calls no hooks.
 class DeferredGradients {
  public:
   using Leaves = std::unordered_set<const TensorImpl*>;
@@ -36,8 +37,9 @@ class DeferredGradients {
     return all;
   }
 
-  /// For its length backwards on this thread, of nodes of one device, put the gradients of these
-  /// leaves off, which must outlive it; those of others, a part's inputs, are needed at once.
+  /// While it lives, backwards on this thread defer the gradients of `leaves`. `into` and `leaves`
+  /// must outlive it. All other gradients are computed at once. The nodes of such a backward must
+  /// be on one device.
   class Scope {
    public:
     Scope(DeferredGradients& into, const Leaves& leaves)
@@ -50,19 +52,19 @@ class DeferredGradients {
     std::pair<DeferredGradients*, const Leaves*> before_;
   };
 
-  /// Computes them, in the order of their rules, and adds each to its .grad(). Throws what the
-  /// kernels throw; nothing is left to do then.
+  /// Computes the deferred gradients, in the order in which the rules ran, and adds each to its
+  /// .grad(). Throws the errors of the kernels; the remaining work is dropped then.
   void run();
   std::size_t size() const { return work_.size(); }
 
-  /// For rules: sets the gradient of an input to gradient(), now or when run() is called.
+  /// For rules: calls gradient() now, or in run(), and makes the result the gradient of `input`.
   template <class F>
   static void set(Gradients& grads, const Node& node, int input, F gradient) {
     if (!puts_off(node, input)) return grads.set(input, gradient());
     current_.first->work_.push_back(
         [leaf = leaf_of(node, input), gradient = std::move(gradient)] { add(leaf, gradient()); });
   }
-  /// The same of this input and the next, by a function that computes both.
+  /// The same for `input` and the next one. gradients() returns both as a pair.
   template <class F>
   static void set_both(Gradients& grads, const Node& node, int input, F gradients) {
     const int next = input + 1;

@@ -1,8 +1,9 @@
 // One backward over the tape, from discovery to the last leaf. Private to autograd/.
 //
-// Discovery numbers what the outputs depend on (tasks: nodes and leaves) and counts how many
-// gradients each still waits for. A task whose count is 0 runs; its rule's results go along its
-// links. Nothing is written into the graph itself, so that backwards may nest and overlap.
+// Discovery numbers the nodes and leaves that the outputs depend on. They are the tasks. It counts
+// how many gradients each task waits for. A task runs when this count is 0, and the results of its
+// rule follow its links. Nothing is written into the graph itself, so backwards may nest and
+// overlap.
 #pragma once
 
 #include <atomic>
@@ -22,6 +23,7 @@
 
 namespace weft::autograd {
 
+/// A node or leaf in one backward.
 struct Task {
   RefCounted* target = nullptr;  // a Node, or a leaf's TensorImpl
   std::uint64_t sequence = 0;
@@ -30,24 +32,24 @@ struct Task {
   std::int32_t pending = 0;  // gradients still to come
   std::int16_t part = 0;     // index of its device
   bool leaf = false;
-  bool wanted = true;     // grad(): an input is reached from here
+  bool wanted = true;     // false in grad(): no input is reached from here
   bool runs = true;       // its rule has wanted results
-  bool captured = false;  // grad(): it is an input
-  bool crossed = false;   // some of its gradients come from other devices
+  bool captured = false;  // in grad(): it is an input
+  bool crossed = false;   // a gradient comes from another device
 
   Node& node() const { return *static_cast<Node*>(target); }
   TensorImpl* impl() const { return static_cast<TensorImpl*>(target); }
 };
 
-/// What some outputs depend on.
+/// The tasks of a backward and the links between them.
 class Discovery {
  public:
-  /// The task of a node or leaf, a new one at its first mention.
+  /// The task of a node or leaf; the first call for a target adds one.
   std::int32_t task_of(RefCounted* target, bool leaf);
   std::int32_t task_of(const Edge& edge) { return task_of(edge.target(), edge.is_leaf()); }
-  /// The task found before, or -1.
+  /// The task that task_of() added for the target, or -1.
   std::int32_t find(const RefCounted* target) const;
-  /// Follows all edges from the tasks mentioned so far.
+  /// Follows all edges from the tasks added so far, and adds the tasks that they reach.
   void follow();
   void clear();
 
@@ -59,18 +61,18 @@ class Discovery {
   std::size_t slot_of(const RefCounted* target) const;
   void grow();
 
-  std::vector<std::int32_t> table_;  // open addressing; task + 1, 0: free
+  std::vector<std::int32_t> table_;  // a hash table, open addressing: task + 1, or 0 if free
 };
 
-/// The reusable state of a backward: a steady step allocates nothing here.
+/// The state of a backward. It is reused, so a training step in its steady state allocates nothing.
 class Run {
  public:
-  /// backward() with `inputs` null, else grad(). `last_of_rule`: the rule in progress starts no
-  /// other.
+  /// backward() if `inputs` is null, else grad(). `op` names it in errors. `last_of_rule`: the rule
+  /// in progress starts no further backward.
   void execute(const char* op, std::span<const Tensor> outputs, std::span<const Tensor> grads,
                const std::span<const Tensor>* inputs, bool allow_unused, bool retain_graph,
                bool last_of_rule = false);
-  /// dL/dinputs of a grad().
+  /// The gradients that grad() returns.
   std::vector<Tensor> take_results() { return std::move(results_); }
   void clear();
 
@@ -83,8 +85,9 @@ class Run {
     std::int32_t output;
     std::int32_t result;
   };
-  // The tasks of one device, when there are several. While it is active one thread takes its ready
-  // tasks, and goes when there are none: no thread waits for a task of another device.
+  // The tasks of one device, used when there are several devices. While a part is active, one
+  // thread runs its ready tasks. The thread leaves when there are none, so no worker waits for a
+  // task of another device.
   struct Part final : Job {
     explicit Part(Run& r) : whole(r) {}
     void run() override { whole.work(*this); }
@@ -107,12 +110,12 @@ class Run {
   void share_out();
   void run_ready(Part& part, std::unique_lock<std::mutex>& lock);
 
-  // Where a leaf's gradient is computed.
+  // The stream in which a leaf's gradient is added up.
   Stream leaf_stream(Device device) const;
   Stream stream_of(const Task& task, Device device) const;
-  // Whether `to` is another stream than the one that x was made in, the thread's current one.
+  // Whether `to` is not the thread's current stream, in which x was made.
   static bool changes_stream(const Tensor& x, const Stream& to);
-  // What is queued on `to` from now on comes after what made x, in the thread's current stream.
+  // Work queued on `to` from now on runs after the work in the current stream that made x.
   static void hand_over(const Tensor& x, const Stream& to);
   void run_task(std::int32_t index);
   void run_leaf(const Task& task, Tensor& grad);
@@ -123,31 +126,31 @@ class Run {
   void push_ready(std::vector<std::int32_t>& ready, std::int32_t task) const;
   std::int32_t pop_ready(std::vector<std::int32_t>& ready) const;
 
-  CurrentStreams caller_streams_;  // where results are read
+  CurrentStreams caller_streams_;  // the caller reads the results there
   Session* session_ = nullptr;
   bool retain_ = false;
   bool capturing_ = false;
   bool parallel_ = false;
   std::int32_t root_tasks_ = 0;
-  std::vector<intrusive_ptr<RefCounted>> roots_;  // what keeps the graph alive
+  std::vector<intrusive_ptr<RefCounted>> roots_;  // keep the graph alive
   std::vector<Tensor> buffers_;                   // summed gradients, by task and output
-  std::vector<std::int32_t> ready_;               // heap: what was recorded last comes first
+  std::vector<std::int32_t> ready_;               // heap: the task recorded last is first
   std::vector<Capture> captures_;
   std::vector<Tensor> results_;
-  std::vector<std::int32_t> order_, counts_;  // prune()
+  std::vector<std::int32_t> order_, counts_;  // of prune() and run_on_workers()
 
-  // Several devices. A contribution waits in its link's slot until all of its target are in, and
-  // then they are added in an order that does not depend on timing.
+  // Several devices. Each contribution waits in the slot of its link until all contributions to its
+  // target have arrived. Then they are added in an order that does not depend on timing.
   std::vector<std::unique_ptr<Part>> parts_;
   int part_count_ = 0;
   std::vector<Tensor> contributions_;         // by link
   std::vector<std::int32_t> incoming_;        // links, grouped by target task
   std::vector<std::int32_t> first_incoming_;  // by task
-  std::vector<std::int32_t> shared_;          // ready tasks for any CPU device that is free
+  std::vector<std::int32_t> shared_;          // ready tasks that any idle CPU device may run
   std::mutex mutex_;
   std::condition_variable wake_caller_;
-  std::atomic<bool> caller_wanted_{false};  // there is something for it to do
-  std::vector<Part*> for_caller_;           // active parts that no worker has been given
+  std::atomic<bool> caller_wanted_{false};  // the caller has something to do
+  std::vector<Part*> for_caller_;           // active parts without a worker
   std::thread::id caller_;
   bool caller_waits_ = false;
   std::int64_t remaining_ = 0;
@@ -155,7 +158,7 @@ class Run {
   JobGroup* jobs_ = nullptr;
 };
 
-/// A Run for the length of a scope, from those this thread used before.
+/// Lends a Run for a scope. The thread keeps it for its next backward.
 class RunLease {
  public:
   RunLease();

@@ -1,4 +1,4 @@
-// Operations of one's own, with a rule of one's own.
+// User-defined operations with a backward rule of their own, as torch.autograd.Function.
 //
 //   struct MyExp : autograd::Function<MyExp> {
 //     static Tensor forward(autograd::Context& ctx, const Tensor& x) {
@@ -26,24 +26,25 @@ namespace weft::autograd {
 
 class FunctionNode;
 
-/// What forward hands to backward.
+/// Carries data from forward to backward, as PyTorch's ctx.
 class Context {
  public:
-  /// Keeps inputs or results for backward; they are watched for in-place changes and freed with the
-  /// tape. Once, in forward.
+  /// Keeps inputs or results for backward. They are checked for in-place changes and freed with the
+  /// tape. To be called once, in forward; else InvalidArgument.
   void save_for_backward(std::span<const Tensor> tensors);
   void save_for_backward(std::initializer_list<Tensor> tensors) {
     save_for_backward(std::span(tensors.begin(), tensors.size()));
   }
-  /// The i-th of them, without history. Throws InvalidArgument when it was freed or changed.
+  /// The i-th saved tensor, in backward without history. Throws InvalidArgument if it was freed or
+  /// changed in place, or if there is no i-th.
   Tensor saved(int i) const;
   int saved_count() const;
-  /// In forward and backward: whether dL/d(tensor input) will be used; backward may return an
-  /// undefined tensor where it will not.
+  /// Whether dL/d(this tensor input) will be used; if not, backward may return an undefined tensor
+  /// for it. For forward and backward.
   bool needs_input_grad(int input) const;
 
-  /// Whatever else backward needs. One for all calls of backward: where a retained tape serves
-  /// several threads, they may only read it.
+  /// Anything else that backward needs. All calls of backward share it: if several threads use one
+  /// retained tape, backward may only read it.
   std::any& data;
 
  private:
@@ -60,12 +61,12 @@ class FunctionNode final : public Node {
  public:
   using Backward = std::vector<Tensor> (*)(Context&, std::span<const Tensor>);
 
-  /// `nests`: backward may start backwards.
+  /// `nests`: backward() may start a backward of its own.
   FunctionNode(const char* name, Backward backward, std::span<const Tensor> inputs, bool nests);
 
-  /// For forward.
+  /// The context that forward gets.
   Context context() { return Context(*this, data_, nullptr); }
-  /// Puts the results on the tape, if an input is on it.
+  /// Puts the results on the tape if an input requires a gradient.
   void finish(std::span<Tensor> outputs);
   void apply(Gradients& grads) override;
 
@@ -115,16 +116,20 @@ constexpr bool nests() {
 
 }  // namespace detail
 
-/// Derived defines, as static functions,
+/// Derived defines two static functions:
 ///   Result forward(Context&, args...)
 ///   std::vector<Tensor> backward(Context&, std::span<const Tensor> grads)
-/// Every tensor among args, also within a structure that tensor/tree.h walks, is an input, and
-/// every one in Result (a Tensor, or such a structure) a result; backward gets dL/d(result) for
-/// each result (zeros where nothing came) and returns dL/d(input) for each input, both in the
-/// walker's order, undefined for zero. Both run without recording; to record inside backward, as
-/// recomputation does, use EnableGrad. Where backward starts no autograd::backward(),
+/// Every tensor among args is an input, also inside a structure that tensor/tree.h walks. Every
+/// tensor in Result is a result; Result is a Tensor or such a structure. Other arguments are passed
+/// on as they are. backward gets dL/d(result) for each result (zeros if there is no gradient) and
+/// returns dL/d(input) for each input (undefined means zero), both in the order of the walk. A
+/// wrong number of gradients throws InvalidArgument; one that does not match its input throws
+/// Shape, Dtype or Device.
+///
+/// Both functions run without recording. Use EnableGrad to record inside backward, for example to
+/// recompute. If backward never starts an autograd::backward(), declare
 ///   static constexpr bool nests_backward = false;
-/// says so, and final leaf hooks need not wait for it. Other arguments are passed on as they are.
+/// so that final leaf hooks need not wait for it.
 template <class Derived>
 struct Function {
   template <class... Args>

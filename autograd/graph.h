@@ -1,9 +1,9 @@
-// The tape: what a recorded operation leaves behind, and what autograd hangs on a tensor.
+// The tape: the nodes of recorded operations, and the autograd data of a tensor.
 //
 //   y = mul(a, b)      y.impl()->autograd: Meta{producer -> MulNode}
 //                      MulNode: edges to a's and b's producers (or the leaves a, b themselves),
 //                               saved tensors, the rule apply()
-// Edges own what they point to, so an output keeps its whole history alive and nothing else does.
+// Edges own their targets. So an output keeps its whole history alive, and nothing else does.
 #pragma once
 
 #include <algorithm>
@@ -26,19 +26,20 @@ namespace weft::autograd {
 
 class Node;
 
-/// Where the gradient of one operand goes: to an output of another node, or to a leaf. Empty when
-/// the operand needs none.
+/// Where the gradient of an operand goes: to an output of another node, or to a leaf. Empty if the
+/// operand needs no gradient.
 class Edge {
  public:
   Edge() = default;
-  /// Throws Unsupported when x is a view whose base got another history since it was taken.
+  /// Throws Unsupported if x is a view whose base was changed in place, on the tape, after the view
+  /// was taken.
   explicit Edge(const Tensor& x);
 
   bool empty() const { return !target_; }
   bool is_leaf() const { return is_leaf_; }
   RefCounted* target() const { return target_.get(); }
   int output() const { return output_; }
-  /// Hands the target over; the edge is empty then.
+  /// Returns the target and leaves the edge empty.
   intrusive_ptr<RefCounted> release() { return std::move(target_); }
 
  private:
@@ -47,7 +48,7 @@ class Edge {
   bool is_leaf_ = false;
 };
 
-/// Functions in the order of their addition; calls, additions and removals may overlap.
+/// Functions in the order in which they were added. Several threads may call, add and remove.
 template <class F>
 class HookList {
  public:
@@ -57,14 +58,14 @@ class HookList {
     return last_id_;
   }
   void remove(std::uint64_t id) {
-    std::shared_ptr<F> gone;  // ends without the lock: what it owns may remove others
+    std::shared_ptr<F> gone;  // destroyed after the unlock: what it owns may remove others
     std::lock_guard lock(mutex_);
     const auto at = std::ranges::find(entries_, id, &Entry::id);
     if (at == entries_.end()) return;
     gone = std::move(at->f);
     entries_.erase(at);
   }
-  /// call(f) for each; one that was removed meanwhile is left out.
+  /// Calls call(f) for each function f; skips those that are removed meanwhile.
   template <class Call>
   void for_each(Call&& call) {
     std::uint64_t done = 0;
@@ -92,11 +93,11 @@ class HookList {
   std::vector<Entry> entries_;  // ascending ids
 };
 
-/// A list made when the first function comes; the handles of its functions do not keep it alive.
+/// A list that is made for the first function. Handles of its functions do not keep it alive.
 template <class F>
 class LazyHooks {
  public:
-  /// Null while nobody added one.
+  /// Null until the first function is added.
   HookList<F>* get() const {
     const std::shared_ptr<HookList<F>>* list = list_.get();
     return list ? list->get() : nullptr;
@@ -111,35 +112,37 @@ class LazyHooks {
   Lazy<std::shared_ptr<HookList<F>>> list_;
 };
 
+/// A hook on the gradient of one output of a node.
 struct OutputHook {
   int output;
   std::function<Tensor(const Tensor&)> hook;
 };
 using OutputHooks = HookList<OutputHook>;
 
-/// Where a link of the running backward leads; task -1: nobody wants that gradient.
+/// The target of an edge in a running backward. task -1: nobody needs that gradient.
 struct Link {
   std::int32_t task = -1;
   std::int32_t output = 0;
 };
 
-/// What a rule is given and what it fills in.
+/// The argument of a rule: the gradients of the outputs, and places for those of the inputs.
 class Gradients {
  public:
   Gradients(std::span<Tensor> of_outputs, std::span<Tensor> of_inputs, std::span<const Link> links,
             bool accumulates)
       : of_outputs_(of_outputs), of_inputs_(of_inputs), links_(links), accumulates_(accumulates) {}
 
-  /// dL/d(output); undefined, meaning zero, only in nodes of several outputs.
+  /// dL/d(output). Undefined means zero; that happens only in nodes with several outputs.
   const Tensor& y(int output = 0) const { return of_outputs_[output]; }
-  /// y(), given away: what nobody else holds the rule may write over.
+  /// Moves y() out. The rule may overwrite it if nobody else holds it.
   Tensor take(int output = 0) { return std::move(of_outputs_[output]); }
   int outputs() const { return static_cast<int>(of_outputs_.size()); }
   int inputs() const { return static_cast<int>(of_inputs_.size()); }
+  /// Whether dL/d(input) is needed.
   bool wants(int input) const { return links_[input].task >= 0; }
-  /// Whether leaves get their gradients (backward), and not only the inputs of a grad().
+  /// True in backward(), which adds to the .grad() of leaves; false in grad().
   bool accumulates() const { return accumulates_; }
-  /// dL/d(input); what is left undefined counts as zero.
+  /// Sets dL/d(input). A gradient that is not set counts as zero.
   void set(int input, Tensor grad) { of_inputs_[input] = std::move(grad); }
 
  private:
@@ -149,15 +152,16 @@ class Gradients {
   bool accumulates_;
 };
 
-/// A tensor a rule needs. Holds the memory, not the tensor: no history, so no cycle through the
-/// node's own output, and a later change of the handle's metadata does no harm.
+/// A tensor that a rule needs. It shares the memory of the tensor but has no history. So a node
+/// that saves its own output makes no reference cycle, and later changes of the tensor's metadata
+/// do no harm.
 class SavedTensor {
  public:
   SavedTensor() = default;
 
   bool defined() const { return tensor_.defined(); }
   void reset() { tensor_ = Tensor(); }
-  /// Throws InvalidArgument when a backward freed it, or when it was changed in place since.
+  /// Throws InvalidArgument if a backward freed it, or if it was changed in place since.
   const Tensor& get(const Node& node) const {
     if (!tensor_.defined() || tensor_.storage()->version() != version_) [[unlikely]]
       refuse(node);
@@ -176,11 +180,11 @@ class SavedTensor {
 /// A recorded operation. A subclass adds saved tensors and the rule.
 class Node : public RefCounted, public Pooled {
  public:
-  /// Releases the history without recursion, however long it is.
+  /// Releases the history without recursion, so it may be of any length.
   ~Node() override;
 
-  /// The rule: gradients of the wanted inputs from those of the outputs. Gradients are off, and the
-  /// thread's module path is that of the recording.
+  /// The backward rule: computes the gradients of the wanted inputs from those of the outputs. It
+  /// runs with gradients disabled and under the module path of the recording.
   virtual void apply(Gradients& grads) = 0;
 
   const char* op() const { return op_; }
@@ -188,30 +192,31 @@ class Node : public RefCounted, public Pooled {
   bool nests() const { return nests_; }
   const PathNode* path() const { return path_; }
   Device device() const { return device_; }
-  /// Where the recorded operation ran; its rule runs there too.
+  /// The stream of the recorded operation. The rule runs there, too.
   Stream stream() const { return {device_, stream_}; }
   int outputs() const { return outputs_; }
   std::span<const Edge> edges() const { return {edges_, static_cast<std::size_t>(edge_count_)}; }
-  /// Grows with every node of a thread: what was recorded last runs first, and the order of
-  /// sums follows from it.
+  /// Grows with every node of a thread. The node recorded last runs first; this also fixes the
+  /// order in which gradients are added.
   std::uint64_t sequence() const { return sequence_; }
-  /// The saved tensors are gone: the rule cannot run again.
+  /// Whether the saved tensors are freed, so that the rule cannot run again.
   bool freed() const { return uses_.load(std::memory_order_acquire) == kEnded; }
+  /// Throws InvalidArgument: "... pass retain_graph=true ...".
   [[noreturn]] void throw_freed() const;
-  /// Where a trace's arrow to this node's backward starts; 0: nowhere.
+  /// Id of the arrow in a trace that leads from this node's forward to its backward; 0: none.
   std::uint64_t trace_flow() const { return trace_flow_; }
 
-  /// Null while nobody added a hook.
+  /// Null until the first hook is added.
   OutputHooks* hooks() const { return hooks_.get(); }
   const std::shared_ptr<OutputHooks>& ensure_hooks() { return hooks_.ensure(); }
 
  protected:
-  /// `op` is a literal or lives as long as the process.
+  /// `op` is a literal, or another string that lives as long as the process.
   explicit Node(const char* op, int outputs = 1);
 
-  /// In the order of the rule's inputs.
+  /// To be called once per input of the rule, in their order.
   void add_input(const Tensor& x) { push(Edge(x)); }
-  /// Whether an input added before needs a gradient: what to save depends on it.
+  /// Whether an input that was added needs a gradient. What a node saves depends on it.
   bool needs(int input) const { return !edges_[input].empty(); }
   SavedTensor save(const Tensor& x) {
     saves_ = true;
@@ -219,7 +224,7 @@ class Node : public RefCounted, public Pooled {
   }
   virtual void release_saved() {}
   void set_nests() { nests_ = true; }
-  /// For nodes that learn it after their making.
+  /// For nodes that learn the number of their outputs after construction.
   void set_outputs(int outputs) { outputs_ = outputs; }
 
  private:
@@ -242,22 +247,22 @@ class Node : public RefCounted, public Pooled {
   std::int32_t edge_capacity_ = kInlineEdges;
   bool saves_ = false;
   bool nests_ = false;
-  std::atomic<std::uint32_t> uses_{0};  // runs of the rule in progress, and kEnded: no more of them
+  std::atomic<std::uint32_t> uses_{0};  // running uses; with kEnded set no further one may begin
   std::array<Edge, kInlineEdges> inline_edges_;
   Edge* edges_ = inline_edges_.data();
   LazyHooks<OutputHook> hooks_;
-  intrusive_ptr<Node> next_released_;  // links nodes whose turn to be deleted comes
+  intrusive_ptr<Node> next_released_;  // next in the list of nodes to delete
 };
 
-/// A run of a node's rule. The first that does not retain the tape is the last one: whoever comes
-/// after its begin gets throw_freed()'s error, and who leaves last frees the saved tensors. Runs in
-/// several threads may overlap.
+/// One use of a node's rule; uses in several threads may overlap. The first use that does not
+/// retain the tape ends the node: every use that begins later gets the error of throw_freed(). The
+/// use that finishes last frees the saved tensors.
 class NodeUse {
  public:
   NodeUse(Node& node, bool retain) : node_(node), counts_(node.saves_), last_(!retain) {
     if (counts_) node_.begin_use(last_);
   }
-  /// A last use that was not finished leaves the node usable, as if it had not been.
+  /// If finish() was not called, the rule failed, and the node stays usable.
   ~NodeUse() {
     if (!counts_) return;
     if (last_ && !finished_) node_.uses_.fetch_sub(Node::kEnded, std::memory_order_acq_rel);
@@ -265,7 +270,7 @@ class NodeUse {
   }
   NodeUse(const NodeUse&) = delete;
   NodeUse& operator=(const NodeUse&) = delete;
-  /// The rule has run.
+  /// To be called when the rule has run.
   void finish() { finished_ = true; }
 
  private:
@@ -274,13 +279,13 @@ class NodeUse {
   bool finished_ = false;
 };
 
-/// The first of `count` numbers that the calling thread's nodes leave out: those recorded before
-/// have smaller ones, those recorded later larger ones.
+/// Reserves `count` sequence numbers and returns the first. The calling thread's earlier nodes have
+/// smaller numbers, its later nodes larger ones.
 std::uint64_t reserve_sequence(std::uint64_t count);
 
-/// For its length the calling thread's nodes are numbered from `first` on. What several threads
-/// record for one graph sums in an order that does not depend on the threads when each of them has
-/// its share of the numbers that their caller reserved.
+/// While it lives, the calling thread's new nodes are numbered from `first` on. Several threads
+/// that record one graph each use a part of the numbers that their caller reserved. Then the order
+/// in which gradients are added does not depend on the threads.
 class SequenceScope {
  public:
   explicit SequenceScope(std::uint64_t first);
@@ -294,7 +299,7 @@ class SequenceScope {
 
 using LeafHook = std::function<void(const Tensor& leaf)>;
 
-/// The gradient of a leaf and who owns its memory.
+/// The gradient of a leaf, the owner of its memory, and the hooks of the leaf.
 class LeafState : public Pooled {
  public:
   Tensor grad();
@@ -302,7 +307,7 @@ class LeafState : public Pooled {
   void set_storage(const Tensor& leaf, const Tensor& memory);
   void zero(const Tensor& leaf);
   void mark_written(const Tensor& leaf);
-  /// Adds a contribution. Backwards of several threads may meet here.
+  /// Adds a contribution. Several threads may call it at once.
   void accumulate(const Tensor& leaf, Tensor grad);
 
   LazyHooks<LeafHook> leaf_hooks;
@@ -310,30 +315,31 @@ class LeafState : public Pooled {
   LazyHooks<OutputHook> grad_hooks;
 
  private:
-  // What supplied memory holds: bytes that mean zero, real zeros, or a gradient.
+  // Content of supplied memory: old bytes that count as zero, zeros, or a gradient.
   enum class Content : std::uint8_t { forgotten, zeros, gradient };
 
-  // Inside graph::capture. Before a contribution: what it adds to has to be the same in a replay.
-  // After a change: a replay makes it, too.
+  // For graph::capture. Before a contribution: registers that replays must find the gradient at the
+  // same address. After a change: registers that replays make it, too.
   void check_in_replays(const Tensor& leaf);
   void set_in_replays(const Tensor& leaf);
-  // The gradient's address; 0: none.
+  // The address of the gradient, or 0 if there is none.
   std::int64_t address() const;
 
   std::mutex mutex_;
   Tensor grad_;  // the supplied memory, where there is one
   bool supplied_ = false;
   Content content_ = Content::forgotten;
-  std::uint64_t set_in_ = 0;  // id of the last capture whose body set it
+  std::uint64_t set_in_ = 0;  // id of the last capture whose body changed the gradient
 };
 
+/// The autograd data of a tensor.
 class Meta final : public AutogradMeta {
  public:
   std::atomic<bool> requires_grad = false;
   std::int32_t output = 0;
   intrusive_ptr<Node> producer;  // null: a leaf
   Lazy<LeafState> leaf;
-  /// Of a view: the tensor whose memory it shows, and that tensor's producer when it was taken.
+  /// Of a view: its base, and the producer of the base when the view was taken.
   intrusive_ptr<TensorImpl> base;
   const Node* base_producer = nullptr;
 };
@@ -350,26 +356,27 @@ inline bool requires_grad(const Tensor& x) {
   return meta && meta->requires_grad.load(std::memory_order_acquire);
 }
 
-/// Whether an operation on these operands goes on the tape.
+/// Whether an operation on these operands is recorded.
 template <class... Operands>
 bool recording(const Operands&... operands) {
   return thread_state().grad_enabled && (requires_grad(operands) || ...);
 }
 bool recording_any(std::span<const Tensor> operands);
 
-/// Makes y the node's output; y's earlier history, if any, lives on in the node's edges.
+/// Makes y the given output of the node. An earlier history of y lives on only in the node's edges.
 void attach(const Tensor& y, intrusive_ptr<Node> node, int output = 0);
-/// Remembers that y shows x's memory, if it does: writes through it would bypass x's history.
+/// If y shares x's memory, remembers x as y's base: a recorded write to one would not reach the
+/// history of the other.
 void mark_view(const Tensor& y, const Tensor& x);
 
-/// Records y = Rule(args...)'s operation.
+/// Puts y on the tape with a new node Rule(args...).
 template <class Rule, class... Args>
 Tensor record(Tensor y, Args&&... args) {
   attach(y, make_intrusive<Rule>(std::forward<Args>(args)...));
   return y;
 }
 
-/// Shape and dtype of an operand, to bring its gradient back from broadcasting and promotion.
+/// Shape and dtype of an operand. fit() undoes broadcasting and promotion in its gradient.
 class Operand {
  public:
   explicit Operand(const Tensor& x) : shape_(x.shape()), dtype_(x.dtype()) {}

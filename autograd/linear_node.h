@@ -1,4 +1,4 @@
-// The tape's rule of operations that are linear in their operand. Private to autograd/.
+// The node of operations that are linear in their operand. Private to autograd/.
 #pragma once
 
 #include <functional>
@@ -8,7 +8,7 @@
 
 namespace weft::autograd {
 
-/// A linear operation without a constant part: the gradient is another such operation, `adjoint`.
+/// y = A x with a linear map A. The rule applies `adjoint`, the map A^T, to the gradient.
 class LinearMapNode final : public Node {
  public:
   using Adjoint = std::function<Tensor(const Tensor&)>;
@@ -24,6 +24,7 @@ class LinearMapNode final : public Node {
   Adjoint adjoint_;
 };
 
+/// y, on the tape if x requires a gradient.
 template <class Adjoint>
 Tensor record_linear(const char* name, Tensor y, const Tensor& x, Adjoint adjoint) {
   return recording(x) ? record<LinearMapNode>(std::move(y), name, x, std::move(adjoint)) : y;

@@ -1,5 +1,5 @@
-// The operations users call: those of weft::raw (tensor/ops.h has the shapes and errors), recorded
-// on the tape when gradients are enabled and an operand requires one.
+// The operations that users call: those of weft::raw, recorded on the tape if gradients are enabled
+// and an operand requires one. tensor/ops.h has their formulas, shapes and errors.
 #pragma once
 
 #include <array>
@@ -18,10 +18,10 @@ namespace weft {
 #define X(value, name, ...) Tensor name(const Tensor& x);
 WEFT_UNARY_OPS(X)
 #undef X
-/// In place when nobody else holds x and the tape does not need it: relu(conv(x)) needs no new
+/// Works in place if nobody else holds x and the tape does not need it: relu(conv(x)) needs no new
 /// memory.
 Tensor relu(Tensor&& x);
-/// As raw::leaky_relu; in place as relu does.
+/// As raw::leaky_relu; the second form works in place as relu does.
 Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);
 Tensor leaky_relu(Tensor&& x, double negative_slope = 0.01);
 Tensor elu(const Tensor& x, double alpha = 1);
@@ -56,7 +56,7 @@ inline const Tensor& operator-=(const Tensor& a, const Tensor& b) { return a.sub
 inline const Tensor& operator*=(const Tensor& a, const Tensor& b) { return a.mul_(b); }
 inline const Tensor& operator/=(const Tensor& a, const Tensor& b) { return a.div_(b); }
 
-// Not differentiable: boolean and integer results never require a gradient.
+// Not recorded: boolean and integer results never require a gradient.
 #define X(value, name, ...) using raw::name;
 WEFT_COMPARE_OPS(X)
 #undef X
@@ -67,7 +67,7 @@ using raw::argmin;
 using raw::logical_not;
 using raw::one_hot;
 
-/// As raw::clamp: clamp(x, 0) and clamp(x, {}, 1) have one bound.
+/// As raw::clamp. clamp(x, 0) has only a lower bound, clamp(x, {}, 1) only an upper one.
 Tensor clamp(const Tensor& x, std::optional<double> min, std::optional<double> max = {});
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 std::vector<Tensor> chunk(const Tensor& x, int count, int dim = 0);
@@ -80,7 +80,7 @@ Tensor stack(std::initializer_list<Tensor> parts, int dim = 0);
 Tensor sum(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor mean(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor prod(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
-/// The gradient goes in equal parts to all positions that hold the extreme (PyTorch's amax, amin).
+/// The gradient is shared equally among all positions of the extreme, as torch.amax and torch.amin.
 Tensor max(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor min(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor var(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
@@ -89,8 +89,8 @@ Tensor softmax(const Tensor& x, int dim);
 Tensor log_softmax(const Tensor& x, int dim);
 Tensor index_select(const Tensor& x, int dim, const Tensor& index);
 Tensor gather(const Tensor& x, int dim, const Tensor& index);
-/// As raw::embedding. The row padding_idx of weight, counted from the end where it is negative,
-/// gets no gradient. Throws InvalidArgument for a padding_idx that is no row.
+/// As raw::embedding. The row padding_idx of weight gets no gradient; a negative padding_idx counts
+/// from the end. Throws InvalidArgument for a padding_idx that is no row.
 Tensor embedding(const Tensor& index, const Tensor& weight,
                  std::optional<std::int64_t> padding_idx = {});
 
@@ -98,27 +98,29 @@ Tensor matmul(const Tensor& a, const Tensor& b);
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias = {});
 Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias = {},
               const Conv2dParams& params = {});
-/// params.transposed is set here.
+/// As conv2d with params.transposed = true.
 Tensor conv_transpose2d(const Tensor& x, const Tensor& w, const Tensor& bias = {},
                         Conv2dParams params = {});
 Tensor max_pool2d(const Tensor& x, const Pool2dParams& params);
 Tensor adaptive_max_pool2d(const Tensor& x, const std::array<std::int64_t, 2>& size);
 Tensor avg_pool2d(const Tensor& x, const AvgPool2dParams& params);
 Tensor adaptive_avg_pool2d(const Tensor& x, const std::array<std::int64_t, 2>& size);
-/// What batch norm does in the same pass, y = act(normalised x + add): act(v) = v where v > 0,
-/// negative_slope v elsewhere. The values are those of the operations one after the other.
+/// An addition and an activation in the same pass as batch norm: y = act(normalised x + add), with
+/// act(v) = v where v > 0 and negative_slope v elsewhere. The values are those of separate
+/// operations.
 struct BatchNormEpilogue {
-  Tensor add;                              ///< of x's shape, dtype and device; undefined: nothing
-  std::optional<double> negative_slope{};  ///< 0 or more, 0 being relu; without a value: no act
+  Tensor add;                              ///< of x's shape, dtype and device, or undefined
+  std::optional<double> negative_slope{};  ///< >= 0; 0 is relu; no value: no activation
 };
-/// The gradient takes running statistics as constants. With an addition and an activation backward
-/// needs y, with an activation alone a copy of weight and bias.
+/// Running statistics are constants for the gradient. For an activation, the tape keeps more: y if
+/// there is an addition, else weight and a copy of bias.
 Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
                   const RunningStats& running, const BatchNormParams& params = {},
                   const BatchNormEpilogue& then = {});
 Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight = {},
                   const Tensor& bias = {}, double eps = 1e-5);
-/// logits [N,C] or [N,C,d1,...], target i64 [N] or [N,d1,...].
+/// logits [N,C] or [N,C,d1,...], target i64 [N] or [N,d1,...], as
+/// torch.nn.functional.cross_entropy.
 Tensor cross_entropy(const Tensor& logits, const Tensor& target,
                      const CrossEntropyParams& params = {});
 Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean);

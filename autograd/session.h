@@ -1,5 +1,5 @@
-// The outermost backward in progress and what its nested ones share with it: callbacks at its end,
-// and who still owes a leaf a contribution. Private to autograd/.
+// The state that the outermost backward in progress shares with those nested in it: the callbacks
+// at its end, and how many contributions a leaf still waits for. Private to autograd/.
 #pragma once
 
 #include <exception>
@@ -19,22 +19,25 @@ namespace weft::autograd {
 class Discovery;
 class NestingRule;
 
-/// Workers of one backward, and backwards inside of it, may use it at once.
+/// One per outermost backward. Its workers and nested backwards may use it at the same time.
 class Session {
  public:
   using AtEnd = std::function<void(const std::exception_ptr& error)>;
 
+  /// See at_backward_end().
   void at_end(AtEnd callback);
 
-  /// A run begins: it owes its leaves a contribution, if it accumulates, and some of its rules may
-  /// start backwards of their own.
+  /// A run begins. Counts its rules that may start backwards. If the run accumulates, also counts
+  /// one contribution for each of its leaves with final hooks. Throws InvalidArgument if the final
+  /// hooks of such a leaf have run.
   void begin_run(const Discovery& found, bool accumulates);
-  /// That rule starts no further one. Calls the final hooks of the leaves that waited for it.
+  /// The rule starts no further backward. Calls the final hooks of the leaves that waited for it.
   void settle(NestingRule& rule);
-  /// A run's contribution is in the leaf, which has final hooks. Calls them where it was the last.
+  /// A run has added its contribution to a leaf with final hooks. Calls them if it was the last.
   void arrived(const Tensor& leaf);
 
-  /// Runs f and whatever the session still has to call: final hooks, then callbacks.
+  /// Runs f, then the remaining final hooks, then the callbacks. Throws the error of f or of a
+  /// hook, else the first error of a callback.
   template <class F>
   void run(F&& f) {
     std::exception_ptr error;
@@ -50,20 +53,20 @@ class Session {
     end(std::move(error));
   }
 
-  /// Of the thread that started it: where leaves add up and their hooks are called.
+  /// The streams of the thread that started it. Gradients of leaves add up there; hooks run there.
   const CurrentStreams& streams() const { return streams_; }
 
-  /// The one in progress on this thread, or null.
+  /// The session in progress on this thread, or null.
   static Session* current() { return current_; }
-  /// Of a worker; returns the one before.
+  /// For a worker: joins the session and returns the previous one.
   static Session* set_current(Session* session) { return std::exchange(current_, session); }
 
  private:
   friend class NestingRule;
   struct Leaf {
-    int owed = 0;          // contributions of the runs in progress
+    int owed = 0;          // contributions that runs in progress will still make
     bool waiting = false;  // in waiting_
-    bool called = false;   // its hooks were
+    bool called = false;   // its final hooks have run
   };
   template <class T>
   using Pool = std::vector<T, PoolAllocator<T>>;
@@ -71,7 +74,7 @@ class Session {
   void forget(NestingRule& rule);
   void finish_leaves();
   void end(std::exception_ptr error);
-  // Of the leaves that wait, those whose last contribution is in, or all.
+  // Removes and returns the waiting leaves whose last contribution is there, or all of them.
   Pool<Tensor> take_waiting(bool all);
   void call_final_hooks(const Tensor& leaf) const;
 
@@ -80,14 +83,14 @@ class Session {
   CurrentStreams streams_;
   std::mutex mutex_;
   std::vector<AtEnd> at_end_;
-  int nesting_ = 0;       // rules, still to run, that may start backwards
-  Pool<Tensor> waiting_;  // leaves that may get more, in the order in which they arrived
+  int nesting_ = 0;       // rules not yet settled that may start backwards
+  Pool<Tensor> waiting_;  // leaves that may get more contributions, in order of arrival
   std::unordered_map<const TensorImpl*, Leaf, std::hash<const TensorImpl*>, std::equal_to<>,
                      PoolAllocator<std::pair<const TensorImpl* const, Leaf>>>
-      leaves_;  // those with final hooks
+      leaves_;  // the leaves with final hooks
 };
 
-/// A rule that may start backwards, for the time it runs.
+/// Marks, for a scope, a running rule that may start backwards.
 class NestingRule {
  public:
   explicit NestingRule(Session& session);
@@ -95,7 +98,7 @@ class NestingRule {
   NestingRule(const NestingRule&) = delete;
   NestingRule& operator=(const NestingRule&) = delete;
 
-  /// The innermost one on this thread.
+  /// The innermost rule of this kind on this thread, or null.
   static NestingRule* current() { return current_; }
 
  private:
@@ -107,7 +110,8 @@ class NestingRule {
   bool counts_ = true;
 };
 
-/// The last backward that the rule in progress will start: leaves need not wait for more.
+/// A backward() that is the last one of the rule in progress: final hooks need not wait for the
+/// rule.
 void last_backward_of_rule(std::span<const Tensor> outputs, std::span<const Tensor> grads);
 
 }  // namespace weft::autograd

@@ -1,4 +1,4 @@
-// The two backends and the table of their kernels.
+// The two backends, CPU and CUDA, and the tables of their kernels.
 #pragma once
 
 #include "weft/core/capture.h"
@@ -19,7 +19,7 @@
 
 namespace weft {
 
-/// A null entry is a kernel the backend does not have.
+/// All kernels of a backend, by family. A null entry: the backend does not have this kernel.
 struct KernelTable {
   ElementwiseKernels elementwise{};
   ReduceKernels reduce{};
@@ -44,14 +44,16 @@ const Backend* cpu_backend();
 /// Null in a build without CUDA (kernels/cuda_none.cc).
 const Backend* cuda_backend();
 
-/// The backend of an existing device. Throws Device.
+/// The backend of a device. Throws Device if the device does not exist.
 const Backend& backend(Device device);
 
-/// "[conv2d] not available for bf16 on cuda:0"
+/// Throws Unsupported: "[conv2d] not available for bf16 on cuda:0".
 [[noreturn]] void throw_unsupported(const char* op, Device device, DType dtype);
 
-/// kernel(x.device(), &KernelTable::conv2d, &Conv2dKernels::plan, "conv2d", x.dtype()): the entry,
-/// or an Unsupported error. Nothing ever falls back silently.
+/// Returns an entry of the device's kernel table, for example
+///   kernel(x.device(), &KernelTable::conv2d, &Conv2dKernels::plan, "conv2d", x.dtype())
+/// Throws Unsupported if the backend does not have it, and Device. There is no silent fallback to
+/// another device.
 template <class Family, class Entry>
 Entry kernel(Device device, Family KernelTable::* family, Entry Family::* entry, const char* op,
              DType dtype) {

@@ -1,4 +1,4 @@
-// What the backends share in choosing among candidates: remembering, and telling the log.
+// The choice among several ways to compute a problem: how both backends remember and log it.
 #pragma once
 
 #include <cstdint>
@@ -11,40 +11,40 @@
 
 namespace weft {
 
-/// How long one call of a candidate took; infinity where it did not work.
+/// How long one call of a candidate took, in milliseconds; infinity if it failed.
 struct Measured {
   std::string name;
   double ms = 0;
 };
 
-/// One problem, and the ways to compute it.
+/// A problem and the candidates, the ways to compute it.
 struct ChoiceProblem {
   std::string op;                   ///< "conv2d"
-  std::string text;                 ///< shapes and the like, for people
-  std::string machine;              ///< the hardware and the libraries that were timed
-  std::vector<std::int64_t> words;  ///< all that decides, the team size or the math mode too
+  std::string text;                 ///< shapes and so on, for the log
+  std::string machine;              ///< the hardware and libraries that a timing holds for
+  std::vector<std::int64_t> words;  ///< all that the choice depends on, also team size and flags
   std::vector<std::string> candidates;
 
-  /// One line: op, words, and a sum over the candidates' names, so that a build with another list
-  /// chooses anew.
+  /// One line: op, words, and a checksum of the candidates' names. A build with other candidates
+  /// has another key, so it chooses again.
   std::string key() const;
 };
 
-/// What thread_state().choices remembers; nothing when it remembers nothing, or a name that is not
-/// among the candidates.
+/// The choice that thread_state().choices remembers. Nothing if there is none, or if its name is
+/// not among the candidates.
 std::optional<Measured> remembered_choice(const ChoiceProblem& problem);
-/// After timing. A winner that took no finite time is not kept.
+/// To be called after timing. A winner without a finite time is not kept.
 void remember_choice(const ChoiceProblem& problem, const Measured& winner);
 
-/// Has the problem's choice made: by take(), which may refuse, from what is remembered; else by
-/// time(), which is to remember what it finds. Of several threads and processes that ask at a time,
-/// and share what is remembered, one times, and the others wait for it.
+/// Calls take(choice) if a choice is remembered. If there is none, or take() returns false, calls
+/// time(), which must time the candidates and call remember_choice(). If several threads or
+/// processes that share their memory of choices ask at once, one of them times; the others wait.
 void recall_or_time(const ChoiceProblem& problem, const std::function<bool(const Measured&)>& take,
                     const std::function<void()>& time);
 
-/// With thread_state().log_perf, one line: "perf: matmul SHAPES: NAME 0.0123 ms, NAME 0.0456 ms,
-/// NAME -> NAME (WHY) in MODULE". A candidate without a time was not timed: nothing was, or the
-/// library does not offer it for the shapes.
+/// With thread_state().log_perf, logs one line: "perf: matmul SHAPES: NAME 0.0123 ms, NAME fails,
+/// NAME -> NAME (WHY) in MODULE". A candidate without a time was not timed: either none was, or the
+/// library does not offer it for these shapes.
 void log_choice(const ChoiceProblem& problem, std::string_view winner, std::string_view why,
                 std::span<const Measured> measured = {});
 

@@ -1,4 +1,4 @@
-// 2-D convolution and its transpose, three passes each.
+// 2-D convolution and transposed convolution, with three passes each.
 #pragma once
 
 #include <array>
@@ -10,13 +10,13 @@
 
 namespace weft {
 
-/// Pairs are (height, width).
+/// Pairs are (height, width). As the arguments of torch.nn.functional.conv2d.
 struct Conv2dParams {
   std::array<std::int64_t, 2> stride = {1, 1};
   std::array<std::int64_t, 2> padding = {0, 0};
   std::array<std::int64_t, 2> dilation = {1, 1};
   std::int64_t groups = 1;
-  /// Transposed only: adds to one side of the output, already contained in y's shape.
+  /// Transposed only: rows and columns added to one side of the output. y's shape includes them.
   std::array<std::int64_t, 2> output_padding = {0, 0};
   bool transposed = false;
 };
@@ -26,7 +26,7 @@ enum class ConvPass : std::uint8_t { forward, backward_data, backward_weights };
 /// x [N,C,H,W], y [N,K,Ho,Wo] dense in nchw or nhwc; w dense row-major: [K,C/groups,R,S], and
 /// [C,K/groups,R,S] when transposed; bias [K] or empty. One dtype: f32, f64, bf16 (sums in f32).
 ///   Ho = (H + 2 p - d (R-1) - 1) / s + 1,  transposed: Ho = (H-1) s - 2 p + d (R-1) + op + 1
-/// The views mean values in forward and gradients where the pass says so:
+/// Each pass reads the views left of the arrow and writes those right of it. Some hold gradients:
 ///   forward:          x, w, bias -> y
 ///   backward_data:    y (= dL/dy), w -> x (= dL/dx)
 ///   backward_weights: x, y (= dL/dy) -> w (= dL/dw), bias (= dL/db, when asked for)
@@ -38,14 +38,15 @@ struct Conv2dArgs {
 
 class Conv2dPlan : public Plan {
  public:
-  /// The layout the pass writes: of y (forward) or of x (backward_data).
+  /// The layout of the image that the pass writes: y (forward) or x (backward_data).
   MemoryFormat output_format = MemoryFormat::nchw;
 };
 
 struct Conv2dKernels {
-  /// Reads shapes, dtypes and strides; those of the output say which layout the caller would like,
-  /// and the plan names the one it writes: the CPU's the one asked for. Timed at first use, or
-  /// fixed when thread_state().deterministic.
+  /// Reads shapes, dtypes and strides of args, not the data. The strides of the output say which
+  /// layout the caller would like; plan->output_format says which one run() writes. On the CPU
+  /// these are the same. At the first use of a shape the candidates are timed and the fastest is
+  /// taken; with thread_state().deterministic, a fixed one.
   PlanRef<Conv2dPlan> (*plan)(const Conv2dArgs& args);
   void (*run)(const Stream&, const Conv2dPlan&, const Conv2dArgs& args, void* workspace);
 };

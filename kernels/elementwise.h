@@ -1,5 +1,5 @@
-// Element-wise operations. One functor and one list line per operation: enum, CPU loop, CUDA
-// kernel, tape rule and test case come from the line.
+// Element-wise operations. Each has one functor and one line in a list. Its enum value, CPU loop,
+// CUDA kernel, backward rule and test case are generated from this line.
 #pragma once
 
 #include <cmath>
@@ -12,19 +12,19 @@
 
 namespace weft {
 
-/// The scalar operands of an operation, e.g. clamp's two bounds.
+/// The scalar operands of an operation, for example the two bounds of clamp.
 struct UnaryParams {
   double a = 0;
   double b = 0;
 };
 
-/// What backward needs: nothing but the gradient, the input, or the output.
+/// What backward needs besides the gradient: nothing, the input x, or the output y.
 enum class Saves : std::uint8_t { nothing, x, y };
 
 // clang-format off: the lists read as tables
 namespace functor {
 
-/// P(N(0, 1) <= x).
+/// The standard normal distribution function: the probability that N(0, 1) <= x.
 template <class T>
 WEFT_HD T normal_cdf(T x) {
   return T(0.5) * (T(1) + std::erf(x * T(std::numbers::sqrt2 / 2)));
@@ -35,8 +35,8 @@ WEFT_HD T normal_density(T x) {
   return T(std::numbers::inv_sqrtpi * std::numbers::sqrt2 / 2) * std::exp(T(-0.5) * x * x);
 }
 
-/// 1 / (1 + exp(-x)), small results too: exp of a negative number cannot overflow. What the sum lost
-/// in rounding is put right to first order; 1 / sum is y or 1 - y.
+/// 1 / (1 + exp(-x)), accurate also for small results. exp of a negative number cannot overflow.
+/// The rounding error of the sum is corrected to first order; 1 / sum is y or 1 - y.
 template <class T>
 WEFT_HD T sigmoid(T x) {
   const T e = std::exp(x < T(0) ? x : -x);
@@ -57,7 +57,7 @@ WEFT_HD T softplus(T x) {
   return (x < T(0) ? T(0) : x) + std::log1p(std::exp(x < T(0) ? x : -x));
 }
 
-// Integers are whole, and more of them than floats.
+// Integers are returned as they are: a float could not hold all of them.
 template <class T>
 WEFT_HD T floor(T x) {
   if constexpr (std::is_integral_v<T>) return x;
@@ -68,22 +68,22 @@ WEFT_HD T ceil(T x) {
   if constexpr (std::is_integral_v<T>) return x;
   else return std::ceil(x);
 }
-/// Half to even, as PyTorch and numpy.
+/// Rounds half to even, as PyTorch and numpy.
 template <class T>
 WEFT_HD T round(T x) {
   if constexpr (std::is_integral_v<T>) return x;
   else return std::nearbyint(x);
 }
 
-/// Towards 0.
+/// Rounds towards 0.
 template <class T>
 WEFT_HD T trunc(T x) {
   if constexpr (std::is_integral_v<T>) return x;
   else return std::trunc(x);
 }
 
-/// a - b floor(a / b) without its roundings: of b's sign, as in Python. Integers by 0, which tensor/
-/// refuses: 0.
+/// a - b floor(a / b), without the rounding errors of this formula. The result has the sign of b,
+/// as % in Python. Integers modulo 0 give 0; tensor/ refuses them before.
 template <class T>
 WEFT_HD T remainder_of(T a, T b) {
   if constexpr (std::is_integral_v<T>) {
@@ -96,12 +96,13 @@ WEFT_HD T remainder_of(T a, T b) {
   }
 }
 
-/// floor(a / b), where the division must not round up to the next whole number. Integers by 0: 0.
+/// floor(a / b), also where a rounded a / b would reach the next whole number. Integers divided by
+/// 0 give 0; tensor/ refuses them before.
 template <class T>
 WEFT_HD T floor_quotient(T a, T b) {
   if constexpr (std::is_integral_v<T>) {
     if (b == 0) return 0;
-    if (b == -1) return static_cast<T>(-static_cast<std::uint64_t>(a));  // no overflow of the least
+    if (b == -1) return static_cast<T>(-static_cast<std::uint64_t>(a));  // -a may overflow in T
     return a / b - (a % b != 0 && (a < 0) != (b < 0));
   } else {
     if (b == T(0)) return a / b;
@@ -114,8 +115,8 @@ WEFT_HD T floor_quotient(T a, T b) {
   }
 }
 
-/// a^b. Of integers as PyTorch: modulo 2^64, and the inverse of a power rounded towards 0, where 0
-/// has 0.
+/// a^b. For integers as in PyTorch: modulo 2^64. With b < 0, the result 1 / a^|b| is rounded
+/// towards 0; for a = 0 it is 0.
 template <class T>
 WEFT_HD T power(T a, T b) {
   if constexpr (std::is_integral_v<T>) {
@@ -130,7 +131,7 @@ WEFT_HD T power(T a, T b) {
   }
 }
 
-// GELU's approximation: 0.5 x (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3).
+// The tanh approximation of GELU: 0.5 x (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3).
 inline constexpr double kGeluScale = std::numbers::sqrt2 * std::numbers::inv_sqrtpi;
 inline constexpr double kGeluCubic = 0.044715;
 template <class T>
@@ -180,12 +181,12 @@ WEFT_UNARY_FUNCTOR(Sin, x, std::sin(x), g * std::cos(s))
 WEFT_UNARY_FUNCTOR(Cos, x, std::cos(x), -g * std::sin(s))
 WEFT_UNARY_FUNCTOR(Tanh, y, std::tanh(x), g * (T(1) - s * s))
 WEFT_UNARY_FUNCTOR(Sigmoid, y, sigmoid(x), g * s * (T(1) - s))
-// A NaN passes both ways.
+// A NaN in x gives NaN, and the gradient passes there.
 WEFT_UNARY_FUNCTOR(Relu, y, x > T(0) || x != x ? x : T(0), s <= T(0) ? T(0) : g)
 WEFT_UNARY_FUNCTOR(Gelu, x, x * normal_cdf(x), g * (normal_cdf(s) + s * normal_density(s)))
 WEFT_UNARY_FUNCTOR(GeluTanh, x, T(0.5) * x * (T(1) + std::tanh(gelu_inner(x))),
                    g * gelu_tanh_slope(s, std::tanh(gelu_inner(s))))
-// log(sigmoid(x)) without overflow, and small results to the last place.
+// log(sigmoid(x)), without overflow and accurate also for small results.
 WEFT_UNARY_FUNCTOR(LogSigmoid, x, (x < T(0) ? x : T(0)) - std::log1p(std::exp(x < T(0) ? x : -x)),
                    g * sigmoid(-s))
 WEFT_UNARY_FUNCTOR(Silu, x, x * sigmoid(x), g * silu_slope(s))
@@ -197,30 +198,30 @@ WEFT_UNARY_FUNCTOR(AddScalar, nothing, x + a, g)
 WEFT_UNARY_FUNCTOR(MulScalar, nothing, x * a, g * a)
 WEFT_UNARY_FUNCTOR(RsubScalar, nothing, a - x, -g)
 WEFT_UNARY_FUNCTOR(RdivScalar, x, a / x, -g * ((a / s) / s))
-// a times the power first: where one of them leaves T's range, their product may not.
+// a times the power first: their product may be in T's range where g times one of them is not.
 WEFT_UNARY_FUNCTOR(PowScalar, x, power(x, a), a == T(0) ? T(0) : g * (a * std::pow(s, a - T(1))))
 // a >= 0, so that y has x's sign.
 WEFT_UNARY_FUNCTOR(LeakyRelu, y, x > T(0) ? x : x * a, s > T(0) ? g : g * a)
-// As PyTorch: the negative side has 0, in its gradient, too.
+// As PyTorch: x = 0 belongs to the negative side, also in the gradient.
 WEFT_UNARY_FUNCTOR(Elu, x, x <= T(0) ? a * std::expm1(x) : x, s <= T(0) ? g * a * std::exp(s) : g)
 // log(1 + exp(ax)) / a, and x where ax > b.
 WEFT_UNARY_FUNCTOR(Softplus, x, x * a > b ? x : softplus(x * a) / a,
                    s * a > b ? g : g * sigmoid(s * a))
-// x^2 / 2a up to |x| = a, |x| - a/2 beyond; a = 0: |x|, also in its gradient, 0, at NaN.
+// x^2 / (2a) where |x| < a, else |x| - a/2. a = 0: |x|, whose gradient at 0 and at NaN is 0.
 WEFT_UNARY_FUNCTOR(SmoothL1, x,
                    (x < T(0) ? -x : x) < a ? T(0.5) * x * x / a : (x < T(0) ? -x : x) - T(0.5) * a,
                    a > T(0) && !((s < T(0) ? -s : s) >= a)
                        ? g * s / a
                        : (s > T(0) ? g : (s < T(0) ? -g : T(0))))
-// A NaN passes through; the upper bound wins over a lower one above it. The gradient is g where the
-// bounds do not bite.
+// NaN stays NaN. If the lower bound a is above the upper bound b, the result is b. The gradient is
+// g where a <= x <= b, else 0.
 WEFT_UNARY_FUNCTOR(Clamp, x, (x < a ? a : x) > b ? b : (x < a ? a : x),
                    s >= a && s <= b ? g : T(0))
 
 #undef WEFT_UNARY_FUNCTOR
 
-// bwd_a and bwd_b return dL/da and dL/db from g = dL/dy and both inputs. passes_grad: both are g or
-// -g, so neither input is saved.
+// bwd_a and bwd_b return dL/da and dL/db from g = dL/dy and both inputs. passes_grad: both results
+// are g or -g, so the inputs are not saved.
 #define WEFT_BINARY_FUNCTOR(Name, passes, forward, backward_a, backward_b)                     \
   struct Name {                                                                                \
     static constexpr bool passes_grad = passes;                                                \
@@ -241,13 +242,13 @@ WEFT_UNARY_FUNCTOR(Clamp, x, (x < a ? a : x) > b ? b : (x < a ? a : x),
 WEFT_BINARY_FUNCTOR(Add, true, a + b, g, g)
 WEFT_BINARY_FUNCTOR(Sub, true, a - b, g, -g)
 WEFT_BINARY_FUNCTOR(Mul, false, a* b, g* b, g* a)
-// Not over b * b, which leaves the range long before the quotient does.
+// (a / b) / b, not a / (b * b): b * b overflows or underflows before the quotient does.
 WEFT_BINARY_FUNCTOR(Div, false, a / b, g / b, -g * ((a / b) / b))
 WEFT_BINARY_FUNCTOR(Pow, false, power(a, b), b == T(0) ? T(0) : g * (b * std::pow(a, b - T(1))),
                     a == T(0) && b >= T(0) ? T(0) : g * (std::pow(a, b) * std::log(a)))
 WEFT_BINARY_FUNCTOR(Remainder, false, remainder_of(a, b), g, -g * floor_quotient(a, b))
 WEFT_BINARY_FUNCTOR(FloorDivide, false, floor_quotient(a, b), g * T(0), g * T(0))
-// As PyTorch: NaN wins and has the gradient, the other one too; at a tie both get half.
+// As PyTorch: a NaN wins, and then both operands get g. If a = b, both get g / 2.
 WEFT_BINARY_FUNCTOR(Maximum, false, a != a ? a : (b != b ? b : (a > b ? a : b)),
                     a < b ? T(0) : (a == b ? g / T(2) : g), b < a ? T(0) : (a == b ? g / T(2) : g))
 WEFT_BINARY_FUNCTOR(Minimum, false, a != a ? a : (b != b ? b : (a < b ? a : b)),
@@ -258,7 +259,7 @@ WEFT_BINARY_FUNCTOR(Minimum, false, a != a ? a : (b != b ? b : (a < b ? a : b)),
 }  // namespace functor
 
 // X(enum value, function name, functor, integer types too?, low and high end of the test domain).
-// The domains keep clear of kinks and poles, so that finite differences are valid there.
+// The test domains avoid kinks and poles, so that finite differences are valid.
 #define WEFT_UNARY_OPS(X)                                     \
   X(neg, neg, Neg, true, -3, 3)                               \
   X(abs, abs, Abs, true, 0.1, 3)                              \
@@ -287,7 +288,7 @@ WEFT_BINARY_FUNCTOR(Minimum, false, a != a ? a : (b != b ? b : (a < b ? a : b)),
   X(round, round, Round, true,  0.6, 0.9)                     \
   X(trunc, trunc, Trunc, true,  0.1, 0.9)
 
-// X(enum value, functor, integer types too?): operations with one tensor and scalars.
+// X(enum value, functor, integer types too?): operations of one tensor and one or two scalars.
 #define WEFT_SCALAR_OPS(X)               \
   X(add_scalar, AddScalar, true)         \
   X(mul_scalar, MulScalar, true)         \
@@ -342,25 +343,25 @@ enum class CompareOp : std::uint8_t {
 #undef X
 };
 
-/// All views of one call have the same shape (a broadcast operand has stride 0) and any strides.
-/// Except for copy, compare and where's condition they have one dtype. An output may be the very
-/// same view as an input (in place), never overlap it otherwise.
+/// All views of a call have the same shape and any strides; a broadcast operand has stride 0. They
+/// have one dtype, except in copy, in compare, whose y is boolean, and for the condition of where.
+/// An output may be the same view as an input (in place), but must not overlap it in any other way.
 struct ElementwiseKernels {
   void (*unary)(const Stream&, UnaryOp, UnaryParams, const View& x, const View& y);
-  /// saved: x or y, as the functor says; empty for Saves::nothing.
+  /// saved: x or y, according to the functor's `saves`; empty for Saves::nothing.
   void (*unary_backward)(const Stream&, UnaryOp, UnaryParams, const View& grad_y, const View& saved,
                          const View& grad_x);
   void (*binary)(const Stream&, BinaryOp, const View& a, const View& b, const View& y);
-  /// dL/da (of_b false) or dL/db, in y's shape: the caller sums over broadcast dimensions.
+  /// grad = dL/da, or dL/db if of_b, in y's shape. The caller sums over broadcast dimensions.
   void (*binary_backward)(const Stream&, BinaryOp, bool of_b, const View& grad_y, const View& a,
                           const View& b, const View& grad);
   void (*compare)(const Stream&, CompareOp, const View& a, const View& b, const View& y);
   /// y = condition ? a : b; condition is boolean.
   void (*where)(const Stream&, const View& condition, const View& a, const View& b, const View& y);
-  /// y = x with conversion. Float to integer truncates; to boolean: != 0.
+  /// y = x, converted to y's dtype. Float to integer truncates; to boolean, y = (x != 0).
   void (*copy)(const Stream&, const View& x, const View& y);
   void (*fill)(const Stream&, double value, const View& y);
-  /// y += alpha * x (floating): how gradients add up.
+  /// y += alpha * x, floating dtypes only. Gradients are added with it.
   void (*add_scaled)(const Stream&, double alpha, const View& x, const View& y);
   /// y[i] = start + i * step, y 1-D.
   void (*arange)(const Stream&, double start, double step, const View& y);

@@ -1,4 +1,4 @@
-// Reading and adding at computed positions.
+// Reading and adding at positions that an index tensor gives.
 #pragma once
 
 #include "weft/core/runtime.h"
@@ -6,18 +6,19 @@
 
 namespace weft {
 
-/// index is i64. An index outside its dimension is found before the kernel runs (check_bounds).
+/// index is i64. All kernels but check_bounds trust that it is in range: the caller calls
+/// check_bounds first, or knows the range.
 struct IndexingKernels {
-  /// Throws InvalidArgument naming op, the first bad index, its position and `bound`, unless all
-  /// are in [0, bound). Waits for the stream on CUDA.
+  /// Throws InvalidArgument unless all indices are in [0, bound). The message names op, the first
+  /// bad index, its position and `bound`. On CUDA it waits for the stream.
   void (*check_bounds)(const Stream&, const char* op, const View& index, std::int64_t bound);
-  /// y = x with dimension dim replaced by index's order; index [k].
+  /// y[.., i, ..] = x[.., index[i], ..] with i in dimension dim; index [k].
   void (*index_select)(const Stream&, const View& x, int dim, const View& index, const View& y);
-  /// y[.., index[i], ..] += x[.., i, ..]: the gradient of index_select. Deterministic order.
+  /// y[.., index[i], ..] += x[.., i, ..]: the gradient of index_select. The order is deterministic.
   void (*index_add)(const Stream&, const View& x, int dim, const View& index, const View& y);
-  /// y[i][j][k] = x[i][index[i][j][k]][k] for dim 1; index and y of one shape.
+  /// With dim 1: y[i][j][k] = x[i][index[i][j][k]][k]. index and y have one shape.
   void (*gather)(const Stream&, const View& x, int dim, const View& index, const View& y);
-  /// The gradient of gather: y[i][index[i][j][k]][k] += x[i][j][k].
+  /// The gradient of gather. With dim 1: y[i][index[i][j][k]][k] += x[i][j][k].
   void (*scatter_add)(const Stream&, const View& x, int dim, const View& index, const View& y);
   /// y [.., classes] = 1 where the last coordinate equals index [..], else 0.
   void (*one_hot)(const Stream&, const View& index, const View& y);

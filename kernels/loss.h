@@ -1,4 +1,4 @@
-// Losses whose parts are worth doing in one pass.
+// Losses that are faster in one pass than as separate operations.
 #pragma once
 
 #include <cstdint>
@@ -17,22 +17,24 @@ struct CrossEntropyParams {
 };
 
 struct LossKernels {
-  /// logits [N,C] dense, target [N] i64 in [0,C) or ignore_index. The CPU trusts that; on CUDA,
-  /// where nobody can look beforehand, loss and gradient of a row with another target are NaN.
-  /// log_probs [N,C] = log_softmax(logits); loss: [N] for none, else scalar; count: f64 scalar, the
-  /// number of targets that are not ignored. mean divides by it (NaN when 0, as PyTorch). With
-  /// smoothing e: (1-e) nll + e/C * sum_c(-log_probs).
+  /// As torch.nn.functional.cross_entropy. logits [N,C] dense; target [N] i64, in [0,C) or
+  /// ignore_index. The CPU trusts the targets. On CUDA a check would have to wait for the device,
+  /// so loss and gradient of a row with any other target are NaN. log_probs [N,C] =
+  /// log_softmax(logits). loss: [N] for Reduction::none, else scalar. count: f64 scalar, the number
+  /// of targets that are not ignored. mean divides by it (NaN if it is 0, as PyTorch). With label
+  /// smoothing e, the loss of a row is (1-e) nll + e/C * sum_c(-log_probs).
   void (*cross_entropy)(const Stream&, const CrossEntropyParams&, const View& logits,
                         const View& target, const View& log_probs, const View& loss,
                         const View& count);
   void (*cross_entropy_backward)(const Stream&, const CrossEntropyParams&, const View& grad_loss,
                                  const View& log_probs, const View& target, const View& count,
                                  const View& grad_logits);
-  /// loss = mean or sum of (x - target)^2, scalar. x and target of one shape, dense, same strides.
+  /// loss = mean or sum of (x - target)^2, a scalar. x and target are dense and have one shape and
+  /// the same strides.
   void (*mse)(const Stream&, Reduction, const View& x, const View& target, const View& loss,
               void* workspace);
   std::size_t (*mse_workspace_bytes)(const View& x);
-  /// grad_x = 2 (x - target) grad_loss (/ n for mean).
+  /// grad_x = 2 (x - target) grad_loss, divided by n for mean.
   void (*mse_backward)(const Stream&, Reduction, const View& grad_loss, const View& x,
                        const View& target, const View& grad_x);
 };

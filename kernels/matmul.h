@@ -1,4 +1,4 @@
-// Matrix products, batched.
+// Batched matrix products.
 #pragma once
 
 #include "weft/core/runtime.h"
@@ -8,17 +8,17 @@
 namespace weft {
 
 /// y = a b (+ bias). a [B,M,K], b [B,K,N], y [B,M,N] dense row-major, bias [N] or empty.
-/// a and b: any strides with one of the last two equal to 1 (or that dimension of length 1) and the
-/// other at least as long as a row; the batch stride may be 0. One dtype: f32, f64, bf16 (sums in
-/// f32). M, N, B > 0; K may be 0 (y is then bias or zero).
+/// In a and b, one of the last two dimensions has stride 1 (or length 1), and the stride of the
+/// other is at least a row's length; the batch stride may be 0. One dtype: f32, f64, bf16 (sums in
+/// f32). B, M, N > 0. K may be 0; then y is the bias or zero.
 struct MatmulArgs {
   View a, b, y, bias;
-  bool accumulate = false;  ///< y += instead of y =; not together with bias
+  bool accumulate = false;  ///< y += a b instead of y = a b; not together with bias
 };
 
 struct MatmulKernels {
-  /// Reads shapes, strides and dtypes of args, not the data. The fastest of the candidates, timed
-  /// at first use, or a fixed one when thread_state().deterministic.
+  /// Reads shapes, strides and dtypes of args, not the data. Returns the fastest of the candidates,
+  /// which are timed at the first use of a shape; with thread_state().deterministic, a fixed one.
   PlanRef<Plan> (*plan)(const MatmulArgs& args);
   void (*run)(const Stream&, const Plan&, const MatmulArgs& args, void* workspace);
 };

@@ -1,5 +1,5 @@
-// Optimiser updates: all parameters of a step in one pass. Scalars that change from step to step
-// come by pointer to memory of the device, so that a step can be captured once and replayed.
+// Optimiser updates: all parameters of a step in one pass. Scalars that change between steps are
+// passed as pointers to device memory, so that a step can be captured once and replayed.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,8 @@
 
 namespace weft {
 
-/// n elements at each address, all of one dtype; unused state is null.
+/// One parameter with its gradient and state: n elements at each address, all of one dtype. State
+/// that is not used is null.
 struct OptimSlot {
   void* param = nullptr;
   const void* grad = nullptr;
@@ -20,9 +21,10 @@ struct OptimSlot {
   std::int64_t n = 0;
 };
 
-// With maximize, an update goes uphill: -g takes g's place, before weight decay is added.
+// With maximize, -g takes the place of g, before weight decay is added.
 
-/// torch/optim/sgd.h; *step is 1 in the first step, where the buffer becomes g undamped.
+/// As torch.optim.SGD. *step is 1 in the first step; then the momentum buffer becomes g, without
+/// dampening.
 struct SgdParams {
   const double* lr = nullptr;
   const std::int64_t* step = nullptr;
@@ -33,8 +35,8 @@ struct SgdParams {
   bool maximize = false;
 };
 
-/// torch/optim/adam.h: p -= lr/(1-b1^t) * m / (sqrt(v)/sqrt(1-b2^t) + eps), t = *step from 1;
-/// amsgrad: the largest v so far (NaN counts as the largest) in place of v under the root.
+/// As torch.optim.Adam: p -= lr/(1-b1^t) * m / (sqrt(v)/sqrt(1-b2^t) + eps), where t = *step starts
+/// at 1. amsgrad: under the root, the largest v so far (a NaN counts as the largest) replaces v.
 struct AdamParams {
   const double* lr = nullptr;
   const std::int64_t* step = nullptr;
@@ -47,9 +49,9 @@ struct AdamParams {
   bool maximize = false;
 };
 
-/// torch/optim/rmsprop.py: sq = alpha sq + (1-alpha) g^2; centered: mean = alpha mean + (1-alpha) g
-/// and sq - mean^2, which rounding must not make negative, in place of sq under the root;
-/// u = g / (sqrt(sq) + eps); momentum: buf = momentum buf + u, and buf in place of u; p -= lr u.
+/// As torch.optim.RMSprop: sq = alpha sq + (1-alpha) g^2, u = g / (sqrt(sq) + eps), p -= lr u.
+/// centered: mean = alpha mean + (1-alpha) g, and under the root max(sq - mean^2, 0) replaces sq.
+/// momentum: buf = momentum buf + u, and buf replaces u.
 struct RmspropParams {
   const double* lr = nullptr;
   double alpha = 0.99;
@@ -66,10 +68,9 @@ struct OptimKernels {
   void (*rmsprop)(const Stream&, DType, const RmspropParams&, std::span<const OptimSlot>);
   /// *out (f64) = sum over all slots of grad^2, in f64.
   void (*sum_of_squares)(const Stream&, DType, std::span<const OptimSlot>, double* out);
-  /// grad *= *factor, for all slots (grad is written here).
+  /// grad *= *factor for all slots. It writes to the grad of the slots.
   void (*scale_grads)(const Stream&, DType, const double* factor, std::span<const OptimSlot>);
-  /// grad = what of [-most, most] is nearest to it, for all slots (grad is written here). NaN
-  /// stays.
+  /// Clamps grad to [-most, most] for all slots. It writes to the grad of the slots; NaN stays NaN.
   void (*clamp_grads)(const Stream&, DType, double most, std::span<const OptimSlot>);
 };
 

@@ -1,4 +1,4 @@
-// Kernels prepared for one set of shapes, and how a backend's cache lends them.
+// Plans: kernels prepared for one set of shapes. A backend's cache owns and lends them.
 #pragma once
 
 #include <atomic>
@@ -8,22 +8,21 @@
 
 namespace weft {
 
-/// A kernel chosen and prepared for one set of shapes: which algorithm, which layout, how much
-/// scratch memory. Owned by the backend's cache, usable by several threads at once (each with its
-/// own workspace).
+/// A kernel chosen and prepared for one set of shapes: the algorithm, the layout, the size of the
+/// workspace. Several threads may use it at once, each with a workspace of its own.
 class Plan {
  public:
   virtual ~Plan() = default;
   std::size_t workspace_bytes = 0;
 };
 
-/// A plan on loan: its cache, which forgets plans that are not used, keeps it meanwhile. Held for
-/// one operation; lending and giving back cost an atomic addition each.
+/// A plan on loan. The cache drops plans that are not used for long, but never one on loan. To be
+/// held for one operation; borrowing and giving back cost one atomic addition each.
 template <class P>
 class PlanRef {
  public:
   PlanRef() = default;
-  /// Gives back one of `loans` in the end.
+  /// The destructor subtracts 1 from *loans.
   PlanRef(const P* plan, std::atomic<int>* loans) : plan_(plan), loans_(loans) {}
   PlanRef(PlanRef&& other) noexcept
       : plan_(std::exchange(other.plan_, nullptr)), loans_(std::exchange(other.loans_, nullptr)) {}

@@ -1,5 +1,5 @@
-// Plans by problem. Finding one takes no lock and touches no heap; new ones are built side by side,
-// each once; those not used for long are forgotten.
+// A cache of plans, by problem. Finding a plan takes no lock and allocates nothing. Threads may
+// build new plans at the same time, each plan only once. The least recently used plans are dropped.
 #pragma once
 
 #include <algorithm>
@@ -17,21 +17,21 @@
 
 namespace weft {
 
-/// Everything a choice depends on, as plain words.
+/// Everything that the choice of a plan depends on, as integers.
 template <int kWords>
 using PlanKey = std::array<std::int64_t, kWords>;
 
-/// How many plans a cache keeps: several times what a large network needs (ResNet-152 with two
-/// batch sizes, in training and evaluation, has some 250 kinds of convolution).
+/// How many plans a cache keeps: several times as many as a large network needs (ResNet-152 with
+/// two batch sizes, in training and evaluation, has about 250 different convolutions).
 inline constexpr std::size_t kMostPlans = 1024;
 
-/// At most `most` plans, and beside them those that are on loan when room is needed: for a new one
-/// the plan goes that was not used for the longest time.
+/// Keeps at most `most` plans. A new plan replaces the one that has not been used for the longest
+/// time. If all plans are on loan, the cache grows instead.
 ///
-/// Entries live as long as the cache, so that a reader may look at one at any time. An entry's key
-/// and plan are read only on loan, and changed only while the entry is taken: its count of loans,
-/// found at 0, is then far below 0, and borrowing fails. A reader that is sent astray by an entry
-/// that moves finds nothing, and get() looks again under the lock.
+/// Entries live as long as the cache, so a reader may look at one at any time. A reader borrows the
+/// entry before it reads key and plan. A writer takes the entry before it changes them: it sets the
+/// count of loans from 0 to a value far below 0, so that borrowing fails. If a reader follows an
+/// entry that moves to another bucket, it may miss its plan; get() then looks again under the lock.
 template <class P, int kWords>
 class PlanCache {
  public:
@@ -39,9 +39,9 @@ class PlanCache {
 
   explicit PlanCache(std::size_t most = kMostPlans) : most_(most), buckets_(std::bit_ceil(most)) {}
 
-  /// The plan of `key`; make() -> std::unique_ptr<P> builds it when it is new, with no lock held.
-  /// Who asks for a plan that another thread is building waits for it, and for no other one. What
-  /// make() throws, its caller gets, and the next one who waits tries again.
+  /// Returns the plan of `key`. If there is none, make() -> std::unique_ptr<P> builds it, with no
+  /// lock held. A thread that asks for a plan that another thread is building waits for this plan
+  /// only. If make() throws, its caller gets the error, and a waiting thread builds the plan.
   template <class Make>
   PlanRef<P> get(const Key& key, Make&& make) {
     const std::uint64_t hash = hash_of(key);
@@ -57,7 +57,7 @@ class PlanCache {
 
  private:
   static constexpr int kTaken = std::numeric_limits<int>::min() / 2;
-  // Entries that move could send a reader on for ever.
+  // Without a limit, entries that move could keep a reader walking for ever.
   static constexpr int kShortWalk = 64;
 
   struct Entry {
@@ -70,7 +70,7 @@ class PlanCache {
   };
 
   static std::uint64_t hash_of(const Key& key) {
-    // Two independent chains of multiply and shift: one multiply's latency per two words.
+    // Two independent chains of multiply and shift: the latency of one multiply per two words.
     std::uint64_t a = 0x9e3779b97f4a7c15u, b = 0xc2b2ae3d27d4eb4fu;
     for (int i = 0; i + 1 < kWords; i += 2) {
       a = (a ^ std::uint64_t(key[i])) * 0xff51afd7ed558ccdu;
@@ -91,7 +91,7 @@ class PlanCache {
       if (entry->hash.load(std::memory_order_relaxed) != hash) continue;
       const bool lent = entry->loans.fetch_add(1, std::memory_order_acquire) >= 0;
       if (lent && entry->key == key) {
-        // Stored only when it changes: readers on other cores keep their copies.
+        // Stored only if it changes: so the cache line stays shared between cores.
         const std::uint64_t now = clock_.load(std::memory_order_relaxed);
         if (entry->used.load(std::memory_order_relaxed) != now) {
           entry->used.store(now, std::memory_order_relaxed);
@@ -105,7 +105,7 @@ class PlanCache {
 
   template <class Make>
   [[gnu::noinline]] PlanRef<P> build(const Key& key, std::uint64_t hash, Make& make) {
-    std::unique_ptr<const P> plan, forgotten;  // the latter ends without the lock
+    std::unique_ptr<const P> plan, forgotten;  // `forgotten` is destroyed after the unlock
     std::unique_lock lock(mutex_);
     const auto is_key = [&](const Key* other) { return *other == key; };
     for (;;) {
@@ -141,7 +141,7 @@ class PlanCache {
     built_.notify_all();
   }
 
-  /// A taken entry in no bucket, and the plan it had.
+  /// Returns a taken entry that is in no bucket, and moves its old plan to `forgotten`.
   Entry& vacant_entry(std::unique_ptr<const P>& forgotten) {
     while (entries_.size() >= most_) {
       Entry* oldest = nullptr;
@@ -169,9 +169,9 @@ class PlanCache {
 
   const std::size_t most_;
   std::vector<std::atomic<Entry*>> buckets_;  // chains of entries
-  std::atomic<std::uint64_t> clock_{0};       // counts plans that were built
+  std::atomic<std::uint64_t> clock_{0};       // number of plans built so far
 
-  // The rest, and changes of the chains, are guarded by mutex_.
+  // mutex_ guards the members below and all changes of the chains.
   mutable std::mutex mutex_;
   std::condition_variable built_;
   std::vector<const Key*> building_;

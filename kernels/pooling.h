@@ -10,30 +10,31 @@
 
 namespace weft {
 
-/// Pairs are (height, width). Ho = (H + 2 p - d (k-1) - 1) / s + 1, rounded up with ceil_mode (a
-/// window that would start beyond the padded input is dropped). adaptive: Ho of any given size,
-/// window i covering the positions from floor(i H / Ho) to ceil((i+1) H / Ho).
+/// Pairs are (height, width). As torch.nn.functional.max_pool2d: Ho = (H + 2 p - d (k-1) - 1) / s +
+/// 1, with the quotient rounded up with ceil_mode; a last window that would start in the padding
+/// after the input is dropped. adaptive: Ho is given, and window i covers the positions from
+/// floor(i H / Ho) to ceil((i+1) H / Ho), without the end.
 struct Pool2dParams {
   std::array<std::int64_t, 2> kernel = {1, 1};
   std::array<std::int64_t, 2> stride = {1, 1};
   std::array<std::int64_t, 2> padding = {0, 0};
   std::array<std::int64_t, 2> dilation = {1, 1};
   bool ceil_mode = false;
-  bool adaptive = false;  ///< nothing above is read then
+  bool adaptive = false;  ///< true: nothing above is read
 };
 
-/// Ho as above without dilation.
+/// As torch.nn.functional.avg_pool2d; Ho as above, without dilation.
 struct AvgPool2dParams {
   std::array<std::int64_t, 2> kernel = {1, 1};
   std::array<std::int64_t, 2> stride = {1, 1};
   std::array<std::int64_t, 2> padding = {0, 0};
   bool ceil_mode = false;
-  bool count_include_pad = true;  ///< padding counts, as zeros; what ceil_mode adds beyond does not
-  std::int64_t divisor = 0;       ///< instead of the number of positions; 0: none
-  bool adaptive = false;          ///< nothing above is read then
+  bool count_include_pad = true;  ///< the divisor counts padding, not what ceil_mode adds beyond
+  std::int64_t divisor = 0;       ///< replaces the number of positions; 0: it does not
+  bool adaptive = false;          ///< true: nothing above is read but divisor, to be left 0
 };
 
-/// The windows of an average or adaptive pooling along one axis.
+/// The windows of an average pooling or of an adaptive pooling along one axis.
 struct PoolAxis {
   std::int64_t in, out, kernel, stride, padding;
   bool adaptive;
@@ -61,13 +62,13 @@ struct PoolAxis {
     const std::int64_t to = o * stride - padding + kernel;
     return to > in ? in : to;
   }
-  /// How many there are, with the padding if that counts.
+  /// The number of positions of window o, with or without its padding.
   WEFT_HD std::int64_t size(std::int64_t o, bool with_padding) const {
     if (adaptive || !with_padding) return end(o) - begin(o);
     const std::int64_t from = o * stride - padding, to = from + kernel;
     return (to > in + padding ? in + padding : to) - from;
   }
-  /// The windows that position i is in: [first, last).
+  /// The windows that contain position i: [first, last).
   WEFT_HD std::int64_t first(std::int64_t i) const {
     if (adaptive) return i * out / in;
     return i + padding < kernel ? 0 : (i + padding - kernel) / stride + 1;
@@ -79,18 +80,18 @@ struct PoolAxis {
 };
 
 struct PoolingKernels {
-  /// x [N,C,H,W] nchw or nhwc, y [N,C,Ho,Wo] and index of x's layout. index (i32): h*W + w of the
-  /// winner, the first in row order; a NaN wins, the last one. A dilated window may hold padding
-  /// alone: -inf, and index -1. f32, f64, bf16.
+  /// x [N,C,H,W] nchw or nhwc; y [N,C,Ho,Wo] and index have x's layout. index (i32) is h*W + w of
+  /// the maximum: of equal values the first in row order, but of NaNs the last one. A dilated
+  /// window may contain only padding; it gives -inf and index -1. f32, f64, bf16.
   void (*max_pool2d)(const Stream&, const Pool2dParams&, const View& x, const View& y,
                      const View& index);
-  /// grad_x is overwritten. All three of one layout. Index -1 passes no gradient on.
+  /// grad_x is overwritten. All three have one layout. Index -1 passes no gradient on.
   void (*max_pool2d_backward)(const Stream&, const Pool2dParams&, const View& grad_y,
                               const View& index, const View& grad_x);
-  /// x [N,C,H,W] nchw or nhwc, y [N,C,Ho,Wo] of x's layout: each window's sum, divided. f32, f64,
-  /// bf16, sums in f64.
+  /// x [N,C,H,W] nchw or nhwc; y [N,C,Ho,Wo] has x's layout: the sum of each window over the
+  /// divisor. f32, f64, bf16; sums in f64.
   void (*avg_pool2d)(const Stream&, const AvgPool2dParams&, const View& x, const View& y);
-  /// grad_x is overwritten. Both of one layout.
+  /// grad_x is overwritten. Both have one layout.
   void (*avg_pool2d_backward)(const Stream&, const AvgPool2dParams&, const View& grad_y,
                               const View& grad_x);
 };

@@ -13,12 +13,13 @@ enum class ArgReduceOp : std::uint8_t { argmax, argmin };
 
 struct ReduceKernels {
   std::size_t (*workspace_bytes)(ReduceOp, const View& x, const View& y);
-  /// y has x's number of dimensions; those of length 1 in y and not in x are reduced. Sums are kept
-  /// in accumulate_t of x's dtype, in an order fixed by the shapes and the team size; f32 and bf16
-  /// pairwise or better, so that the error grows as log n. y: x's dtype; i64 for integer sum, mean
-  /// (not offered) and prod; boolean for all, any. max, min of nothing never reach here.
+  /// y has as many dimensions as x; those of length 1 in y but not in x are reduced. Results build
+  /// up in f64 for floating dtypes, else in i64. The order of a sum depends on shapes and strides,
+  /// on the CPU also on the instruction set, but never on the number of threads. y's dtype: x's;
+  /// i64 for sum and prod of integers; boolean for all and any. mean of integers throws
+  /// Unsupported. The caller rules out max and min of no elements.
   void (*reduce)(const Stream&, ReduceOp, const View& x, const View& y, void* workspace);
-  /// y [.., 1 at dim, ..] i64: the first position of the extreme; a NaN counts as the extreme.
+  /// y [.., 1 at dim, ..] i64: the first position of the extreme. A NaN counts as the extreme.
   void (*arg_reduce)(const Stream&, ArgReduceOp, const View& x, int dim, const View& y);
 };
 

@@ -1,4 +1,4 @@
-// What kernels see of a tensor: an address, a type, a shape and strides.
+// A tensor as kernels see it: an address, a dtype, a shape and strides.
 #pragma once
 
 #include "weft/core/dtype.h"
@@ -6,7 +6,8 @@
 
 namespace weft {
 
-/// Not an owner. Strides count elements and may be 0 (broadcast); data points to element 0.
+/// Does not own the memory. Strides count elements and may be 0 (broadcast). data points to the
+/// element with all indices 0.
 struct View {
   void* data = nullptr;
   DType dtype = DType::f32;
@@ -21,7 +22,7 @@ struct View {
   explicit operator bool() const { return data != nullptr; }
 };
 
-/// How the four dimensions of an image batch lie in memory, densely: N,C,H,W or N,H,W,C.
+/// The order of the dimensions of a dense batch of images in memory: N,C,H,W or N,H,W,C.
 enum class MemoryFormat : std::uint8_t { nchw, nhwc };
 
 }  // namespace weft

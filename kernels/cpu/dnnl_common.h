@@ -1,4 +1,4 @@
-// oneDNN behind plans: programs of primitives whose memory is all the caller's.
+// oneDNN for plans: programs of primitives that work only in memory of the caller.
 #pragma once
 
 #include <dnnl.hpp>
@@ -21,11 +21,12 @@ using dnnl_desc = dnnl::memory::desc;
 
 const dnnl::engine& dnnl_engine();
 dnnl::memory::data_type dnnl_type(DType dtype);
-/// User scratchpad, always: the library's own is tied to the creating thread and crashes others.
+/// Attributes that ask for a scratchpad from the caller. The library's own one belongs to the
+/// thread that made the primitive, and other threads crash with it.
 dnnl::primitive_attr dnnl_attributes();
 
-/// oneDNN reads the calling thread's OpenMP team size whenever it makes or runs a primitive; a
-/// primitive must run with the size it was made for.
+/// Sets the calling thread's OpenMP team size for a scope. oneDNN reads this size when it makes or
+/// runs a primitive, and a primitive must run with the size that it was made for.
 class DnnlTeam {
  public:
   explicit DnnlTeam(int size);
@@ -42,18 +43,19 @@ class DnnlTeam {
 [[noreturn]] void throw_dnnl(const char* op, const char* call, dnnl_status_t status,
                              const std::string& shapes);
 
-/// oneDNN keeps lists of implementations, and some kernels' code, in static objects that it makes
-/// when they are first needed. To be called after that: dnnl_ended() is true before they go.
+/// oneDNN makes static objects at first use: lists of implementations, and code of some kernels. To
+/// be called after a use. Then, at process exit, dnnl_ended() becomes true before they are
+/// destroyed.
 void note_dnnl_statics();
 
-/// Any implementation of oneDNN's.
+/// Accepts every implementation.
 struct Trusted {
   bool operator()(const std::string&) const { return true; }
 };
 
-/// The primitive descriptor made by `make`, of the first implementation whose name may_use() takes;
-/// or nothing when oneDNN does not offer the combination or only its reference loops, which are
-/// slower than ours. Other failures throw.
+/// The primitive descriptor from make(), moved on to the first implementation whose name may_use()
+/// accepts. Nothing if oneDNN does not offer the combination, or offers only its reference loops,
+/// which are slower than ours. Other failures throw Library.
 template <class Make, class MayUse = Trusted>
 auto dnnl_offer(const char* op, const char* call, const std::string& shapes, Make&& make,
                 MayUse&& may_use = {}) -> std::optional<decltype(make())> {
@@ -71,7 +73,7 @@ auto dnnl_offer(const char* op, const char* call, const std::string& shapes, Mak
   }
 }
 
-/// f(), with what oneDNN throws turned into Library errors of weft.
+/// Returns f(). Errors of oneDNN become Library errors of weft.
 template <class F>
 auto dnnl_guard(const char* op, const std::string& shapes, F&& f) {
   try {
@@ -83,42 +85,43 @@ auto dnnl_guard(const char* op, const std::string& shapes, F&& f) {
   }
 }
 
-/// A sequence of primitives over numbered memories: those the caller binds at each run, and those
-/// that live in the workspace. Immutable once built, run by any number of threads at a time.
+/// A sequence of primitives over numbered memories. The caller binds some of them at each run; the
+/// others live in the workspace. Once built, any number of threads may run it at the same time.
 class DnnlProgram {
  public:
   DnnlProgram(const char* op, std::string shapes, int team);
 
-  /// Memory bound at each run, in the order of the calls.
+  /// Adds a memory that the caller binds at each run, in the order of these calls.
   int external(const dnnl_desc& desc);
-  /// Memory in the workspace.
+  /// Adds a memory in the workspace.
   int internal(const dnnl_desc& desc);
-  /// `memory` itself when it already has the layout `wanted`, else a copy, reordered at this point.
+  /// `memory` itself if it has the layout `wanted`, else a copy with it. Adds the step that copies.
   int as_layout(int memory, const dnnl_desc& wanted);
-  /// Where a primitive should write so that `memory` gets the result: itself, or a stand-in from
-  /// which finish_output() copies.
+  /// The memory that a primitive should write to: `memory` itself if it has the layout `wanted`,
+  /// else a stand-in, which finish_output() copies to `memory`.
   int output_layout(int memory, const dnnl_desc& wanted);
   void finish_output(int stand_in, int memory);
 
+  /// Adds a primitive. `arguments`: pairs of DNNL_ARG_x and the number of a memory.
   void step(const dnnl::primitive& primitive, const dnnl_desc& scratchpad,
             std::initializer_list<std::pair<int, int>> arguments);
 
   int team() const { return team_; }
   std::size_t workspace_bytes() const { return internal_bytes_ + scratchpad_bytes_; }
-  /// One pointer per external().
+  /// Runs the steps. `externals`: one pointer per external(). Throws Library.
   void run(std::span<void* const> externals, void* workspace) const;
 
  private:
   struct Memory {
     dnnl_desc desc;
-    int external = -1;       // position among the bound pointers, or
-    std::size_t offset = 0;  // place in the workspace
+    int external = -1;       // position among the bound pointers; negative: none,
+    std::size_t offset = 0;  // then its place in the workspace
   };
   struct Step {
     dnnl::primitive primitive;
     std::vector<std::pair<int, int>> arguments;  // DNNL_ARG_x, memory
   };
-  // Memory objects hold a pointer, so each concurrent run needs its own set.
+  // A dnnl::memory holds a pointer, so each concurrent run needs its own set.
   struct Bound {
     bool ran = false;
     std::vector<dnnl::memory> memories;

@@ -1,4 +1,4 @@
-// Reading and writing one element of each dtype in the type it is computed in.
+// load and store: conversion of one element between its dtype and the type that it is computed in.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +6,8 @@
 
 #include "weft/core/dtype.h"
 
-// The iterations are independent even where the output is an input (in place): the compiler need
-// not check for overlap, and in-place loops are vectorised too.
+// Tells the compiler that the iterations are independent, also if the output is an input (in
+// place). It need not check for overlap, and it vectorises in-place loops, too.
 #if defined(__clang__)
 #define WEFT_VECTOR_LOOP _Pragma("clang loop vectorize(assume_safety)")
 #else
@@ -30,7 +30,7 @@ inline T store(C value) {
     return value != C(0);
   else if constexpr (std::is_same_v<T, bf16>)
     return bf16(static_cast<float>(value));
-  // By way of i64, so that a float below 0 or above 255 wraps instead of being undefined.
+  // Via i64: a float below 0 or above 255 wraps, where a direct conversion would be undefined.
   else if constexpr (std::is_same_v<T, std::uint8_t>)
     return static_cast<T>(static_cast<std::int64_t>(value));
   else

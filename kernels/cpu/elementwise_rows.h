@@ -5,15 +5,15 @@
 #include "weft/kernels/cpu/simd.h"
 
 namespace weft::cpu {
-namespace {  // each instruction set compiles its own
+namespace {  // internal: each instruction set compiles a copy
 
-/// How operation F is computed in C; specialised where there is something faster than libm.
+/// Computes the functor F in type C. Specialised where something is faster than libm.
 template <class F, class C>
 struct Forward {
   static C call(const F& f, C x) { return f.fwd(x); }
 };
 
-/// The same for its rule.
+/// The same for the backward rule of F.
 template <class F, class C>
 struct Backward {
   static C call(const F& f, C g, C saved) { return f.bwd(g, saved); }

@@ -1,4 +1,4 @@
-// The CPU's kernels, family by family; backend.cc puts them into the table.
+// The CPU's kernels, by family. backend.cc puts them into the kernel table.
 #pragma once
 
 #include "weft/kernels/backend.h"
@@ -18,10 +18,10 @@ OptimKernels cpu_optim_kernels();
 
 namespace cpu {
 
-/// Element-wise loops of i64, i32, u8 and bool.
+/// Element-wise loops for i64, i32, u8 and bool.
 const ElementwiseRows& integer_rows(DType dtype);
 
-// The parts of ElementwiseKernels that only move or compare (copy.cc).
+// The entries of ElementwiseKernels that only move or compare elements (copy.cc).
 void compare(const Stream&, CompareOp op, const View& a, const View& b, const View& y);
 void where(const Stream&, const View& condition, const View& a, const View& b, const View& y);
 void copy(const Stream&, const View& x, const View& y);

@@ -1,5 +1,5 @@
-// Matrix products and convolutions on the CPU: several ways to compute each (candidates), the
-// fastest of which is found by timing, once per shape, and kept as a plan.
+// Matrix products and convolutions on the CPU. There are several ways (candidates) to compute each.
+// Timing finds the fastest one, once per shape, and it is kept as a plan.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@ Conv2dKernels cpu_conv2d_kernels();
 
 namespace cpu {
 
-/// A plan that knows how to run itself. Made for the team size of the thread that made it.
+/// A plan that can run itself. It is made for the team size of the thread that made it.
 class MatmulPlan : public Plan {
  public:
   std::string name;  ///< the candidate's, for benchmarks and messages
@@ -31,25 +31,25 @@ class ConvPlan : public Conv2dPlan {
   virtual void run(const Conv2dArgs& args, void* workspace) const = 0;
 };
 
-/// One way to compute something. make() builds the plan for the calling thread's team and returns
-/// null when the library behind it has nothing good for the shape.
+/// One way to compute a problem. make() builds the plan for the team of the calling thread. It
+/// returns null if the library behind it has nothing good for the shape.
 template <class P>
 struct Candidate {
   std::string name;
   std::function<std::unique_ptr<P>()> make;
 };
 
-/// All ways to compute `args`, the one a deterministic run takes first. plan() chooses among the
-/// same list; tests force each of them.
+/// All candidates for `args`. A deterministic run takes the first one that can be built. plan()
+/// chooses from the same list; tests force each of them.
 std::vector<Candidate<MatmulPlan>> matmul_candidates(const MatmulArgs& args);
 std::vector<Candidate<ConvPlan>> conv_candidates(const Conv2dArgs& args);
 
-/// The chosen one, without looking for it among the plans of this process: what thread_state()
-/// .choices remembers, else the fastest, else, where that is not to be timed, the first.
+/// Chooses a candidate and builds its plan, without the plan cache: the one that
+/// thread_state().choices remembers, else the fastest, else, if it may not be timed, the first.
 std::unique_ptr<MatmulPlan> choose_matmul(const MatmulArgs& args);
 std::unique_ptr<ConvPlan> choose_conv(const Conv2dArgs& args);
 
-/// Times every candidate of `args` anew, in the order of the list.
+/// Times every candidate of `args` that can be built, in the order of the list.
 std::vector<Measured> measure_matmul(const MatmulArgs& args);
 std::vector<Measured> measure_conv(const Conv2dArgs& args);
 

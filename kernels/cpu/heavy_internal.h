@@ -1,4 +1,4 @@
-// What the sources of candidates share.
+// Shared by the sources that define candidates.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace weft::cpu {
 
-/// A product with its batch folded into rows where that is possible.
+/// A matrix product. Its batch is folded into the rows where that is possible.
 struct MatmulProblem {
   DType dtype = DType::f32;
   std::int64_t batch = 1, m = 0, n = 0, k = 0;
@@ -19,12 +19,12 @@ struct MatmulProblem {
   bool accumulate = false;
 
   explicit MatmulProblem(const MatmulArgs& args);
-  /// "a [1,32,64] b [1,64,8] f32"
+  /// "a [1,32,64] strides [0,64,1], b [1,64,8] strides [0,8,1], f32"
   std::string text() const;
 };
 
-/// A convolution as one between a big image, [N,C,H,W], and a small one, [N,K,Ho,Wo], through
-/// weights [K,C/groups,R,S]: a transposed convolution's x is the small one.
+/// A convolution between a big image [N,C,H,W] and a small image [N,K,Ho,Wo] through weights
+/// [K,C/groups,R,S]. In a transposed convolution x is the small image, else the big one.
 struct ConvProblem {
   /// gather: big, weights -> small. scatter: small, weights -> big. weights: both -> weights.
   enum class Kind { gather, scatter, weights };
@@ -34,7 +34,7 @@ struct ConvProblem {
   std::int64_t images = 0, groups = 1, c = 0, k = 0, r = 0, s = 0;
   std::int64_t h = 0, w = 0, ho = 0, wo = 0;
   std::array<std::int64_t, 2> stride{}, padding{}, dilation{};
-  bool bias = false;  ///< forward: added to the output; weights: the gradient is asked for
+  bool bias = false;  ///< forward: added to the output; weights: its gradient is wanted
 
   explicit ConvProblem(const Conv2dArgs& args);
   std::string text() const;
@@ -47,20 +47,21 @@ struct ConvProblem {
   }
 };
 
-/// The layout in which the caller would like the image that the pass writes.
+/// The layout that the caller would like for the image that the pass writes.
 MemoryFormat wanted_format(const Conv2dArgs& args);
 
-/// Whether `view` [N,C,H,W] lies in memory as `format`; both when the order makes no difference.
+/// Whether `view` [N,C,H,W] is dense in `format`. With one channel or one pixel, both may hold.
 bool is_format(const View& view, MemoryFormat format);
 Strides format_strides(const Shape& shape, MemoryFormat format);
 
-/// `total` columns in stretches one tile each; the last may reach beyond `total`.
+/// A part of the columns, as wide as one tile. The last of them may reach beyond the columns.
 struct Stretch {
   int tile;
   std::int64_t first, cols;
-  std::vector<std::int64_t> segments;  ///< of b (TileArgs), where there are several
+  std::vector<std::int64_t> segments;  ///< b_segments (TileArgs), if b has several
 };
 
+/// Cuts `total` columns into stretches.
 template <class T>
 std::vector<Stretch> cut_columns(const HeavyLoops<T>& loops, std::int64_t total) {
   int widest = 0;
@@ -79,18 +80,19 @@ std::vector<Stretch> cut_columns(const HeavyLoops<T>& loops, std::int64_t total)
   return stretches;
 }
 
-/// y += bias over channels, and grad_bias = sum of grad_y over all but channels.
+/// y += bias, per channel; and grad_bias = sum of grad_y over all dimensions but the channels.
 void add_channel_bias(const View& y, const View& bias);
 void sum_channels(const View& grad_y, const View& grad_bias);
 
-/// "oneDNN 2.6.0 isa 15": its version and the instruction sets it may use.
+/// "oneDNN 2.6.0 isa 15": the version and the instruction set that oneDNN may use.
 std::string dnnl_name();
-// Whether the process ends and static objects of oneDNN's are gone: its plans no longer run.
+// Whether the process is ending and oneDNN's static objects may be destroyed: its plans must not
+// run.
 bool dnnl_ended();
-// oneDNN's candidates; none in a build without it (no_dnnl.cc).
+// Add oneDNN's candidates to `to`; none in a build without it (no_dnnl.cc).
 void add_dnnl_matmul(const MatmulArgs& args, std::vector<Candidate<MatmulPlan>>& to);
 void add_dnnl_conv(const Conv2dArgs& args, std::vector<Candidate<ConvPlan>>& to);
-// Loops of our own.
+// Add candidates of weft's own loops.
 void add_plain_matmul(const MatmulArgs& args, std::vector<Candidate<MatmulPlan>>& to);
 void add_plain_conv(const Conv2dArgs& args, std::vector<Candidate<ConvPlan>>& to);
 void add_single_channel_conv(const Conv2dArgs& args, std::vector<Candidate<ConvPlan>>& to);

@@ -1,6 +1,7 @@
-// Short vectors for the loops a compiler does not vectorise by itself: sums, whose order it must
-// keep, and maxima, where NaN counts. As wide as the processor's registers: gcc takes wider ones
-// apart element by element in comparisons. Only for the sources built by weft_simd_library.
+// Short vectors for loops that a compiler does not vectorise by itself: sums, because it must keep
+// their order, and maxima, because of NaN. They are as wide as the processor's registers: gcc
+// splits wider ones into single elements in comparisons. Only for sources built by
+// weft_simd_library.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +40,7 @@ struct Lanes<bf16> {
 /// Independent vectors that hide the latency of an addition; baseline has only 16 registers.
 constexpr int kUnroll = kVectorBytes == 64 ? 4 : 8;
 
-// What a reduction does with two values; V is a scalar or a vector of them.
+// How a reduction combines two values. V is a scalar or a vector.
 struct SumOp {
   template <class C>
   static constexpr C identity() {
@@ -50,8 +51,7 @@ struct SumOp {
     a += b;
   }
 };
-// A NaN on either side wins: b's by the second comparison, a's because all comparisons with it
-// fail.
+// A NaN on either side wins: b's because of b != b, a's because both comparisons are false then.
 struct MaxOp {
   template <class C>
   static constexpr C identity() {

@@ -1,7 +1,7 @@
-// How the CPU's element-wise loops walk strided operands. Dimensions that lie one behind the other
-// in every operand are merged, so that the common cases (contiguous, channels-last, any dense
-// layout) are one flat run. Kernels only know contiguous runs: where an operand is strided or
-// broadcast, a short block of it is gathered into a buffer first.
+// How the CPU's element-wise loops walk strided operands. Two dimensions are merged if every
+// operand walks them like one. So the common cases (contiguous, channels last, any dense layout)
+// become one flat run. Kernels take only contiguous runs: if an operand is strided or broadcast,
+// short blocks of it are gathered into a buffer first.
 #pragma once
 
 #include <array>
@@ -15,8 +15,8 @@ namespace weft::cpu {
 /// A kernel over n contiguous elements; data[0] is the output, the others are inputs.
 using RowFn = void (*)(std::int64_t n, char* const* data, const void* params);
 
-/// Elements below which a loop stays in the calling thread: a fork and join costs as much as some
-/// ten thousand additions or a few thousand exponentials.
+/// A loop of at most this many elements stays in the calling thread: a fork and join costs as much
+/// as about ten thousand additions or a few thousand exponentials.
 inline constexpr std::int64_t kCheapGrain = 32768;
 inline constexpr std::int64_t kCostlyGrain = 8192;
 
@@ -33,7 +33,7 @@ struct Tile {
 template <int N>
 class Loop {
  public:
-  /// Operands of one shape; number 0 (the output) decides the order of the dimensions.
+  /// All operands have one shape. Operand 0, the output, decides the order of the dimensions.
   explicit Loop(const std::array<const View*, N>& views) {
     const Shape& shape = views[0]->shape;
     std::array<const Strides*, N> strides;
@@ -53,7 +53,7 @@ class Loop {
   std::int64_t stride(int operand, int d) const { return stride_[d][operand]; }
   std::int64_t bytes(int operand) const { return bytes_[operand]; }
   char* data(int operand) const { return data_[operand]; }
-  /// One run with stride 1 in every operand.
+  /// Whether the loop is one run with stride 1 in every operand.
   bool contiguous() const {
     if (ndim_ != 1) return false;
     for (int k = 0; k < N; ++k) {
@@ -62,7 +62,7 @@ class Loop {
     return true;
   }
 
-  /// f(tile) for tiles that together cover the elements [begin, end) in loop order.
+  /// Calls f(tile) for tiles that together cover the elements [begin, end), in loop order.
   template <class F>
   void walk(std::int64_t begin, std::int64_t end, F&& f) const {
     if (begin >= end) return;
@@ -81,7 +81,7 @@ class Loop {
         for (int d = 0; d < ndim_; ++d) offset += at[d] * stride_[d][k];
         tile.data[k] = data_[k] + offset * bytes_[k];
       }
-      if (at[0] != 0 || end - begin < size_[0]) {  // the cut-off row at either end of the range
+      if (at[0] != 0 || end - begin < size_[0]) {  // a part of a row, at either end of the range
         tile.n = std::min(size_[0] - at[0], end - begin);
         tile.rows = 1;
       } else {
@@ -153,15 +153,16 @@ class Loop {
   std::array<std::int64_t, N> bytes_{};
 };
 
-/// rows x n elements between a strided place and a dense buffer. With step > 1 and row_step 1,
-/// gathering four-byte elements is a transposition, fast in blocks of 8 x 8.
+/// Copy rows x n elements of `bytes` bytes each from strided memory to a dense buffer (gather), or
+/// back (scatter). Steps count elements. With step > 1 and row_step 1, a gather of four-byte
+/// elements is a transposition and runs in blocks of 8 x 8.
 void gather(std::int64_t bytes, std::int64_t rows, std::int64_t n, const char* from,
             std::int64_t step, std::int64_t row_step, char* to);
 void scatter(std::int64_t bytes, std::int64_t rows, std::int64_t n, const char* from, char* to,
              std::int64_t step, std::int64_t row_step);
 
-/// Runs f over a tile in blocks that may span several short rows; operands that are not contiguous
-/// over a block pass through a buffer.
+/// Runs f over a tile, in blocks that may contain several short rows. Operands that are not
+/// contiguous over a block go through a buffer.
 template <int N>
 void run_tile(const Tile<N>& tile, const std::array<std::int64_t, N>& bytes, RowFn f,
               const void* params) {
@@ -174,8 +175,8 @@ void run_tile(const Tile<N>& tile, const std::array<std::int64_t, N>& bytes, Row
     f(tile.n * tile.rows, tile.data.data(), params);
     return;
   }
-  // Blocks are wide. But where an operand's elements lie side by side from row to row, they are
-  // tall enough for whole cache lines of it (of four-byte elements, the commonest).
+  // Blocks are wide. But if neighbouring rows of an operand are neighbours in memory, blocks are
+  // tall enough to use whole cache lines of it (for four-byte elements, the most common ones).
   constexpr std::int64_t kTall = 16;
   bool turned = false;
   for (int k = 1; k < N; ++k) turned |= tile.step[k] > 1 && tile.row_step[k] == 1;
@@ -211,7 +212,7 @@ void run_tile(const Tile<N>& tile, const std::array<std::int64_t, N>& bytes, Row
   }
 }
 
-/// Applies f to whole operands, on the team when there are more than `grain` elements.
+/// Applies f to whole operands. Above `grain` elements, the team shares the work.
 template <int N>
 void run_loop(const std::array<const View*, N>& views, std::int64_t grain, RowFn f,
               const void* params) {

@@ -1,6 +1,6 @@
-// The plain matrix product all oneDNN-free kernels are made of: blocks of the output, computed by
-// one thread each from packed panels. What is multiplied comes through callbacks, so that a
-// convolution can pack straight from an image and never stores its unfolded form.
+// The matrix product in the kernels that do not use oneDNN. One thread computes each block of the
+// output, from packed panels. Callbacks deliver the operands, so a convolution packs directly from
+// the image and never stores the unfolded image.
 #pragma once
 
 #include <algorithm>
@@ -15,30 +15,30 @@ namespace weft::cpu {
 
 inline std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 
-/// How a product of `batch` m x n outputs over k is cut up. Depends on the shapes and the number of
-/// lanes alone, so that the order of summation does, too.
+/// How `batch` products with m x n outputs and k steps are divided. This depends only on the
+/// shapes, the instruction set and the number of lanes, and so does the order of summation.
 template <class Acc>
 struct GemmPlan {
   const HeavyLoops<Acc>* loops = nullptr;
   std::int64_t batch = 1, m = 0, n = 0, k = 0;
   std::int64_t block_m = 0, block_n = 0, block_k = 0;
   std::int64_t blocks_m = 0, blocks_n = 0;
-  std::int64_t splits = 1;  ///< parts of k, summed at the end: for small outputs and a long k
+  std::int64_t splits = 1;  ///< parts of k, added at the end: for small outputs and a long k
   int lanes = 1;            ///< shares of the work, each with its own packing buffers
-  int tile = 0;             ///< of loops->tiles
+  int tile = 0;             ///< index in loops->tiles
 
   std::int64_t blocks() const { return batch * blocks_m * blocks_n; }
   std::int64_t block_elements() const { return block_m * block_n; }
   std::int64_t lane_elements() const {
     return (block_m + block_n) * block_k + (splits == 1 ? block_elements() : 0);
   }
-  /// Elements of the type sums are kept in.
+  /// Size of the workspace, in elements of Acc.
   std::int64_t workspace_elements() const {
     return lanes * lane_elements() + (splits == 1 ? 0 : blocks() * splits * block_elements());
   }
 };
 
-/// Acc: the type of sums. lanes: the team to plan for.
+/// Acc: the type of the sums. lanes: the size of the team.
 template <class Acc>
 GemmPlan<Acc> plan_gemm(std::int64_t batch, std::int64_t m, std::int64_t n, std::int64_t k,
                         int lanes) {
@@ -48,8 +48,8 @@ GemmPlan<Acc> plan_gemm(std::int64_t batch, std::int64_t m, std::int64_t n, std:
   plan.tile = loops.best_tile;
   while (plan.tile > 0 && loops.tiles[plan.tile - 1].cols >= n) --plan.tile;
   const MicroTile<Acc>& tile = loops.tiles[plan.tile];
-  // Both packed blocks stay within a second-level cache of 1 MiB. A longer block_k would read the
-  // operands in longer runs, a shorter one would keep panels of b in the first-level cache.
+  // Both packed blocks fit in an L2 cache of 1 MiB. A longer block_k would read the operands in
+  // longer runs; a shorter one would keep panels of b in the L1 cache.
   plan.block_k = std::clamp<std::int64_t>(k, 1, 1536 / sizeof(Acc));
   const auto block = [](std::int64_t size, std::int64_t most, std::int64_t multiple) {
     return round_up(std::clamp<std::int64_t>(size, 1, most), multiple);
@@ -58,7 +58,7 @@ GemmPlan<Acc> plan_gemm(std::int64_t batch, std::int64_t m, std::int64_t n, std:
   plan.block_n = block(n, 1536 / sizeof(Acc), tile.cols);
   plan.blocks_m = (m + plan.block_m - 1) / plan.block_m;
   plan.blocks_n = (n + plan.block_n - 1) / plan.block_n;
-  // Thinner blocks where a few large ones would leave part of the team without work.
+  // Thinner blocks if a few large ones would leave part of the team without work.
   while (plan.blocks() < 4 * lanes && plan.block_n >= 2 * tile.cols && n > tile.cols) {
     plan.block_n = round_up(plan.block_n / 2, tile.cols);
     plan.blocks_n = (n + plan.block_n - 1) / plan.block_n;
@@ -71,35 +71,36 @@ GemmPlan<Acc> plan_gemm(std::int64_t batch, std::int64_t m, std::int64_t n, std:
   return plan;
 }
 
-/// A block of a as the tiles read it: rows of a tile row_step apart, tiles of `width` rows
-/// tile_step apart, steps of k step apart.
+/// A block of a, as the tiles read it. Distances in elements: row_step between the rows of a tile,
+/// tile_step between tiles, step between steps of k.
 template <class Acc>
 struct PanelsA {
   const Acc* data;
   std::int64_t row_step, tile_step, step;
 
-  /// Packed as panels of `width` rows: to[panel][step][width].
+  /// The block packed as panels of `width` rows: to[panel][step][width].
   static PanelsA packed(const Acc* to, std::int64_t width, std::int64_t steps) {
     return {to, 1, width * steps, width};
   }
 };
 
-/// Where a block of the output is summed: in place, or (data == nullptr) in the lane's workspace,
-/// from which store() takes it.
+/// Where a block of the output is summed: in place at `data`, or, if data is null, in the
+/// workspace; then store() gets the sums.
 template <class Acc>
 struct Target {
   Acc* data = nullptr;
   std::int64_t ld = 0;
-  bool add = false;  ///< to what is there
+  bool add = false;  ///< add to the present content
 };
 
-/// Source: how operands are read and outputs written, called from any thread.
-///   PanelsA<Acc> a(batch, k0, kc, m0, mc, width, to): the block as it lies, or packed into `to`,
-///       zero (or any readable memory) beyond mc
-///   void b(batch, k0, kc, n0, nc, width, to): packs panels of `width` columns,
-///       to[panel][step][width], zero beyond nc
+/// Runs the product. `workspace`: plan.workspace_elements(). `source` reads the operands and writes
+/// the output; any thread may call its functions:
+///   PanelsA<Acc> a(batch, k0, kc, m0, mc, width, to): a block of a, as it lies in memory or packed
+///       into `to`; rows beyond mc must be readable, with any values
+///   void b(batch, k0, kc, n0, nc, width, to): packs a block of b as panels of `width` columns,
+///       to[panel][step][width], with zeros beyond nc
 ///   Target<Acc> target(batch, m0, mc, n0, nc)
-///   void store(batch, m0, mc, n0, nc, sums, ld): unless it was summed in place
+///   void store(batch, m0, mc, n0, nc, sums, ld): called unless the block was summed in place
 template <class Acc, class Source>
 void run_gemm(const GemmPlan<Acc>& plan, Acc* workspace, const Source& source) {
   const MicroTile<Acc>& tile = plan.loops->tiles[plan.tile];
@@ -123,7 +124,7 @@ void run_gemm(const GemmPlan<Acc>& plan, Acc* workspace, const Source& source) {
                              std::int64_t kc, const Target<Acc>& target, bool padded) {
     std::int64_t a_rows[kMostTileRows];
     for (int i = 0; i < kMostTileRows; ++i) a_rows[i] = i * a.row_step;
-    // Columns beyond the edge of an output in place have nowhere to go.
+    // For a tile that reaches beyond the last column of an output in place.
     Acc edge[kMostTileElements];
     TileArgs<Acc> args;
     args.steps = kc;
@@ -214,8 +215,8 @@ template <class T, class Acc>
 void pack_strided(const T* src, std::int64_t row_stride, std::int64_t step_stride,
                   std::int64_t rows, std::int64_t steps, std::int64_t width, Acc* to) {
   if constexpr (std::is_same_v<T, Acc>) {
-    // Where the rows lie side by side: step after step through all whole panels, as the source
-    // lies.
+    // Rows that are neighbours in memory are copied step by step through all whole panels: this is
+    // the order of the source.
     if (row_stride == 1) {
       const HeavyLoops<Acc>& loops = heavy_loops<Acc>();
       const std::int64_t whole = rows / width, rest = rows % width;

@@ -1,11 +1,11 @@
-// Host memory and copies; the CPU has no queues, so streams and events are empty names.
+// Host memory and copies. The CPU has no queues, so its streams and events do nothing.
 #pragma once
 
 #include "weft/core/runtime.h"
 
 namespace weft {
 
-/// Registered before main() in every program that links it.
+/// The runtime of the CPU. Every program that links it registers it before main().
 Runtime& cpu_runtime();
 
 }  // namespace weft

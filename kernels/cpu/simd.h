@@ -1,5 +1,5 @@
-// The tables of vector kernels, one per instruction set, and the choice among them. A table and no
-// ifunc: resolvers run before the sanitizers are ready and crash under ThreadSanitizer.
+// The tables of vector kernels, one per instruction set, and the choice of one. Tables rather than
+// ifuncs: the resolvers of ifuncs run before ThreadSanitizer is ready and crash under it.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,8 @@ inline constexpr int kUnaryOps = 0 WEFT_UNARY_OPS(X) WEFT_SCALAR_OPS(X);
 inline constexpr int kBinaryOps = 0 WEFT_BINARY_OPS(X);
 #undef X
 
-/// Element-wise kernels of one dtype; null where the operation does not exist for it.
+/// Element-wise kernels of one dtype; null if the operation does not exist for it. The comments
+/// list the elements of `data`.
 struct ElementwiseRows {
   RowFn unary[kUnaryOps]{};                // y, x; params: UnaryParams
   RowFn unary_backward[kUnaryOps]{};       // grad_x, grad_y, saved; params: UnaryParams
@@ -29,9 +30,10 @@ struct ElementwiseRows {
   RowFn add_scaled = nullptr;              // y, y, x; params: double alpha
 };
 
-/// Reductions add to accumulators of 8 bytes: double for the floating types, std::int64_t else.
+/// Reduces n elements into *acc. Accumulators have 8 bytes: double for floating dtypes, else
+/// std::int64_t.
 using ReduceRun = void (*)(std::int64_t n, const void* x, void* acc);
-/// acc[c] op= x[r * row_step + c] for all r: cols accumulators.
+/// acc[c] = op(acc[c], x[r * row_step + c]) for all r < rows and c < cols.
 using ReduceColumns = void (*)(std::int64_t rows, std::int64_t row_step, std::int64_t cols,
                                const void* x, void* acc);
 struct ReduceFns {
@@ -43,6 +45,7 @@ struct ReduceRows {
   ReduceRun sum_of_squares = nullptr;
 };
 
+/// The scalars of an update, computed once per step; kernels/optim.h has the formulas.
 struct AdamScalars {
   double beta1, beta2;
   double step_size;            // lr / (1 - beta1^t)
@@ -55,7 +58,7 @@ struct AdamScalars {
 struct SgdScalars {
   double lr, weight_decay, momentum, dampening;
   bool nesterov;
-  bool first;  // the momentum buffer takes the gradient as it is
+  bool first;  // the first step: the momentum buffer becomes the gradient
   bool maximize;
 };
 struct RmspropScalars {
@@ -72,7 +75,7 @@ struct OptimRows {
   void (*clamp)(std::int64_t n, void* x, double most);  // to [-most, most]
 };
 
-/// Rows of length n, as kernels/softmax.h has them.
+/// Rows of n elements; kernels/softmax.h has the formulas.
 struct SoftmaxRows {
   void (*log_softmax)(std::int64_t rows, std::int64_t n, const void* x, void* y) = nullptr;
   void (*softmax)(std::int64_t rows, std::int64_t n, const void* x, void* y) = nullptr;
@@ -83,7 +86,7 @@ struct SoftmaxRows {
 };
 
 struct LossRows {
-  /// grad = scale * exp(log_probs) + shift over one row: the part that no target touches.
+  /// grad = scale * exp(log_probs) + shift over one row: the part without the target's own term.
   void (*softmax_grad)(std::int64_t classes, const void* log_probs, double scale, double shift,
                        void* grad) = nullptr;
   /// acc += sum (x - t)^2
@@ -91,19 +94,19 @@ struct LossRows {
   RowFn squared_error_grad = nullptr;  // grad, x, t; params: double[2] = {2 or 2/n, grad_loss}
 };
 
-/// One position of the windows of a max pooling, for n windows side by side: where x[i * step] is
-/// larger than best[i], is NaN, or winner[i] is still -1, it becomes best[i] and position + i *
-/// position_step the winner.
+/// One position of the windows of a max pooling, for n neighbouring windows i. If x[i * step] is
+/// larger than best[i] or NaN, or if winner[i] is still -1, then best[i] becomes x[i * step] and
+/// winner[i] becomes position + i * position_step.
 using PoolStep = void (*)(std::int64_t n, const void* x, std::int64_t step, std::int32_t position,
                           std::int32_t position_step, void* best, std::int32_t* winner);
 
-/// grad_x = of_grad g + of_x (x - center) + offset
+/// The coefficients of grad_x = of_grad g + of_x (x - center) + offset.
 struct NormGradient {
   double center, of_grad, of_x, offset;
 };
-/// The inner loops of batch norm and layer norm; kernels/norm.h has the formulas. "each": rows of n
-/// elements lie one behind the other, and the elements of a column have constants (of the type that
-/// is computed in) and sums of their own. A weight or bias may be null: 1, 0.
+/// The inner loops of batch norm and layer norm; kernels/norm.h has the formulas. "each": x is a
+/// dense matrix with rows of n elements, and each column has its own constants and sums. Constants
+/// have the type that is computed in. A null weight means 1, a null bias 0.
 struct NormRows {
   /// acc[0] += sum (x - shift), acc[1] += sum (x - shift)^2
   void (*moments)(std::int64_t n, const void* x, double shift, double* acc) = nullptr;
@@ -122,8 +125,8 @@ struct NormRows {
                  void* y) = nullptr;
   void (*affine_each)(std::int64_t rows, std::int64_t n, const void* x, const void* center,
                       const void* scale, const void* offset, void* y) = nullptr;
-  /// out = the gradient of relu or leaky_relu, as functor:: has it, at affine's result as it is
-  /// stored
+  /// out = grad times the slope of relu or leaky_relu (functor::) at the result of affine, rounded
+  /// to the dtype.
   struct Masked {
     void (*run)(std::int64_t n, const void* grad, const void* x, double center, double scale,
                 double offset, double negative_slope, void* out) = nullptr;
@@ -143,7 +146,7 @@ struct NormRows {
                         const void* offset, void* grad_x) = nullptr;
 };
 
-/// sum[i] += scale x[i * step]
+/// sum[i] += scale x[i * step], i < n.
 using AddScaledStep = void (*)(std::int64_t n, const void* x, std::int64_t step, double scale,
                                double* sum);
 
@@ -154,18 +157,20 @@ struct FloatKernels {
   SoftmaxRows softmax;
   LossRows loss;
   PoolStep pool_step = nullptr;
-  AddScaledStep add_scaled_step = nullptr;  // of average pooling
+  AddScaledStep add_scaled_step = nullptr;  // for average pooling
   NormRows norm;
 };
 
-/// Pointers to functions and nothing else: tables are merged pointer by pointer.
+/// All kernels of an instruction set. It may contain only function pointers: tables are merged
+/// pointer by pointer.
 struct SimdKernels {
   FloatKernels f32, f64, bf16;
-  /// Conversions worth vector code: y, x.
+  /// The conversions with vector code. data: y, x.
   RowFn u8_to_f32 = nullptr;
   RowFn f32_to_bf16 = nullptr;
   RowFn bf16_to_f32 = nullptr;
-  /// y[j][i] = x[i][j] for 4-byte elements: x has `rows` rows, x_step and y_step apart.
+  /// y[j][i] = x[i][j] for 4-byte elements. x is [rows, cols]; its rows are x_step elements apart,
+  /// those of y y_step.
   void (*transpose4)(std::int64_t rows, std::int64_t cols, const void* x, std::int64_t x_step,
                      void* y, std::int64_t y_step) = nullptr;
 
@@ -177,8 +182,8 @@ struct SimdKernels {
 /// The table of simd_level().
 const SimdKernels& simd();
 
-// What each instruction set's library has, null where it has none of its own. Data and no functions
-// that fill a table: they would be compiled for instructions the processor may not have.
+// The kernels of each instruction set; null if it has none of its own. They are data, not functions
+// that fill a table: such a function could use instructions that the processor does not have.
 #define WEFT_DECLARE_SIMD(level)                  \
   namespace level {                               \
   extern const SimdKernels copy_functions;        \

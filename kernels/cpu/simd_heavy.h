@@ -6,12 +6,12 @@
 namespace weft::cpu {
 
 /// The work of one tile: for i < rows and j < the tile's columns
-///   c[i * ldc + j] = or += start[j] + sum over segments g and steps p of
+///   c[i * ldc + j] = (with accumulate: +=) start[j] + sum over segments g and steps p of
 ///       a[a_rows[i] + a_segments[g] + p * a_step] * b[b_segments[g] + p * b_step + j]
-/// So either operand may be a packed panel, a strided matrix, or the windows of an image.
+/// So a and b may each be a packed panel, a strided matrix, or the windows of an image.
 template <class T>
 struct TileArgs {
-  std::int64_t rows = 0;  ///< at most the tile's
+  std::int64_t rows = 0;  ///< at most MicroTile::rows
   std::int64_t segments = 1, steps = 0;
   const T* a = nullptr;
   const std::int64_t* a_rows = nullptr;
@@ -26,10 +26,10 @@ struct TileArgs {
   bool accumulate = false;
 };
 
-/// For operands without segments.
+/// a_segments or b_segments of an operand without segments.
 inline constexpr std::int64_t kOneSegment[] = {0};
 
-/// rows x cols sums in registers.
+/// A loop that keeps rows x cols sums in registers.
 template <class T>
 struct MicroTile {
   int rows = 0;
@@ -43,14 +43,14 @@ inline constexpr int kMostTileElements = 512;
 
 template <class T>
 struct HeavyLoops {
-  /// In ascending order of columns; unused ones at the end have run == nullptr.
+  /// In ascending order of columns. Unused entries at the end have run == nullptr.
   MicroTile<T> tiles[kMostTiles];
-  /// Which of them computes fastest per product: for large matrices.
+  /// The index of the tile with the fastest multiplication, for large matrices.
   int best_tile;
-  /// Elements of a vector.
+  /// The number of elements of a vector register.
   int lanes;
-  /// to[j * to_step + i] = from[i * from_step + j] for i < rows, j < n. Fast where rows is a
-  /// multiple of half the lanes.
+  /// to[j * to_step + i] = from[i * from_step + j] for i < rows, j < n. Fast if rows is a multiple
+  /// of lanes / 2.
   void (*transpose)(std::int64_t rows, std::int64_t n, T* to, std::int64_t to_step, const T* from,
                     std::int64_t from_step);
   /// to[i * to_step + j] = from[i * from_step + j] for i < rows, j < n.
@@ -59,8 +59,8 @@ struct HeavyLoops {
   /// to[i * to_step + j] += from[i * from_step + j] for i < rows, j < n.
   void (*add_rows)(std::int64_t rows, std::int64_t n, T* to, std::int64_t to_step, const T* from,
                    std::int64_t from_step);
-  /// sums[i][j][lane] += a[i * a_step + p] * b[j * b_step + p] over p < n, lane by lane over whole
-  /// vectors, what remains of n into lane 0; i < rows <= 8, j < cols <= 3.
+  /// sums[i][j][lane] += a[i * a_step + p] * b[j * b_step + p] over p < n, for i < rows <= 8 and
+  /// j < cols <= 3. p goes to lane p % lanes in whole vectors; the rest of n goes to lane 0.
   void (*dot)(std::int64_t rows, std::int64_t cols, std::int64_t n, const T* a, std::int64_t a_step,
               const T* b, std::int64_t b_step, T* sums);
   /// sums[j] += sum over rows of from[i * step + j], j < n.
@@ -82,7 +82,8 @@ namespace avx512 {
 extern const HeavySimd heavy_functions;
 }
 
-/// The table of simd_level(). A plan keeps the one it was made with: tiles and lanes differ.
+/// The table of simd_level(). A plan keeps the table that it was made with, because tiles and lanes
+/// differ between tables.
 const HeavySimd& heavy_simd();
 
 template <class T>

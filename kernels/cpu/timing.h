@@ -1,4 +1,4 @@
-// Choosing among candidates by running them.
+// Timing of candidates on the CPU.
 #pragma once
 
 #include <cstdlib>
@@ -12,7 +12,8 @@
 
 namespace weft::cpu {
 
-/// Memory for timing, filled with small values that are neither zero nor denormal.
+/// Memory for timing. Floating dtypes are filled with small values that are neither zero nor
+/// denormal, others with zeros.
 class TimingBuffer {
  public:
   TimingBuffer() = default;
@@ -27,14 +28,14 @@ class TimingBuffer {
   std::unique_ptr<void, Free> data_;
 };
 
-/// Milliseconds of one call: the best of 5 repetitions (3 of a long call, 2 of a very long one)
-/// after a warm-up. The best and not the median: other processes can only add time, and a choice
-/// made while they run is kept for the life of the process. A trial ends early when the first
-/// repetition takes several times `best`: it cannot win any more.
+/// Milliseconds of one call: after a warm-up, the least of 5 repetitions (of 3 if the call takes
+/// more than 5 ms, of 2 above 100 ms). The least rather than the median: other processes can only
+/// add time, and the choice is kept for the life of the process. Ends after the first repetition if
+/// both this and the warm-up took more than 4 times `best`, since the candidate cannot win then.
 double time_ms(const std::function<void()>& call, double best);
 
-/// A turn to time, waited for where other threads of this process time on the cores that a team of
-/// this size needs: side by side they would measure each other.
+/// Permission to time with a team of this size. The constructor waits while other threads of this
+/// process time on the cores that the team needs: they would slow each other down.
 class TimingTurn {
  public:
   explicit TimingTurn(int team);
@@ -46,14 +47,14 @@ class TimingTurn {
   int cores_;
 };
 
-/// Above this the buffers for timing would weigh more than the choice is worth; the fixed rule is
-/// taken.
+/// If the operands need more bytes than this, nothing is timed, and the first candidate is taken.
 inline constexpr std::size_t kMostTimingBytes = std::size_t{2} << 30;
 
-/// A later candidate must win by this factor: keeps noise from overruling the preferred order.
+/// A later candidate wins only if its time is below this factor times the best one. So noise does
+/// not overrule the preferred order.
 inline constexpr double kClearlyFaster = 0.97;
 
-/// The first candidate that can be built.
+/// The plan of the first candidate that can be built, or null.
 template <class P>
 std::unique_ptr<P> first_plan(const std::vector<Candidate<P>>& candidates) {
   for (const auto& candidate : candidates) {
@@ -65,11 +66,11 @@ std::unique_ptr<P> first_plan(const std::vector<Candidate<P>>& candidates) {
   return nullptr;
 }
 
-/// Whether a trial that cannot win any more ends early.
+/// short_ones: a trial that cannot win ends early. whole: none does.
 enum class Trials { short_ones, whole };
 
-/// The fastest one, and what each took (those that can be built). run(plan, workspace) executes it
-/// once on timing buffers.
+/// The plan of the fastest candidate, or null if none can be built. Appends the time of each that
+/// can be built to `report`. run(plan, workspace) executes a plan once on timing buffers.
 template <class P, class Run>
 std::unique_ptr<P> fastest_plan(const std::vector<Candidate<P>>& candidates, Run&& run,
                                 std::vector<Measured>& report, Trials trials) {

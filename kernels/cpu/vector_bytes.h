@@ -1,5 +1,5 @@
-// The width of the registers that a source built by weft_simd_library is compiled for. Each object
-// has its own value, so nothing outside of such sources may include this.
+// The width in bytes of the vector registers that a source built by weft_simd_library is compiled
+// for. It differs between objects, so only such sources may include this header.
 #pragma once
 
 namespace weft::cpu {

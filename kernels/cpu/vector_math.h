@@ -1,8 +1,8 @@
-// exp, log, sigmoid, tanh and erf for f32 without branches or calls, so that loops over them
-// vectorise. Largest error against the f64 functions over all floats, in units of the last place:
-// exp 1.0, log 0.9, sigmoid 1.9, tanh 1.3, erf 1.2, log_sigmoid 1.9 (with or without FMA).
-// Infinities, NaN and denormals are those of libm. Only for the sources built by weft_simd_library:
-// WEFT_SIMD keeps the levels' copies apart.
+// exp, log, sigmoid, tanh, erf and log_sigmoid for f32 without branches or calls, so that loops
+// over them vectorise. Largest error over all floats, against the f64 functions, in units of the
+// last place: exp 1.0, log 0.9, sigmoid 1.9, tanh 1.3, erf 1.2, log_sigmoid 1.9 (with or without
+// FMA). Infinities, NaN and denormals give the results of libm. Only for sources built by
+// weft_simd_library: WEFT_SIMD keeps the copies of the instruction sets apart.
 #pragma once
 
 #include <bit>
@@ -13,7 +13,7 @@
 
 namespace weft::cpu::WEFT_SIMD {
 
-/// a * b + c, in one rounding where the processor has it (std::fma would be a call elsewhere).
+/// a * b + c, with one rounding if the processor has FMA. Without it, std::fma would be a call.
 inline float madd(float a, float b, float c) {
 #if defined(__FMA__)
   return __builtin_fmaf(a, b, c);
@@ -27,7 +27,7 @@ inline float power_of_two(std::int32_t n) {  // -126 <= n <= 127
 }
 
 inline float exp_f32(float x) {
-  // Beyond these the result is 0 or infinity anyway; NaN fails both comparisons and stays.
+  // Beyond these limits the result is 0 or infinity. NaN fails both comparisons and stays NaN.
   x = x > 89.0f ? 89.0f : x;
   x = x < -104.0f ? -104.0f : x;
   // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits of the sum.
@@ -44,13 +44,13 @@ inline float exp_f32(float x) {
   p = madd(p, r, 1.6666665459e-1f);
   p = madd(p, r, 5.0000001201e-1f);
   const float e = madd(p, r * r, r) + 1.0f;
-  // Two factors reach the denormal results and 2^128. NaN makes n arbitrary, but e is NaN then.
+  // Two factors, to reach denormal results and 2^128. For NaN, n is arbitrary, but e is NaN.
   const std::int32_t half = n >> 1;
   return e * power_of_two(half) * power_of_two(n - half);
 }
 
 inline float log_f32(float x) {
-  // Denormals are brought into range by 2^23.
+  // Denormals are multiplied by 2^23 first.
   const bool tiny = x < std::numeric_limits<float>::min();
   const float scaled = tiny ? x * 8388608.0f : x;
   // x = 2^k m, sqrt(1/2) <= m < sqrt(2)
@@ -74,12 +74,12 @@ inline float log_f32(float x) {
 }
 
 inline float sigmoid_f32(float x) {
-  // exp of a negative number cannot overflow, and keeps small results exact to the last place. From
-  // 30 on the result is 1, and a denormal on the way would only cost time.
+  // exp of a negative number cannot overflow, and it keeps small results accurate. From x = 30 on
+  // the result is 1, and a denormal e would only cost time.
   const float e = exp_f32(x > 30.0f ? -30.0f : -std::fabs(x));
   const float sum = 1.0f + e;
   const float y = (x >= 0.0f ? 1.0f : e) / sum;
-  // What the sum lost in rounding, put right to first order; 1 / sum is y or 1 - y.
+  // Corrects the rounding error of the sum to first order; 1 / sum is y or 1 - y.
   const float lost = e - (sum - 1.0f);
   return madd(-y, lost * (x >= 0.0f ? y : 1.0f - y), y);
 }
@@ -105,7 +105,7 @@ inline float erf_f32(float x) {
   p = madd(p, z, -3.76125336e-1f);
   p = madd(p, z, 1.28379166e-1f);
   const float small = madd(p, x, x);
-  // 1 - exp of a polynomial in |x|; from 4 on that is 1.
+  // 1 - exp of a polynomial in |x|; from |x| = 4 on that is 1.
   const float t = a > 4.0f ? 4.0f : a;
   const float y = t * t;
   float q = madd(-1.72853470e-5f, t, 3.83197126e-4f);
@@ -118,13 +118,13 @@ inline float erf_f32(float x) {
   return a > 0.927734375f ? large : small;
 }
 
-/// P(N(0, 1) <= x).
+/// The standard normal distribution function: the probability that N(0, 1) <= x.
 inline float normal_cdf_f32(float x) {
   return 0.5f * (1.0f + erf_f32(x * static_cast<float>(std::numbers::sqrt2 / 2)));
 }
 
 inline float log_sigmoid_f32(float x) {
-  // log(1 + e), with what the sum lost in rounding put right to first order.
+  // log(1 + e), with the rounding error of the sum corrected to first order.
   const float e = exp_f32(-std::fabs(x));
   const float sum = 1.0f + e;
   const float lost = e - (sum - 1.0f);

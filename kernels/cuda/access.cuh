@@ -1,5 +1,6 @@
-// How kernels read and write elements: by a fixed type (with 16-byte packs), or by a type known
-// only at run time, for the combinations that deserve no kernel of their own.
+// How kernels read and write elements: with a type fixed at compile time (and 16-byte packs), or
+// with a dtype known only at run time, for combinations that are too rare for a kernel of their
+// own.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,7 @@
 
 namespace weft::cuda {
 
-/// W neighbouring elements that travel as one load or store.
+/// W neighbouring elements, loaded or stored at once.
 template <class T, class Compute, int W>
 struct alignas(sizeof(T) * W) Pack {
   T v[W];
@@ -16,7 +17,7 @@ struct alignas(sizeof(T) * W) Pack {
   __device__ void set(int k, Compute value) { v[k] = static_cast<T>(value); }
 };
 
-/// Elements of type T, computed with as Compute.
+/// Elements of type T, computed in type Compute.
 template <class T, class Compute>
 struct Access {
   static constexpr int bytes = sizeof(T);
@@ -39,14 +40,14 @@ struct Access {
   }
 };
 
-/// The usual case: bf16 is computed with in f32.
+/// The usual case: computed in accumulate_t<T>, so bf16 in f32.
 template <class T>
 using Typed = Access<T, accumulate_t<T>>;
-/// Moves elements without looking at them, or reads and writes bool as bool.
+/// Without conversion: to move elements, or to read and write bool as bool.
 template <class T>
 using Raw = Access<T, T>;
 
-/// The integer types and bool, all as std::int64_t.
+/// Elements of an integer dtype or bool, all computed as std::int64_t.
 struct AnyInt {
   static constexpr int bytes = 0;  // not fixed: no packs
   void* data;
@@ -74,7 +75,7 @@ struct AnyInt {
   }
 };
 
-/// f32, f64 and bf16, all as double; reading f32 and bf16 so is exact.
+/// Elements of f32, f64 or bf16, all computed as double; every f32 and bf16 value is exact there.
 struct AnyFloat {
   static constexpr int bytes = 0;
   void* data;

@@ -1,12 +1,12 @@
-// Folding values across the threads of a block, in a fixed order.
+// Folds values across the threads of a block, in a fixed order.
 #pragma once
 
 #include "weft/kernels/cuda/launch_size.h"
 
 namespace weft::cuda {
 
-/// Where a thread stands in a block of `groups` groups of `lanes` threads. Neighbouring threads are
-/// lanes of one group (lanes_inner) or of neighbouring groups.
+/// The lane and group of a thread in a block with `groups` groups of `lanes` threads. With
+/// lanes_inner, neighbouring threads belong to one group, else to neighbouring groups.
 struct Place {
   int lane, group;
   __device__ Place(int lanes, int groups, bool lanes_inner) {
@@ -16,8 +16,9 @@ struct Place {
   }
 };
 
-/// Folds the values of each group's lanes as a tree; every thread gets its group's result. lanes is
-/// a power of two, shared has room for one value per thread. All threads of the block must come.
+/// Folds the values of the lanes of each group, as a tree. Every thread gets the result of its
+/// group. `lanes` is a power of two. `shared` is shared memory for one value per thread. All
+/// threads of the block must call it.
 template <class Fold, class A>
 __device__ A fold_lanes(A value, A* shared, Place place, int lanes, int groups) {
   shared[place.lane * groups + place.group] = value;
@@ -34,7 +35,7 @@ __device__ A fold_lanes(A value, A* shared, Place place, int lanes, int groups) 
   return result;
 }
 
-/// Threads that work on a row of n elements: a warp, or the whole block for a long one.
+/// How many threads work on a row of n elements: a warp, or the whole block for a long row.
 inline int lanes_of_row(std::int64_t n) { return n > 1024 ? kBlock : 32; }
 
 struct Sum {

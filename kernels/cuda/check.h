@@ -1,5 +1,5 @@
-// Every call of the CUDA runtime and its libraries goes through one of these macros, so that a
-// failure says which call, what the library calls it, on which device and where.
+// Every call of the CUDA runtime and of the CUDA libraries goes through one of these macros. The
+// error then names the call, the library's status, the device, and the file and line.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,32 +12,36 @@
 
 namespace weft::cuda {
 
+/// Throws OutOfMemory for cudaErrorMemoryAllocation, else Cuda; for cuBLAS and cuDNN, Library.
 [[noreturn]] void throw_status(cudaError_t status, const char* call, const char* file, int line);
 [[noreturn]] void throw_status(cublasStatus_t status, const char* call, const char* file, int line);
 [[noreturn]] void throw_status(cudnnStatus_t status, const char* call, const char* file, int line);
 
-/// For destructors and noexcept functions: a warning through the thread's log sink, no exception.
+/// For destructors and noexcept functions: logs a warning to the thread's log sink and throws
+/// nothing.
 void log_status(cudaError_t status, const char* call, const char* file, int line) noexcept;
 
-/// True while work on the stream is being recorded into a graph: nothing may wait or allocate then.
+/// Whether work on the stream is being recorded into a CUDA graph. Nothing may wait for the stream
+/// then.
 bool capturing(const Stream& stream);
 
 inline cudaStream_t handle(const Stream& stream) {
   return static_cast<cudaStream_t>(stream.handle);
 }
 
-/// Makes `device` the calling thread's, and leaves it so: to put another one back would make a
-/// context on that one, too (since CUDA 12), half a gigabyte on a GPU that other ranks may own.
-/// Costs one thread-local read when it already is.
+/// Makes `device` the current device of the calling thread. It does not restore the previous one
+/// later: since CUDA 12 that would make a context there, too, half a gigabyte on a GPU that may
+/// belong to another rank. If `device` is already current, the call costs one thread-local read.
 void use_device(int device);
-/// The last device that any thread made its own, or -1.
+/// The device that use_device() set last, in any thread, or -1.
 int device_in_use();
 
-/// The GPU's own number, the same in every process of the machine.
+/// The UUID of the GPU, as hexadecimal digits: the same in every process.
 std::string gpu_id(int device);
 
-/// Allows the calling thread, for a scope, what CUDA forbids while one of its streams records
-/// because it might wait for that stream: getting and giving back memory, making library handles.
+/// For a scope, allows the calling thread to allocate and free memory and to make library handles
+/// while one of its streams records. CUDA forbids these calls by default, because they might wait
+/// for that stream.
 class AllowWhileRecording {
  public:
   AllowWhileRecording() noexcept { exchange(); }
@@ -63,7 +67,7 @@ class AllowWhileRecording {
 #define WEFT_CUBLAS(call) WEFT_CUDA_CHECK_(call, CUBLAS_STATUS_SUCCESS)
 #define WEFT_CUDNN(call) WEFT_CUDA_CHECK_(call, CUDNN_STATUS_SUCCESS)
 
-/// WEFT_CUDA where nothing may be thrown.
+/// As WEFT_CUDA, for places where nothing may be thrown.
 #define WEFT_CUDA_LOG(call)                                              \
   do {                                                                   \
     const cudaError_t weft_status_ = (call);                             \

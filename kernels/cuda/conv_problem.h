@@ -1,4 +1,4 @@
-// A convolution in the terms of cuDNN. No CUDA header: tested without a GPU.
+// A convolution in the terms of cuDNN. It includes no CUDA header, so it is tested without a GPU.
 #pragma once
 
 #include <array>
@@ -8,7 +8,7 @@
 
 namespace weft::cuda {
 
-/// The memory formats a view is in; both when the order makes no difference (one channel, 1x1).
+/// The memory formats that a view is in. With one channel or one pixel, it is in both.
 struct Formats {
   bool nchw = false;
   bool nhwc = false;
@@ -16,8 +16,8 @@ struct Formats {
 };
 Formats formats_of(const View& view);
 
-/// cuDNN's fast kernels read 16 bytes at a time and fault on less aligned addresses. A view that is
-/// not allocated yet counts as aligned, as fresh memory is.
+/// cuDNN's fast kernels read 16 bytes at a time and fault on less aligned addresses. A view without
+/// memory yet counts as aligned, because new memory is.
 inline constexpr std::uintptr_t kConvAlignment = 16;
 inline bool is_aligned(const View& view) {
   return reinterpret_cast<std::uintptr_t>(view.data) % kConvAlignment == 0;
@@ -33,17 +33,17 @@ struct ConvProblem {
   ConvPass pass = ConvPass::forward;  // cuDNN's
   DType dtype = DType::f32;
   bool transposed = false;
-  bool bias = false;  // there is one to add, or its gradient to sum
-  /// cuDNN can add it to what the pass writes: only its forward pass can, and takes it dense and
-  /// aligned.
+  bool bias = false;  // a bias is to be added, or its gradient to be summed
+  /// Whether cuDNN can add the bias in the same call. Only its forward pass can, and only a dense
+  /// and aligned bias.
   bool fusable_bias = false;
   Conv2dParams params;
   Shape big, small, weights;
-  /// The small image as cuDNN sees it: as large as the big one asks for. A transposed convolution
-  /// whose output padding is a stride or more (and less than the dilation) gives it as many rows
-  /// and columns of zeros behind its own.
+  /// The shape of the small image for cuDNN, which derives it from the big image. It is larger than
+  /// `small` in a transposed convolution whose output padding is a stride or more (and less than
+  /// the dilation): then rows and columns of zeros are appended to the small image.
   Shape library_small;
-  Formats big_formats, small_formats;  // of those the pass reads
+  Formats big_formats, small_formats;  // only of images that the pass reads
   bool big_aligned = true, small_aligned = true, weights_aligned = true;
 
   explicit ConvProblem(const Conv2dArgs& args);
@@ -51,13 +51,14 @@ struct ConvProblem {
   bool reads_big() const { return pass != ConvPass::backward_data; }
   bool reads_small() const { return pass != ConvPass::forward; }
   bool pads_small() const { return !(library_small == small); }
-  /// True when an image or the weights have no elements.
+  /// Whether an image or the weights have no elements.
   bool empty() const { return numel(big) == 0 || numel(small) == 0 || numel(weights) == 0; }
-  /// cuDNN counts in int. True when all sizes and offsets fit.
+  /// Whether all sizes and offsets fit in an int, in which cuDNN counts.
   bool fits_int() const;
-  /// The format of the images the pass reads, or the first of two.
+  /// The format of the image that the pass reads. If it reads both, the big one decides, and the
+  /// small one if the big one is in both formats. nchw if still both are possible.
   MemoryFormat preferred_format() const;
-  /// Whether weights [K,C,R,S] and [K,R,S,C] are the same memory.
+  /// Whether weights [K,C,R,S] and [K,R,S,C] have the same order in memory.
   bool weights_in_any_format() const {
     return weights[1] == 1 || (weights[2] == 1 && weights[3] == 1);
   }
@@ -65,7 +66,7 @@ struct ConvProblem {
   static const View& big_of(const Conv2dArgs& a) { return a.params.transposed ? a.y : a.x; }
   static const View& small_of(const Conv2dArgs& a) { return a.params.transposed ? a.x : a.y; }
 
-  /// What a plan is found by.
+  /// The key of the plan in the cache.
   std::array<std::int64_t, 32> key(int device, bool deterministic, bool tf32) const;
 };
 

@@ -9,7 +9,7 @@
 
 namespace weft::cuda {
 
-// The widest load of a thread; several neighbouring elements share it.
+// Bytes of the widest load of a thread. It holds several neighbouring elements.
 inline constexpr int kPackBytes = 16;
 
 template <int W, class Y, class F, class... P>
@@ -28,7 +28,7 @@ __device__ void map_dense(const MapArgs<N>& args, const F& f, std::index_sequenc
   for (std::uint32_t i = first; i < packs; i += gridDim.x * kBlock) {
     apply_packs<W>(f, y, i, X(args.data[1 + I], args.dtype[1 + I]).template load_pack<W>(i)...);
   }
-  const std::uint32_t tail = packs * W + first;  // fewer than W elements: the first block has them
+  const std::uint32_t tail = packs * W + first;  // fewer than W elements, all in the first block
   if (tail < args.n) y.store(tail, f(X(args.data[1 + I], args.dtype[1 + I]).load(tail)...));
 }
 
@@ -42,7 +42,7 @@ __device__ void map_strided(const MapArgs<N>& args, const F& f, std::index_seque
 }
 
 // n is at most kMaxSmall and a grid has at most kMaxBlocks * kBlock = 2^22 threads, so the 32-bit
-// loop variables cannot wrap. In place is fine: a thread reads an element before it writes it.
+// loop variables cannot overflow. In place is fine: a thread reads an element before it writes it.
 
 template <int W, class F, class Y, class... X>
 __global__ void __launch_bounds__(kBlock)
@@ -56,7 +56,8 @@ __global__ void __launch_bounds__(kBlock)
   map_strided<Y, X...>(args, f, std::index_sequence_for<X...>{});
 }
 
-/// y[i] = f(x[i]...); Y and X say how the views are accessed. The views must have those types.
+/// Queues y[i] = f(x[i]...). Y and X are the accesses (access.cuh) of the views and must fit their
+/// dtypes.
 template <class Y, class... X, class F, class... V>
 void map(const Launch& from, const Stream& stream, const F& f, const View& y, const V&... x) {
   static_assert(sizeof...(X) == sizeof...(V));

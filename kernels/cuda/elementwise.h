@@ -1,4 +1,4 @@
-// Host side of y[i] = f(x[i]...): one kernel for dense, aligned views, one for the rest.
+// Host side of y[i] = f(x[i]...), with one kernel for dense, aligned views and one for all others.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace weft::cuda {
 
-/// N views of one shape; 0 is the output. In the dense kernel only n and data are read.
+/// N views of one shape; view 0 is the output. The dense kernel reads only n and data.
 template <int N>
 struct MapArgs {
   std::uint32_t n = 0;  // at most kMaxSmall
@@ -21,18 +21,18 @@ struct MapArgs {
 
 /// The two kernels of one operation and type; both take (MapArgs<N>, F).
 struct MapKernels {
-  const void* dense = nullptr;  // null: there is none
+  const void* dense = nullptr;  // null: no dense kernel
   const void* strided = nullptr;
-  int pack = 1;  // elements the dense one moves at a time: the alignment it needs
+  int pack = 1;  // elements per load or store of the dense kernel, and its alignment
 };
 
-/// Runs an operation over views[0..N); `f` points to its functor. Kept out of the template that
-/// names the kernels: there are some 400 of them.
+/// Runs an operation over views[0..N); `f` points to its functor. A function apart from the
+/// template that names the kernels, so that it is not compiled for each of the about 400 kernels.
 template <int N>
 void run_map(const Launch& from, const Stream& stream, const MapKernels& kernels,
              const std::array<const View*, N>& views, const void* f);
 
-/// Whether the dense kernel may run: every view dense and aligned to `pack` of its elements.
+/// Whether the dense kernel may run: every view is dense and aligned to `pack` of its elements.
 template <int N>
 bool can_run_dense(const IndexSpace<N>& space, const MapArgs<N>& args, int pack) {
   for (int k = 0; k < N; ++k) {

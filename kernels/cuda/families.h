@@ -1,4 +1,4 @@
-// The pieces the backend's kernel table is put together from, one per file.
+// The parts of the backend's kernel table, defined in one file each.
 #pragma once
 
 #include "weft/kernels/backend.h"
@@ -24,7 +24,7 @@ std::size_t reduce_workspace_bytes(ReduceOp, const View& x, const View& y);
 void reduce(const Stream&, ReduceOp, const View& x, const View& y, void* workspace);
 void arg_reduce(const Stream&, ArgReduceOp, const View& x, int dim, const View& y);
 
-/// f.operator()<T>() for f32, f64 and bf16; anything else is an Unsupported error of `op`.
+/// Calls f.operator()<T>() for f32, f64 or bf16. Throws Unsupported, for `op`, for other dtypes.
 template <class F>
 void for_floating(const char* op, const Stream& stream, DType dtype, F&& f) {
   if (!is_floating(dtype)) throw_unsupported(op, stream.device, dtype);

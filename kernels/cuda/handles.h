@@ -1,4 +1,4 @@
-// Library handles and small scratch memory, made once and used again.
+// Library handles and small scratch memory. Both are made once and reused.
 #pragma once
 
 #include <cstddef>
@@ -8,22 +8,23 @@
 
 namespace weft::cuda {
 
-// The device must be current (use_device), for a handle as for the calls that take it.
+// The device must be current (use_device) here and in the calls that take the handle.
 
-/// The calling thread's cuDNN handle of the stream's device, set to the stream. A cuDNN handle may
-/// not be used by two threads at once.
+/// The calling thread's cuDNN handle for the stream's device, set to the stream. Two threads may
+/// not use one cuDNN handle at the same time. Throws Library.
 cudnnHandle_t cudnn_handle(const Stream& stream);
-/// The same without a stream, for questions that queue no work.
+/// The same without setting a stream, for calls that queue no work.
 cudnnHandle_t cudnn_handle(int device);
 
-/// The calling thread's cuBLASLt handle of a device; its calls take the stream as an argument.
+/// The calling thread's cuBLASLt handle for a device. Its calls take the stream as an argument.
+/// Throws Library.
 cublasLtHandle_t cublas_handle(int device);
 
-/// Device memory of one stream, for results between two kernels of one operation. Made at first use
-/// and kept for the life of the process, like the stream;
-/// two streams never share it, and within one the work is ordered. One thread at a time holds it,
-/// until all that reads it is queued: threads share streams (the default one is everybody's), and
-/// another thread's kernel in between would leave its own result.
+/// kScratchBytes of device memory, one block per stream, for results between two kernels of one
+/// operation. It is made at first use and kept for the life of the process, like the stream. Work
+/// of one stream is ordered, and two streams never share the memory. A thread must hold it until
+/// all work that reads it is queued: threads may share a stream, and a kernel that another thread
+/// queues in between would overwrite the result. Throws OutOfMemory.
 inline constexpr std::size_t kScratchBytes = 16 << 10;
 class Scratch {
  public:

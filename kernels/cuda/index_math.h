@@ -1,6 +1,6 @@
-// From a linear position to the element offsets of several strided views: dimensions are sorted by
-// the first view's strides and merged where all views allow it, so most calls end with one or two.
-// Host and device; no CUDA header, so that all of it is tested on the host.
+// From a linear position to the element offsets in several strided views. Dimensions are sorted by
+// the strides of the first view and merged where all views allow it, so one or two remain in most
+// calls. For host and device. It includes no CUDA header, so that all of it is tested on the host.
 #pragma once
 
 #include <algorithm>
@@ -15,15 +15,16 @@
 
 namespace weft::cuda {
 
-// Below this the linear position takes 32 bits, and FastDivider divides it exactly.
+// Up to this number of elements, a linear position fits in 32 bits, and FastDivider is exact.
 inline constexpr std::int64_t kMaxSmall = std::numeric_limits<std::int32_t>::max();
 
-// Giant views are cut at multiples of this, so that both halves of a dense one are as aligned as
-// the whole: 16 elements are at least 16 bytes.
+// Larger views are cut at multiples of this, so that both halves of a dense view are as aligned as
+// the whole one: 16 elements are at least 16 bytes.
 inline constexpr std::int64_t kPartMultiple = 16;
 
-/// Division by a constant known at run time: a multiplication instead of some 20 instructions.
-/// Exact for n and divisor in [1, 2^31) (Granlund and Montgomery 1994, with a 33-bit multiplier).
+/// Division by a divisor that is fixed at run time: a multiplication instead of about 20
+/// instructions. Exact for n and divisor in [1, 2^31) (Granlund and Montgomery 1994, with a 33-bit
+/// multiplier).
 struct FastDivider {
   std::uint32_t divisor = 1;
   std::uint32_t multiplier = 1;
@@ -43,13 +44,13 @@ struct FastDivider {
   }
 };
 
-/// The offsets of one element in N views, in elements.
+/// The offsets of an element in N views, in elements.
 template <int N>
 struct OffsetArray {
   std::int64_t at[N];
 };
 
-/// The common iteration space of N views of one shape. Dimension 0 is the innermost.
+/// The common iteration space of N views of one shape. Dimension 0 is the innermost one.
 template <int N>
 struct IndexSpace {
   using Row = std::array<std::int64_t, N>;  // one number per view
@@ -64,7 +65,7 @@ struct IndexSpace {
     return n;
   }
 
-  /// True when view `operand` is walked element by element, without gaps.
+  /// Whether view `operand` is walked element by element, without gaps.
   bool dense(int operand) const { return ndim == 0 || (ndim == 1 && stride[0][operand] == 1); }
 
   void add_outer(std::int64_t length, const Row& strides) {
@@ -73,8 +74,8 @@ struct IndexSpace {
     ++ndim;
   }
 
-  /// Innermost the dimension in which the first view moves least; ties (broadcast dimensions of
-  /// the first view) are settled by the next view.
+  /// Sorts the dimensions by the strides of the first view, the smallest innermost. Where they are
+  /// equal (broadcast dimensions of the first view), the next view decides.
   void sort() {
     const auto closer = [this](int a, int b) {
       for (int k = 0; k < N; ++k) {
@@ -91,7 +92,7 @@ struct IndexSpace {
     }
   }
 
-  /// Joins neighbours that every view walks as if they were one dimension.
+  /// Joins neighbouring dimensions that every view walks like one.
   void merge() {
     int kept = 0;
     for (int d = 1; d < ndim; ++d) {
@@ -109,7 +110,8 @@ struct IndexSpace {
   }
 };
 
-/// The space of views with strides `strides`, all of `shape`. Dimensions of length 1 are dropped.
+/// The iteration space of views of `shape` with the given strides, sorted and merged. Dimensions of
+/// length 1 are dropped.
 template <int N>
 IndexSpace<N> index_space(const Shape& shape, const std::array<const Strides*, N>& strides) {
   IndexSpace<N> space;
@@ -124,8 +126,8 @@ IndexSpace<N> index_space(const Shape& shape, const std::array<const Strides*, N
   return space;
 }
 
-/// Calls f(part, base) for parts of the space with at most `limit` elements each; base[k] is where
-/// a part begins in view k. One call in all but giant cases.
+/// Calls f(part, base) for parts of the space with at most `limit` elements each. base[k] is the
+/// offset in view k at which the part begins. Only giant spaces have more than one part.
 template <int N, class F>
 void for_each_part(const IndexSpace<N>& space, F&& f, std::int64_t limit = kMaxSmall,
                    const typename IndexSpace<N>::Row& base = {}) {
@@ -148,8 +150,8 @@ void for_each_part(const IndexSpace<N>& space, F&& f, std::int64_t limit = kMaxS
   for_each_part(high, f, limit, high_base);
 }
 
-/// What kernels get: an IndexSpace with its divisions prepared. Passed by value in kernel
-/// parameters (some 400 bytes for N = 4).
+/// An IndexSpace with its divisions prepared, for kernels. Passed by value in the kernel parameters
+/// (about 400 bytes for N = 4).
 template <int N>
 struct Offsets {
   int ndim = 0;
@@ -161,7 +163,7 @@ struct Offsets {
   Offsets() = default;
   explicit Offsets(const IndexSpace<N>& space)
       : ndim(space.ndim), small(space.numel() <= kMaxSmall) {
-    // Of an empty space single lengths may be 0, or beyond 32 bits; nobody asks for its elements.
+    // In an empty space a length may be 0, or more than 32 bits; its elements are never asked for.
     const bool divides = small && space.numel() > 0;
     for (int d = 0; d < ndim; ++d) {
       size[d] = space.size[d];
@@ -170,7 +172,7 @@ struct Offsets {
     }
   }
 
-  /// For spaces known to be small.
+  /// For spaces that are known to be small.
   WEFT_HD OffsetArray<N> at(std::uint32_t linear) const {
     OffsetArray<N> out{};
     for (int d = 0; d < ndim; ++d) {

@@ -1,4 +1,4 @@
-// The only way kernels are launched.
+// All kernels are launched through this header.
 #pragma once
 
 #include <source_location>
@@ -9,7 +9,7 @@
 
 namespace weft::cuda {
 
-/// A kernel's name together with the place that launches it, both for the error text.
+/// The name of a kernel and the place that launches it, for error messages.
 struct Launch {
   const char* name;
   std::source_location where;
@@ -17,12 +17,12 @@ struct Launch {
       : name(n), where(w) {}
 };
 
-/// After every kernel and every library call that queues some: throws what went wrong. With
-/// WEFT_SYNC=1 also waits for them, so that a fault inside is reported here and not by a later
-/// call.
+/// To be called after every kernel launch and every library call that queues kernels. Throws Cuda
+/// or OutOfMemory if one failed. With WEFT_SYNC=1 it also waits for the stream, unless that
+/// records, so that a fault inside a kernel is reported here and not by a later call.
 void check_launched(const Launch& from, const Stream& stream);
 
-/// A kernel's address, as CUDA's runtime takes it.
+/// The address of a kernel, as the CUDA runtime takes it.
 template <class... Params>
 const void* address_of(void (*kernel)(Params...)) {
 #ifdef WEFT_EMULATED_CUDA
@@ -32,13 +32,13 @@ const void* address_of(void (*kernel)(Params...)) {
 #endif
 }
 
-/// Queues `kernel` on the stream's device and checks. arguments[i] points to the i-th parameter, of
-/// exactly the declared type.
+/// Queues `kernel` on the stream and calls check_launched(). arguments[i] points to parameter i, of
+/// exactly the declared type. `block`: threads per block.
 void launch_untyped(const Launch& from, const Stream& stream, const void* kernel, dim3 grid,
                     int block, void** arguments);
 
-/// The same with checked arguments. `kernel` must be compiled for blocks of up to `block` threads
-/// (__launch_bounds__).
+/// The same with argument types checked by the compiler. `kernel` must be compiled for blocks of up
+/// to `block` threads (__launch_bounds__).
 template <class... Params>
 void launch(const Launch& from, const Stream& stream, void (*kernel)(Params...), dim3 grid,
             int block, const std::type_identity_t<Params>&... args) {

@@ -1,9 +1,9 @@
-// cuDNN and cuBLASLt, opened when a GPU has been found. Without one a program has nothing of them,
-// some 200 MB, in memory, and a weft built with CUDA runs where there is no CUDA.
+// cuDNN and cuBLASLt are opened when a GPU has been found. So a program without a GPU does not load
+// them (about 200 MB of memory), and a weft built with CUDA runs where CUDA is not installed.
 //
-// In this namespace their functions go by their own names, as `cudnnCreate(&handle)`; one that is
-// not named below does not link. CUDA's runtime is linked statically and opens the driver by
-// itself.
+// In this namespace their functions have their own names, as in `cudnnCreate(&handle)`. A function
+// that is not listed below does not link. The CUDA runtime is linked statically; it opens the
+// driver itself.
 #pragma once
 
 #include <cublasLt.h>
@@ -15,14 +15,15 @@
 
 namespace weft::cuda {
 
-/// A shared library. Never closed: its threads and handles live as long as the process.
+/// A shared library. It is never closed: its threads and handles live as long as the process.
 class Library {
  public:
-  /// `file`: as dlopen() takes it, with the version that the headers belong to.
+  /// Opens `file`, a name for dlopen() with the version of the headers. Does not throw; see
+  /// error().
   explicit Library(const char* file);
-  /// What kept it from being opened, in the dynamic linker's words; empty when it is open.
+  /// The dynamic linker's message if it could not be opened, else empty.
   const std::string& error() const { return error_; }
-  /// A function's address. Throws Library when there is no such library, or function in it.
+  /// The address of a function. Throws Library if the library is not open or has no such function.
   void* find(const char* function) const;
 
  private:
@@ -30,8 +31,8 @@ class Library {
   std::string error_;
 };
 
-/// Why no GPU can be used though there may be one: what keeps a library from being opened; empty
-/// when nothing does.
+/// The error of the first library that cannot be opened, so that no GPU can be used; empty if both
+/// are open.
 std::string missing_library();
 
 #ifndef WEFT_EMULATED_CUDA  // the emulator is linked, under the functions' own names
@@ -39,7 +40,7 @@ std::string missing_library();
 Library& cudnn_library();
 Library& cublas_library();
 
-/// Calls the library's function of that name and type.
+/// A function of the library. Looked up at its first call; throws Library if it is not there.
 template <Library& (*library)(), class Signature>
 class Imported;
 
@@ -115,7 +116,8 @@ WEFT_CUBLAS_(cublasLtMatrixLayoutInit_internal);
 #undef WEFT_CUBLAS_
 #undef WEFT_IMPORT_
 
-// Inline in the header, where they call the last three as what a program links.
+// In cublasLt.h these are inline functions that call the last three directly, which would have to
+// be linked.
 inline constexpr auto cublasLtMatmulDescInit = [](auto* made, auto... values) {
   return cublasLtMatmulDescInit_internal(made, sizeof *made, values...);
 };

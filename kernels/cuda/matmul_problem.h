@@ -1,4 +1,5 @@
-// A product in the terms of cuBLAS. No CUDA header: tested without a GPU.
+// A matrix product in the terms of cuBLAS. It includes no CUDA header, so it is tested without a
+// GPU.
 #pragma once
 
 #include <array>
@@ -14,26 +15,27 @@ struct Matrix {
   std::int64_t rows = 0, columns = 0;  // as stored, column-major
   std::int64_t ld = 0;
   std::int64_t batch_stride = 0;
-  bool transposed = false;  // whether cuBLAS has to transpose it
+  bool transposed = false;  // cuBLAS has to transpose it
 
-  /// Elements from the first to the last of the batch.
+  /// The number of elements from the first to the last of the batch, both included.
   std::int64_t extent(std::int64_t batch) const {
     return (batch - 1) * batch_stride + (columns - 1) * ld + rows;
   }
 };
 
-/// y [M,N] = a b is, read column-major, y^T [N,M] = b^T a^T: cuBLAS's A is b and its B is a.
+/// Read in column-major order, y [M,N] = a b is y^T [N,M] = b^T a^T. So cuBLAS's A is b, its B is
+/// a.
 struct MatmulProblem {
   DType dtype = DType::f32;
   std::int64_t batch = 0, m = 0, n = 0, k = 0;
   Matrix a, b, y;
   bool bias = false;
-  bool dense_bias = false;  // what an epilogue can add
+  bool dense_bias = false;  // the bias is dense, so an epilogue can add it
   bool accumulate = false;
 
   explicit MatmulProblem(const MatmulArgs& args);
 
-  /// What a plan is found by: all of the above, where it runs, and the flags it was made under.
+  /// The key of the plan in the cache: the problem, the device and the flags.
   std::array<std::int64_t, 17> key(int device, bool deterministic, bool tf32) const;
 };
 

@@ -1,6 +1,6 @@
-// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11): four 32-bit
-// random words as a function of a counter and a key, so that every element has its own and the
-// result does not depend on how the work is spread. Host and device.
+// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11). It computes
+// four 32-bit random words from a counter and a key. So every element has words of its own, and the
+// result does not depend on how the work is divided among threads. For host and device.
 #pragma once
 
 #include <cstdint>
@@ -30,12 +30,12 @@ WEFT_HD inline PhiloxWords philox(std::uint64_t key, std::uint64_t block) {
   return c;
 }
 
-/// In [0, 1), from 24 bits: every value is exact in f32.
+/// A number in [0, 1) from 24 bits, so that every value is exact in f32.
 WEFT_HD inline float unit_f32(std::uint32_t word) {
   return static_cast<float>(word >> 8) * (1.0f / 16777216.0f);
 }
 
-/// In [0, 1), from 53 bits of two words.
+/// A number in [0, 1) from 53 bits of two words.
 WEFT_HD inline double unit_f64(std::uint32_t high, std::uint32_t low) {
   const std::uint64_t bits = (static_cast<std::uint64_t>(high) << 32 | low) >> 11;
   return static_cast<double>(bits) * (1.0 / 9007199254740992.0);

@@ -1,5 +1,5 @@
-// How a reduction is spread over threads and blocks. Depends on shapes and strides alone, never on
-// the GPU, so that the order of a sum is the same everywhere. Host only, testable without a GPU.
+// How a reduction is divided among threads and blocks. This depends only on shapes and strides, not
+// on the GPU, so a sum has the same order everywhere. Host code, tested without a GPU.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +10,20 @@
 
 namespace weft::cuda {
 
-/// A block holds `groups` groups of `lanes` threads (lanes * groups == kBlock). A group owns one
-/// output: its threads stride over the reduced elements, then fold their results as a tree. When
-/// there are too few outputs to fill a GPU, the reduced range is cut into `splits` parts; partial
-/// results go to the workspace, [splits][outputs], and a second pass folds them.
+/// A thread block has `groups` groups of `lanes` threads (lanes * groups == kBlock). A group
+/// computes one output: each of its threads folds every lanes-th element, then a tree folds the
+/// results of the threads. If there are too few outputs to fill a GPU, the reduced range is cut
+/// into `splits` parts; partial results go to the workspace, [splits][outputs], and a second pass
+/// folds them.
 struct ReducePlan {
-  IndexSpace<2> kept;     // x, y
-  IndexSpace<1> reduced;  // x
+  IndexSpace<2> kept;     // the dimensions that are kept, of x and y
+  IndexSpace<1> reduced;  // those that are reduced, of x
   std::int64_t outputs = 1;
   std::int64_t count = 1;  // elements folded into one output
   int lanes = kBlock;
   int groups = 1;
-  /// Neighbouring threads are lanes of one group (true) or of neighbouring groups (false),
-  /// whichever makes them read neighbouring addresses.
+  /// Whether neighbouring threads belong to one group or to neighbouring groups: chosen so that
+  /// they read neighbouring addresses.
   bool lanes_inner = true;
   int splits = 1;
 
@@ -33,9 +34,9 @@ struct ReducePlan {
   }
 };
 
-/// y has x's number of dimensions; those in which the lengths differ are reduced.
+/// y has as many dimensions as x. Those with different lengths are reduced.
 ReducePlan plan_reduce(const View& x, const View& y);
-/// The second pass: `splits` rows of `outputs` partial results into y.
+/// The plan of the second pass, which folds `splits` rows of `outputs` partial results into y.
 ReducePlan plan_fold(const ReducePlan& first);
 
 }  // namespace weft::cuda

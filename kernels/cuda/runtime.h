@@ -9,9 +9,10 @@
 
 namespace weft::cuda {
 
-/// default_stream() is CUDA's own default stream (handle null): a program's other CUDA code, which
-/// mostly runs there, stays ordered with weft. new_stream() makes streams that do not wait for it;
-/// they live as long as the process.
+/// core/runtime.h describes the functions. default_stream() is CUDA's default stream (a null
+/// handle), so a program's other CUDA code, which mostly runs there, stays ordered with weft.
+/// new_stream() makes streams that do not wait for the default stream; they live as long as the
+/// process.
 class CudaRuntime final : public Runtime {
  public:
   int device_count() override;
@@ -41,15 +42,15 @@ class CudaRuntime final : public Runtime {
                    const Stream& stream) override;
 
  private:
-  /// Lets two devices copy directly, where the machine can; without it the driver goes through the
-  /// host.
+  /// Enables direct copies between two devices if the machine can. Else the driver copies through
+  /// the host.
   void connect(int from, int to);
 
   std::mutex mutex_;
   std::set<std::pair<int, int>> connected_;  // guarded by mutex_
 };
 
-/// Alive for the whole process, also while statics are destroyed.
+/// Lives as long as the process, also while static objects are destroyed.
 CudaRuntime& cuda_runtime();
 
 }  // namespace weft::cuda

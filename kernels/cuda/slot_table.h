@@ -1,5 +1,6 @@
-// Many tensors in one launch: their addresses travel in the kernel's parameters, and each is cut
-// into chunks so that a block's work does not depend on how the elements are spread over tensors.
+// Many tensors in one launch. Their addresses are passed in the kernel parameters. Each tensor is
+// cut into chunks, so that thread blocks get equal work, however the elements are spread over
+// tensors.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +11,18 @@
 
 namespace weft::cuda {
 
-// 64 slots of 48 bytes, and what else an update needs, stay below the 4 KiB of kernel parameters
-// that every GPU and driver takes.
+// 64 slots of 48 bytes, and the other arguments of an update, stay below the 4 KiB of kernel
+// parameters that every GPU and driver accepts.
 inline constexpr int kMaxSlots = 64;
 
-// A block's work in one round: long enough to hide the search for its slot, a multiple of any
-// pack, so that chunks of an aligned tensor are aligned.
+// Elements that a block takes in one round: enough to hide the search for the slot, and a multiple
+// of every pack, so that the chunks of an aligned tensor are aligned.
 inline constexpr std::int64_t kChunk = 4096;
 
+/// A kernel argument: up to kMaxSlots slots and where their chunks begin.
 struct SlotTable {
   int count = 0;
-  std::int64_t first_chunk[kMaxSlots + 1] = {};  // of slot i; [count]: the number of chunks
+  std::int64_t first_chunk[kMaxSlots + 1] = {};  // [i]: of slot i; [count]: number of chunks
   OptimSlot slot[kMaxSlots];
 
   std::int64_t chunks() const { return first_chunk[count]; }
@@ -40,8 +42,8 @@ struct SlotTable {
   }
 };
 
-/// Calls f(table) for as many tables as the slots need; slots without elements are left out. Never
-/// calls f with an empty table.
+/// Calls f(table) for as many tables as the slots need. Slots without elements are left out, and no
+/// table is empty.
 template <class F>
 void for_each_table(std::span<const OptimSlot> slots, F&& f) {
   SlotTable table;

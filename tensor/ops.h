@@ -1,9 +1,9 @@
-// weft::raw: every operation without a tape. The recording twins, under the same names in weft::,
-// are in autograd/ops.h.
+// weft::raw: all operations, without a tape. autograd/ops.h has the recorded operations, with the
+// same names in weft::.
 //
-// Common to all: operands of an operation live on one device (else a Device error naming both);
-// results are new tensors there. Work on CUDA is queued on the thread's current stream. User
-// mistakes throw Shape, Dtype, Device or InvalidArgument and leave their operands as they were.
+// Common to all: the operands of an operation live on one device (else Device, naming both), and
+// the results are on it, too. Work on CUDA is queued on the thread's current stream. User mistakes
+// throw Shape, Dtype, Device or InvalidArgument and leave the operands as they were.
 #pragma once
 
 #include <array>
@@ -22,8 +22,9 @@
 
 namespace weft {
 
-/// Of batch norm: mean, var [C] and num_batches (i64 []), updated in training; any may be undefined
-/// then.
+/// The running statistics of batch norm: mean and var [C], num_batches i64 []. Training updates
+/// those that are defined. Evaluation needs mean and var, and params.cumulative needs
+/// num_batches (else InvalidArgument).
 struct RunningStats {
   Tensor mean, var, num_batches;
 };
@@ -33,28 +34,33 @@ struct RunningStats {
 namespace weft::raw {
 
 // --- Element-wise: y has the broadcast shape of the operands, and the dtype that PyTorch's
-// result_type gives: promoted, a tensor without dimensions changing only the kind (bool, integer,
-// floating) of one with some. A whole double leaves integers integers.
+// result_type gives. A tensor without dimensions changes the dtype of one with dimensions only if
+// its kind is higher (bool < integer < floating). With a double, a floating tensor keeps its dtype.
+// An integer tensor keeps it if the double is a whole number, else it becomes f32; bool becomes i64
+// or f32.
 Tensor unary(UnaryOp op, const Tensor& x, UnaryParams params = {});
+/// dL/dx from dL/dy. `saved` is x or y, as the functor of op says (Saves), or undefined.
 Tensor unary_backward(UnaryOp op, const Tensor& grad_y, const Tensor& saved,
                       UnaryParams params = {});
-/// In place when nobody else holds grad_y.
+/// The same, in grad_y's memory if nobody else holds it.
 Tensor unary_backward(UnaryOp op, Tensor&& grad_y, const Tensor& saved, UnaryParams params = {});
 Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b);
-/// dL/da or dL/db, already summed to the operand's own shape.
+/// dL/da, or dL/db if of_b, summed over broadcast dimensions to the operand's shape and in its
+/// dtype.
 Tensor binary_backward(BinaryOp op, bool of_b, const Tensor& grad_y, const Tensor& a,
                        const Tensor& b);
 Tensor compare(CompareOp op, const Tensor& a, const Tensor& b);
 
-// exp(x), sqrt(x), ...: integers are computed in f32 where the operation is not closed over them;
-// floor, ceil and round leave them as they are.
+// exp(x), sqrt(x), ...: an integer x is computed in f32 if the operation does not map integers to
+// integers. floor, ceil, round and trunc return integers as they are.
 #define X(value, name, ...) Tensor name(const Tensor& x);
 WEFT_UNARY_OPS(X)
 #undef X
-// add(a, b), maximum(a, b), ... The power of integers is one, modulo 2^bits; pow(a, b) with a
-// double b < 0 is InvalidArgument for them, with a tensor b of them the inverse is rounded towards
-// 0. remainder has the sign of b and floor_divide rounds down, as % and // in Python; of integers
-// by 0 they are InvalidArgument, for which CUDA is waited for.
+// add(a, b), maximum(a, b), ... A power of integers is an integer, modulo 2^bits. With a negative
+// exponent it throws InvalidArgument if b is a double; if b is an integer tensor, the result is
+// rounded towards 0. remainder has the sign of b and floor_divide rounds down, as % and // in
+// Python. For integers they throw InvalidArgument if a divisor is 0; to see this, the call waits
+// for CUDA.
 #define X(value, name, ...)                      \
   Tensor name(const Tensor& a, const Tensor& b); \
   Tensor name(const Tensor& a, double b);
@@ -62,47 +68,53 @@ WEFT_BINARY_OPS(X)
 #undef X
 Tensor sub(double a, const Tensor& b);
 Tensor div(double a, const Tensor& b);
-// eq(a, b), lt(a, b), ...: boolean
+// eq(a, b), lt(a, b), ...: the result is boolean.
 #define X(value, name, ...)                      \
   Tensor name(const Tensor& a, const Tensor& b); \
   Tensor name(const Tensor& a, double b);
 WEFT_COMPARE_OPS(X)
 #undef X
 Tensor logical_not(const Tensor& x);
-/// max where min > max, NaN where a bound is NaN.
-/// One of the bounds may be left out: clamp(x, 0), clamp(x, {}, 1). Throws InvalidArgument without
-/// any.
+/// min(max(x, min), max); so max if min > max, and NaN if a bound is NaN. One bound may be left
+/// out: clamp(x, 0), clamp(x, {}, 1). Throws InvalidArgument without a bound, or if no value of an
+/// integer dtype lies within the bounds.
 Tensor clamp(const Tensor& x, std::optional<double> min, std::optional<double> max = {});
-/// x where x > 0, negative_slope x elsewhere. Throws InvalidArgument for a slope below 0, where the
-/// result would no longer tell the sign of x, which is all that backward keeps.
+/// x where x > 0, negative_slope x elsewhere. Throws InvalidArgument for a negative slope: backward
+/// keeps only the result, which would not have the sign of x then.
 Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);
 /// x where x > 0, alpha (exp(x) - 1) elsewhere.
 Tensor elu(const Tensor& x, double alpha = 1);
-/// log(1 + exp(beta x)) / beta, and x itself where beta x > threshold. Throws InvalidArgument
-/// unless beta > 0.
+/// log(1 + exp(beta x)) / beta, or x where beta x > threshold. Throws InvalidArgument unless
+/// beta > 0.
 Tensor softplus(const Tensor& x, double beta = 1, double threshold = 20);
 /// x^2 / (2 beta) where |x| < beta, |x| - beta / 2 elsewhere. Throws InvalidArgument for beta < 0.
 Tensor smooth_l1(const Tensor& x, double beta = 1);
-/// condition ? a : b, broadcast; condition is boolean.
+/// condition ? a : b, broadcast. Throws Dtype unless condition is boolean.
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 
 // --- In place, without recording; return y -------------------------------------------------------
+// Operands broadcast to y (else Shape). Throws Dtype if y cannot hold the kind of the result, for
+// example a floating result in an integer y; InvalidArgument if elements of y share memory.
 const Tensor& unary_(UnaryOp op, const Tensor& y, UnaryParams params = {});
 const Tensor& binary_(BinaryOp op, const Tensor& y, const Tensor& b);       ///< y = op(y, b)
 const Tensor& add_scaled_(const Tensor& y, double alpha, const Tensor& x);  ///< y += alpha x
-/// y += x, which may be on another device: read there, if both are CPUs, else copied first.
+/// y += x, where x may be on another device. Between CPU devices x is read directly, else copied
+/// first.
 const Tensor& add_from_afar_(const Tensor& y, const Tensor& x);
 const Tensor& mul_(const Tensor& y, double value);
 const Tensor& add_(const Tensor& y, double value);
 const Tensor& fill_(const Tensor& y, double value);
 const Tensor& zero_(const Tensor& y);
-/// Converts dtype, broadcasts, crosses devices.
+/// y = x. Converts the dtype, broadcasts, and copies between devices.
 const Tensor& copy_(const Tensor& y, const Tensor& x);
+// Random values from the thread's generator of y's device, in row-major order.
 const Tensor& uniform_(const Tensor& y, double from = 0, double to = 1);
 const Tensor& normal_(const Tensor& y, double mean = 0, double std = 1);
 const Tensor& bernoulli_(const Tensor& y, double p);
 
 // --- Views: share storage and version counter ----------------------------------------------------
+/// A view if the strides of x allow it, else a copy, as torch.reshape; likewise flatten. One size
+/// in `shape` may be -1.
 Tensor reshape(const Tensor& x, const Shape& shape);
 Tensor flatten(const Tensor& x, int start_dim = 0, int end_dim = -1);
 Tensor unflatten(const Tensor& x, int dim, const Shape& sizes);
@@ -115,24 +127,31 @@ Tensor squeeze(const Tensor& x);
 Tensor squeeze(const Tensor& x, int dim);
 Tensor unsqueeze(const Tensor& x, int dim);
 Tensor expand(const Tensor& x, const Shape& shape);
-/// torch's chunk: pieces of ceil(size/count), so perhaps fewer than count: chunk(5,4) = 2,2,1.
+/// As torch.chunk: pieces of ceil(size/count), so there may be fewer than count: 5 in 4 gives
+/// 2,2,1.
 std::vector<Tensor> chunk(const Tensor& x, int count, int dim = 0);
-/// Pieces of `size` (the last may be shorter), or of the given sizes, which must add up.
+/// Pieces of `size` (the last may be shorter), or of the given sizes, which must add up to the
+/// length of dim (else Shape).
 std::vector<Tensor> split(const Tensor& x, std::int64_t size, int dim = 0);
 std::vector<Tensor> split(const Tensor& x, const Dims& sizes, int dim);
-/// A fresh handle on the same memory, without autograd metadata.
+/// A new tensor on the same memory, without autograd data.
 Tensor alias(const Tensor& x);
 
 // --- Copies --------------------------------------------------------------------------------------
+// contiguous and to return x itself if it already is what they should return.
 Tensor contiguous(const Tensor& x);
-Tensor contiguous(const Tensor& x, MemoryFormat format);  ///< 4-D
+Tensor contiguous(const Tensor& x, MemoryFormat format);  ///< x is 4-D
 Tensor clone(const Tensor& x);
 Tensor to(const Tensor& x, Device device);
 Tensor to(const Tensor& x, DType dtype);
+/// As torch.cat and torch.stack. Parts of several dtypes are promoted to a common one. Throws
+/// InvalidArgument without parts, Shape if their shapes do not fit.
 Tensor cat(std::span<const Tensor> parts, int dim = 0);
 Tensor stack(std::span<const Tensor> parts, int dim = 0);
 
 // --- Reductions: no dims means all; max, min, argmax and argmin need an element (Shape) ----------
+/// sum and prod of integers are i64, all and any boolean; else the dtype is x's. Throws Dtype for
+/// the mean of integers.
 Tensor reduce(ReduceOp op, const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor sum(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor mean(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
@@ -141,106 +160,116 @@ Tensor max(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor min(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor all(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor any(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
-/// sum (x - mean)^2 / (n - correction)
+/// sum (x - mean)^2 / max(n - correction, 0), as torch.var. Throws Dtype unless x is floating.
 Tensor var(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
-/// sqrt(sum x^2)
+/// sqrt(sum x^2). Throws Dtype unless x is floating.
 Tensor norm(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
-/// i64, the first position of the extreme, a NaN counting as one; without a dim in the row-major
-/// order of all elements.
+/// i64: the first position of the extreme. A NaN counts as the extreme. Without a dim: the position
+/// in the row-major order of all elements.
 Tensor argmax(const Tensor& x, std::optional<int> dim = {}, bool keepdim = false);
 Tensor argmin(const Tensor& x, std::optional<int> dim = {}, bool keepdim = false);
-/// Sums x over the dimensions that broadcasting added, back to `shape`.
+/// Sums x over the dimensions that broadcasting from `shape` added or enlarged. x itself if it has
+/// this shape. Throws Shape if x's shape is no broadcast of `shape`.
 Tensor sum_to(const Tensor& x, const Shape& shape);
 
 // --- Softmax over one dimension: floating; y lies in memory with that dimension innermost --------
-/// exp(x) / sum over dim of exp(x), computed with the largest x taken off first.
+/// exp(x) / sum over dim of exp(x), with the largest x subtracted first.
 Tensor softmax(const Tensor& x, int dim);
-/// x - log(sum over dim of exp(x)), likewise.
+/// x - log(sum over dim of exp(x)), with the largest x subtracted first.
 Tensor log_softmax(const Tensor& x, int dim);
 /// dL/dx from dL/dy and y.
 Tensor softmax_backward(SoftmaxOp op, const Tensor& grad_y, const Tensor& y, int dim);
 
 // --- Indexing: index is i64; out of range is InvalidArgument, naming the index -------------------
-/// Of a tensor without dimensions, dimension 0 or -1 has length 1.
-/// checked = false: the caller knows the index to be in range, and CUDA is not waited for to see.
+/// A tensor without dimensions counts as one with a dimension of length 1. checked = false: the
+/// caller knows that the index is in range. Otherwise the check waits for CUDA.
 Tensor index_select(const Tensor& x, int dim, const Tensor& index, bool checked = true);
 const Tensor& index_add_(const Tensor& y, int dim, const Tensor& index, const Tensor& x,
                          bool checked = true);
+/// As torch.gather; kernels/indexing.h has the formula. Likewise scatter_add_.
 Tensor gather(const Tensor& x, int dim, const Tensor& index, bool checked = true);
 const Tensor& scatter_add_(const Tensor& y, int dim, const Tensor& index, const Tensor& x,
                            bool checked = true);
-/// index i64 [..], weight [n,dim] -> [..,dim]: row index of weight for each entry. As for the
-/// targets of cross_entropy, an index that is no row is InvalidArgument on the CPU; on CUDA, where
-/// nobody can look without stopping the queue, it gives NaN and takes no gradient.
+/// index i64 [..], weight [n,dim] -> [..,dim]: for each entry of index, that row of weight. An
+/// index that is no row throws InvalidArgument on the CPU. On CUDA a check would have to wait for
+/// the device; there such an index gives NaN, and its gradient is dropped.
 Tensor embedding(const Tensor& index, const Tensor& weight);
-/// dL/dweight [rows,dim] from dL/dy; the row `padding` (-1: none) gets 0.
+/// dL/dweight [rows,dim] from dL/dy. The row `padding` gets 0; -1: no such row.
 Tensor embedding_backward(const Tensor& grad_y, const Tensor& index, std::int64_t rows,
                           std::int64_t padding);
-/// i64 [..] -> i64 [.., classes]; classes -1: the largest index + 1.
+/// i64 [..] -> i64 [.., classes]. With classes -1 it is the largest index + 1. Waits for CUDA.
 Tensor one_hot(const Tensor& index, std::int64_t classes = -1);
 
 // --- Matrix products -----------------------------------------------------------------------------
-/// [M,K] x [K,N], or [..,M,K] x [..,K,N] with broadcast batch dimensions; bias [N] is added.
+/// [M,K] x [K,N], or [..,M,K] x [..,K,N] with broadcast batch dimensions, plus bias [N] if defined.
+/// Also with vectors, as torch.matmul. One floating dtype (else Dtype).
 Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias = {});
-/// x [..,in], w [out,in], bias [out] or undefined -> x w^T + bias [..,out].
+/// x [..,in], w [out,in], bias [out] or undefined -> x w^T + bias [..,out]. One floating dtype
+/// (else Dtype).
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias = {});
 
 // --- Convolution, pooling: x [N,C,H,W] of any layout; results keep it where the kernel can -------
-/// The result of an image of up to four channels, or of one pixel, has channels last.
+/// kernels/conv.h has shapes and formulas. If x has up to four channels, or one pixel, the result
+/// has channels last where the kernel can.
 Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dParams& params);
-/// dL/dx in the layout x_format, which is x's.
+/// dL/dx, in the layout x_format where the kernel can. Pass the layout of x.
 Tensor conv2d_backward_data(const Tensor& grad_y, const Tensor& w, const Shape& x_shape,
                             const Conv2dParams& params, MemoryFormat x_format = MemoryFormat::nchw);
-/// {dL/dw, dL/dbias or undefined}
+/// {dL/dw, dL/dbias}; dL/dbias is undefined without with_bias.
 std::pair<Tensor, Tensor> conv2d_backward_weights(const Tensor& x, const Tensor& grad_y,
                                                   const Shape& w_shape, bool with_bias,
                                                   const Conv2dParams& params);
-/// {y, index i32}
+/// {y, index i32}: the maxima and their positions; kernels/pooling.h has the details. Leave
+/// params.adaptive false.
 std::pair<Tensor, Tensor> max_pool2d(const Tensor& x, const Pool2dParams& params);
-/// -> [N,C,size[0],size[1]], whatever H and W are, which must not be 0.
+/// The same with windows such that y is [N,C,size[0],size[1]]. Throws Shape if H or W is 0.
 std::pair<Tensor, Tensor> adaptive_max_pool2d(const Tensor& x,
                                               const std::array<std::int64_t, 2>& size);
-/// Of both: params.adaptive says of which.
+/// The gradient of both. params.adaptive says which one. It has the layout of index.
 Tensor max_pool2d_backward(const Tensor& grad_y, const Tensor& index, const Shape& x_shape,
                            const Pool2dParams& params);
-/// y in x's layout; params.adaptive is set by adaptive_avg_pool2d.
+/// y has x's layout. Leave params.adaptive false.
 Tensor avg_pool2d(const Tensor& x, const AvgPool2dParams& params);
-/// -> [N,C,size[0],size[1]], whatever H and W are.
+/// The same with windows such that y is [N,C,size[0],size[1]]. Throws Shape if H or W is 0.
 Tensor adaptive_avg_pool2d(const Tensor& x, const std::array<std::int64_t, 2>& size);
-/// Of both; the layout is grad_y's.
+/// The gradient of both, in the layout of grad_y. params.adaptive says which one.
 Tensor avg_pool2d_backward(const Tensor& grad_y, const Shape& x_shape,
                            const AvgPool2dParams& params);
 
 // --- Normalisation: kernels/norm.h has the formulas ----------------------------------------------
+/// y, and the mean and invstd that it was normalised with, for backward.
 struct NormResult {
   Tensor y, mean, invstd;
 };
-/// Which gradients a backward pass computes, and they; the others are undefined.
+/// Which gradients a backward pass computes (NormWants), and the gradients (NormGradients). The
+/// others are undefined.
 struct NormWants {
   bool x = true, weight = true, bias = true, addend = false;
 };
 struct NormGradients {
   Tensor x, weight, bias, addend;
 };
-/// x [N,C,H,W] of any layout, y of x's; weight, bias [C] or undefined; addend of x's shape, dtype
-/// and device, any layout, or undefined. Throws Shape in training when a channel has a single
-/// value, and InvalidArgument for a negative slope below 0. A batch of none leaves running.mean and
-/// running.var alone.
+/// x [N,C,H,W] of any layout; y has x's layout. weight and bias are [C] or undefined. addend has
+/// x's shape, dtype and device and any layout, or is undefined. Throws Shape in training if a
+/// channel has a single value, and InvalidArgument for a params.negative_slope below 0. An empty
+/// batch leaves running.mean and running.var alone.
 NormResult batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
                       const RunningStats& running, const BatchNormParams& params,
                       const Tensor& addend = {});
-/// What backward of batch_norm with an activation needs beside the rest: y where there was an
-/// addend, else bias.
+/// The additional arguments of batch_norm_backward if there was an activation: its slope, and y if
+/// there was an addend, else bias.
 struct BatchNormActivation {
   std::optional<double> negative_slope{};
   Tensor bias, y;
 };
-/// The addend's gradient is grad_y itself where there is no activation.
+/// Without an activation, the gradient of the addend is grad_y itself. mean and invstd: those that
+/// batch_norm returned (else InvalidArgument).
 NormGradients batch_norm_backward(const Tensor& grad_y, const Tensor& x, const Tensor& weight,
                                   const Tensor& mean, const Tensor& invstd, bool training,
                                   const NormWants& wants = {},
                                   const BatchNormActivation& activation = {});
-/// x [..,normalized_shape]; weight, bias of normalized_shape or undefined; mean, invstd [..].
+/// x [..,normalized_shape]; weight and bias have normalized_shape or are undefined. The result's
+/// mean and invstd are [..].
 NormResult layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight,
                       const Tensor& bias, double eps);
 NormGradients layer_norm_backward(const Tensor& grad_y, const Tensor& x,
@@ -249,16 +278,20 @@ NormGradients layer_norm_backward(const Tensor& grad_y, const Tensor& x,
                                   const NormWants& wants = {});
 
 // --- Losses --------------------------------------------------------------------------------------
+/// loss; log_probs [N,C], the log_softmax of logits; count, f64 [], the targets that count.
+/// Backward needs the last two.
 struct CrossEntropyResult {
   Tensor loss, log_probs, count;
 };
-/// logits [N,C], target i64 [N]
+/// logits [N,C], target i64 [N]; kernels/loss.h has the formula. On the CPU, a target that is
+/// neither a class nor ignore_index throws InvalidArgument; on CUDA it gives NaN.
 CrossEntropyResult cross_entropy(const Tensor& logits, const Tensor& target,
                                  const CrossEntropyParams& params);
 Tensor cross_entropy_backward(const Tensor& grad_loss, const Tensor& log_probs,
                               const Tensor& target, const Tensor& count,
                               const CrossEntropyParams& params);
-/// Reduction none is (x - target)^2.
+/// (x - target)^2, or its mean or sum, as torch.nn.functional.mse_loss. x and target have one shape
+/// (else Shape).
 Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction);
 Tensor mse_loss_backward(const Tensor& grad_loss, const Tensor& x, const Tensor& target,
                          Reduction reduction);

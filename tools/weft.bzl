@@ -16,6 +16,8 @@ load("//tools/cuda:defs.bzl", "cuda_objects")
 # Options are structs given by the names of their fields; those left out keep their defaults.
 _COPTS = ["-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers", "-fopenmp"]
 _LINKOPTS = ["-fopenmp"]
+# Compiling the tests takes most of a build's time, and half of that is optimising code that runs once.
+_TEST_COPTS = ["-O0"]
 # What every test program gets beside its own dependencies.
 _TEST_DEPS = select({
     "//:sanitize": ["//tools/sanitize:leaks"],
@@ -59,9 +61,16 @@ def weft_library(name, srcs = [], hdrs = [], deps = [], copts = [], linkopts = [
         **dict(_PREFIX, **kwargs)
     )
 
-def weft_test_library(name, deps = [], **kwargs):
+def weft_test_library(name, deps = [], copts = [], **kwargs):
     """Static, because GoogleTest is: a second copy of it in a shared object would lose its tests."""
-    weft_library(name, deps = deps + ["@gtest"], testonly = True, linkstatic = True, **kwargs)
+    weft_library(
+        name,
+        deps = deps + ["@gtest"],
+        copts = _TEST_COPTS + copts,
+        testonly = True,
+        linkstatic = True,
+        **kwargs
+    )
 
 def weft_test(name, srcs, deps = [], copts = [], linkopts = [], size = "medium", **kwargs):
     """Dynamic: relinking dozens of test programs costs little then."""
@@ -70,7 +79,7 @@ def weft_test(name, srcs, deps = [], copts = [], linkopts = [], size = "medium",
         name = name,
         srcs = srcs,
         deps = deps + ["@gtest"] + _TEST_DEPS,
-        copts = _COPTS + copts,
+        copts = _COPTS + _TEST_COPTS + copts,
         linkopts = _LINKOPTS + linkopts,
         linkstatic = False,
         size = size,

@@ -37,10 +37,11 @@ AdamW::AdamW(std::vector<ParamGroup<AdamWOptions>> groups) : Adam(any_amsgrad(gr
 }
 
 void Adam::add(std::span<const Tensor> params, const AdamOptions& o, bool decoupled) {
+  const char* name = decoupled ? "AdamW" : "Adam";
   const auto is_rate = [](double beta) { return beta >= 0 && beta < 1; };
-  WEFT_CHECK(is_rate(o.beta1) && is_rate(o.beta2), InvalidArgument, "Adam",
+  WEFT_CHECK(is_rate(o.beta1) && is_rate(o.beta2), InvalidArgument, name,
              "betas must be in [0, 1), got ", o.beta1, " and ", o.beta2);
-  WEFT_CHECK(o.eps >= 0 && o.weight_decay >= 0, InvalidArgument, "Adam",
+  WEFT_CHECK(o.eps >= 0 && o.weight_decay >= 0, InvalidArgument, name,
              "eps and weight_decay must not be negative, got ", o.eps, " and ", o.weight_decay);
   add_group(params, o.lr);
   options_.push_back(o);
@@ -54,7 +55,7 @@ double Adam::momentum(std::size_t group) const {
 
 void Adam::set_momentum(std::size_t group, double momentum) {
   check_group(group);
-  WEFT_CHECK(momentum >= 0 && momentum < 1, InvalidArgument, "Adam",
+  WEFT_CHECK(momentum >= 0 && momentum < 1, InvalidArgument, decoupled_ ? "AdamW" : "Adam",
              "beta1 must be in [0, 1), got ", momentum);
   options_[group].beta1 = momentum;
   options_changed();

@@ -30,7 +30,7 @@ constexpr std::size_t kMaxWorkspace = std::size_t{1} << 30;
 constexpr std::size_t kTried = 4;
 // Every algorithm of a pass at most twice, by kind of arithmetic.
 constexpr int kMaxAlgorithms = 2 * CUDNN_CONVOLUTION_FWD_ALGO_COUNT;
-// cuDNN's fast kernels want their operands aligned to this.
+// Operands packed into one workspace lie as cudaMalloc would place each.
 constexpr std::size_t kAlignment = 256;
 
 std::size_t rounded_up(std::size_t bytes) {

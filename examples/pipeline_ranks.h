@@ -103,7 +103,7 @@ class WholeModel {
 template <class O>
 class WholeOptimizer {
  public:
-  using Optimizer = O;
+  using StandsFor = O;
   WholeOptimizer(O& optimizer, const parallel::Pipeline& pipe)
       : optimizer_(optimizer), pipe_(pipe) {}
   auto state_dict() const { return pipe_.all_gather_state(optimizer_); }

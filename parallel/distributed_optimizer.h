@@ -49,6 +49,7 @@ namespace weft::parallel {
 template <std::derived_from<optim::Optimizer> O>
 class DistributedOptimizer : public O {
  public:
+  using StandsFor = O;  ///< the class that metrics.json names
   /// `named_parameters` name all parameters of `optimizer`, and may name more: usually the model's.
   /// All ranks call it. Throws InvalidArgument for a name given twice, a parameter without a name,
   /// options out of range, or if no parameter requires a gradient; and on every rank, naming the

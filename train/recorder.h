@@ -190,13 +190,13 @@ class Recorder {
   void leave_epoch();
   void save_when_due();
 
-  // What metrics.json calls the optimiser: the first part that has a learning rate. One that stands
-  // for another, as programs of several ranks may have it, says so by a type Optimizer.
+  // What metrics.json calls the optimiser: the first part that has a learning rate. A part that
+  // stands for an optimiser, as in programs of several ranks, names that class by a type StandsFor.
   template <class Part>
   void note_optimizer() {
     if (!optimizer_.empty()) return;
-    if constexpr (requires { typename Part::Optimizer; }) {
-      optimizer_ = detail::type_name<typename Part::Optimizer>();
+    if constexpr (requires { typename Part::StandsFor; }) {
+      optimizer_ = detail::type_name<typename Part::StandsFor>();
     } else if constexpr (requires(Part& part) { part.set_lr(0.1); }) {
       optimizer_ = detail::type_name<Part>();
     }

@@ -42,6 +42,7 @@ TEST_F(CnnRunTest, EachEpochLeavesAccuracyAndACheckpoint) {
   EXPECT_TRUE(bytes_of("out/checkpoint-epoch-1.safetensors") ==
               bytes_of("out/checkpoint.safetensors"));
   const json metrics = json::parse(testing::read_file(folder.path("out/metrics.json")));
+  EXPECT_EQ(metrics["optimizer"], "SGD");
   ASSERT_EQ(metrics["epochs"].size(), 2U);
   for (const json& epoch : metrics["epochs"]) {
     const double hits = epoch["test"]["accuracy"].get<double>() * 12;

@@ -26,6 +26,7 @@ TEST_P(HorovodRun, TwoRanksOfHalfTheBatchAreOneProcess) {
   ASSERT_EQ(run("one", false, "mlp", options + "--batch-size 8"), 0) << log();
   ASSERT_EQ(run("two", true, "mlp_horovod", options + "--batch-size 4" + backend()), 0) << log();
   const auto one = metrics("one"), two = metrics("two");
+  EXPECT_EQ(two["optimizer"], "SGD");
   ASSERT_EQ(one["losses"].size(), 10U);
   ASSERT_EQ(two["losses"].size(), 10U);
   for (std::size_t i = 0; i < 10; ++i) {

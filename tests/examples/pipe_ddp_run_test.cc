@@ -37,6 +37,7 @@ TEST_F(PipeDdpRun, TwoRanksAreOneProcess) {
     EXPECT_NE(log().find("batch 8 per 2 ranks, 8 in all: 2 ranks by"), std::string::npos) << log();
   }
   EXPECT_EQ(metrics("two")["world_size"], 2);
+  EXPECT_EQ(metrics("two")["optimizer"], "Adam");
   EXPECT_TRUE(std::filesystem::exists(folder.path("two/compare.png")));
 }
 

@@ -57,7 +57,7 @@ void dcgan(const train::Options& options, const DcganOptions& net) {
     const std::string epoch = std::to_string(recorder.epoch());
     io::write_png(recorder.path("samples-epoch-" + epoch + ".png"),
                   train::image_grid((gan.generator(fixed_noise) + 1) / 2, 8,
-                                    "made of the same noise after epoch " + epoch));
+                                    "always from the same noise: epoch " + epoch));
     gan.train();
   }
   if (!recorder.interrupted()) recorder.finish(gan);

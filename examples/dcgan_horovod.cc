@@ -69,7 +69,7 @@ void dcgan(const train::Options& options, const DcganOptions& net, const std::st
     gan.eval();
     const std::string epoch = std::to_string(recorder.epoch());
     const io::Image samples = train::image_grid((gan.generator(fixed_noise) + 1) / 2, 8,
-                                                "made of the same noise after epoch " + epoch);
+                                                "always from the same noise: epoch " + epoch);
     if (hvd.rank() == 0) {
       io::write_png(recorder.path("samples-epoch-" + epoch + ".png"), samples);
     }

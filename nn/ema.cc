@@ -12,10 +12,17 @@ ExponentialMovingAverage::ExponentialMovingAverage(const ModuleBase& model, doub
   WEFT_CHECK(decay >= 0 && decay <= 1, InvalidArgument, "ema", "decay: got ", decay,
              ", expected 0 to 1");
   for (const auto& [name, value] : model.named_parameters()) {
-    entries_.push_back({name, value, raw::clone(value), {}, false});
+    entries_.push_back({value, raw::clone(value), {}, false});
   }
   for (const auto& [name, value] : model.named_buffers()) {
-    entries_.push_back({name, value, raw::clone(value), {}, true});
+    entries_.push_back({value, raw::clone(value), {}, true});
+  }
+  for (const auto& [name, value] : model.state_dict()) {
+    const auto entry = std::ranges::find_if(entries_, [&](const Entry& e) {
+      return e.value.storage() == value.storage() && e.value.raw_data() == value.raw_data() &&
+             e.value.shape() == value.shape();
+    });
+    names_.emplace_back(name, entry - entries_.begin());
   }
 }
 
@@ -50,29 +57,33 @@ void ExponentialMovingAverage::restore() {
 
 NamedTensors ExponentialMovingAverage::state_dict() const {
   NamedTensors result;
-  for (const Entry& e : entries_) result.emplace_back(e.name, raw::alias(e.average));
+  for (const auto& [name, entry] : names_) {
+    result.emplace_back(name, raw::alias(entries_[entry].average));
+  }
   return result;
 }
 
 void ExponentialMovingAverage::load_state_dict(const NamedTensors& values) {
   std::vector<std::string> problems;
   std::vector<Tensor> found;
-  for (const Entry& e : entries_) {
-    const auto at = std::find_if(values.begin(), values.end(),
-                                 [&](const auto& entry) { return entry.first == e.name; });
+  for (const auto& [name, entry] : names_) {
+    const Tensor& average = entries_[entry].average;
+    const auto at = std::ranges::find(values, name, &NamedTensors::value_type::first);
     if (at == values.end()) {
-      problems.push_back("missing " + e.name);
-    } else if (at->second.shape() != e.average.shape()) {
-      problems.push_back(e.name + " is " + weft::to_string(at->second.shape()) + ", expected " +
-                         weft::to_string(e.average.shape()));
+      problems.push_back("missing " + name);
+    } else if (at->second.shape() != average.shape()) {
+      problems.push_back(name + " is " + weft::to_string(at->second.shape()) + ", expected " +
+                         weft::to_string(average.shape()));
     } else {
       found.push_back(at->second);
     }
   }
-  WEFT_CHECK(problems.empty() && values.size() == entries_.size(), InvalidArgument, "ema",
+  WEFT_CHECK(problems.empty() && values.size() == names_.size(), InvalidArgument, "ema",
              "these are the averages of another model: ", values.size(), " tensors for ",
-             entries_.size(), problems.empty() ? "" : "; ", detail::first_few(problems));
-  for (std::size_t i = 0; i < found.size(); ++i) raw::copy_(entries_[i].average, found[i]);
+             names_.size(), problems.empty() ? "" : "; ", detail::first_few(problems));
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    raw::copy_(entries_[names_[i].second].average, found[i]);
+  }
 }
 
 }  // namespace weft::nn

@@ -7,6 +7,9 @@
 //   ema.restore();    // and goes on training with its own values
 #pragma once
 
+#include <cstddef>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "weft/nn/module.h"
@@ -30,8 +33,8 @@ class ExponentialMovingAverage {
   /// Gives the model its own values back. Throws InvalidArgument without an apply() before.
   void restore();
 
-  /// The averages under the model's names, to save or to load into another model. They share memory
-  /// with this object. A tensor that the model registered twice has only its first name.
+  /// The averages under the names of the model's state_dict(), to save or to load into another
+  /// model. They share memory with this object.
   NamedTensors state_dict() const;
   /// Copies averages in. Throws InvalidArgument for other names or shapes, before anything is
   /// changed.
@@ -39,12 +42,13 @@ class ExponentialMovingAverage {
 
  private:
   struct Entry {
-    std::string name;
     Tensor value, average, kept;
     bool is_buffer;
   };
 
   std::vector<Entry> entries_;
+  // As in the model's state_dict(); a tensor registered twice has two names.
+  std::vector<std::pair<std::string, std::size_t>> names_;
   double decay_;
   bool applied_ = false;
 };

@@ -283,6 +283,25 @@ TEST_F(EmaTest, SavesAndLoads) {
   EXPECT_WEFT_ERROR(ema.load_state_dict(state), InvalidArgument, "missing count");
 }
 
+TEST_F(EmaTest, HasTheNamesOfTheModelsStateDict) {
+  struct Tied : nn::Module<Tied> {
+    nn::Linear in = child("in", nn::Linear(3, 3));
+    nn::Parameter again = parameter("again", in.weight);
+    Tensor forward(const Tensor& x) { return in(x); }
+  } tied;
+  nn::ExponentialMovingAverage ema(tied, 0.5);
+  EXPECT_EQ(names_of(ema.state_dict()), names_of(tied.state_dict()));
+  EXPECT_EQ(ema.state_dict().size(), 3u);
+  const std::vector<double> own = values_of(tied.in.weight);
+  {
+    const NoGrad no_grad;
+    tied.in.weight.mul_(2);
+  }
+  tied.load_state_dict(ema.state_dict());
+  EXPECT_EQ(values_of(tied.in.weight), own);
+  ema.load_state_dict(tied.state_dict());
+}
+
 TEST_F(EmaTest, RefusesWhatIsOutOfTurn) {
   EXPECT_WEFT_ERROR(nn::ExponentialMovingAverage(net_, 1.5), InvalidArgument,
                     "[ema] decay: got 1.5");

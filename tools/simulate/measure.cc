@@ -54,49 +54,61 @@ void repeat(double seconds, const F& f) {
   } while (watch.seconds() < seconds);
 }
 
-/// Training steps with one number of rows: of the first device alone, and of all at once.
+/// Training steps with one number of rows: of the first device alone, of the first device with the
+/// cores of all, and of all devices at once.
 class Steps {
  public:
   Steps(std::vector<StepOf>& models, std::int64_t rows) : models_(models) {
     for (const StepOf& model : models) batches_.push_back(model.batch(rows));
-    together_.resize(models.size());
   }
+  /// One round.
   void run(double seconds) {
-    repeat(seconds, [&] { models_[0].run(batches_[0], alone_); });
+    StepTimes alone, with_all_cores;
+    repeat(seconds, [&] { models_[0].run(batches_[0], alone); });
     set_num_threads(static_cast<int>(models_.size()));
-    repeat(seconds, [&] { models_[0].run(batches_[0], with_all_cores_); });
+    repeat(seconds, [&] {
+      // By the clock: a team is as fast as its slowest thread.
+      undivided_.push_back(seconds_of([&] { models_[0].run(batches_[0], with_all_cores); }));
+    });
     set_num_threads(1);
+    std::vector<StepTimes> together(models_.size());
     on_devices(static_cast<int>(models_.size()), [&](int device) {
       const auto i = static_cast<std::size_t>(device);
-      repeat(seconds, [&] { models_[i].run(batches_[i], together_[i]); });
+      repeat(seconds, [&] { models_[i].run(batches_[i], together[i]); });
     });
+    for (const auto part : {&StepTimes::forward, &StepTimes::backward, &StepTimes::optimizer}) {
+      append(alone_.*part, alone.*part);
+      for (std::size_t i = 1; i < together.size(); ++i)
+        append(together[0].*part, together[i].*part);
+    }
+    compute_.push_back((median(together[0].forward) + median(together[0].backward)) /
+                       (median(alone.forward) + median(alone.backward)));
+    optimizer_.push_back(median(together[0].optimizer) / median(alone.optimizer));
   }
   void forget() {
+    for (Times* times : {&undivided_, &compute_, &optimizer_}) times->clear();
     alone_ = {};
-    with_all_cores_ = {};
-    for (StepTimes& each : together_) each = {};
   }
 
-  /// A whole step of the first device with the cores of all, as its first thread computes: each of
-  /// the team has as much to do, and waits without computing.
-  double undivided() const {
-    return median(with_all_cores_.forward) + median(with_all_cores_.backward) +
-           median(with_all_cores_.optimizer);
-  }
+  /// A whole step of the first device with the cores of all.
+  double undivided() const { return median(undivided_); }
   double alone(Times StepTimes::* what) const { return median(alone_.*what); }
-  double together(Times StepTimes::* what) const {
-    Times times;
-    for (const StepTimes& each : together_) {
-      times.insert(times.end(), (each.*what).begin(), (each.*what).end());
-    }
-    return median(times);
-  }
+  /// How many times as long as alone all devices at once take, for forward and backward and for the
+  /// optimiser: the median of the rounds' ratios, because a machine's speed may change between two
+  /// rounds. Noise may make a ratio smaller than 1, but nobody gets faster beside others.
+  double slowdown() const { return std::max(1.0, median(compute_)); }
+  double optimizer_slowdown() const { return std::max(1.0, median(optimizer_)); }
 
  private:
+  static void append(Times& to, const Times& times) {
+    to.insert(to.end(), times.begin(), times.end());
+  }
+
   std::vector<StepOf>& models_;
   std::vector<std::pair<Tensor, Tensor>> batches_;  // by device
-  StepTimes alone_, with_all_cores_;
-  std::vector<StepTimes> together_;  // by device
+  StepTimes alone_;
+  Times undivided_;
+  Times compute_, optimizer_;  // slow-downs, of each round
 };
 
 /// Copies, sums and messages, small ones and ones of all parameters.
@@ -241,15 +253,10 @@ Costs measure(const Program& program, const MeasureOptions& options) {
       put(costs.layers[i].backward_weight, of_backward * times.backward_weight(i));
     }
     put(costs.loss, times.loss());
-    const double optimizer = steps[s].alone(&StepTimes::optimizer);
-    put(costs.optimizer, optimizer);
+    put(costs.optimizer, steps[s].alone(&StepTimes::optimizer));
     if (n > 1) put(costs.undivided, steps[s].undivided());
-    // Two measurements of the same may differ either way; nobody gets faster beside others.
-    put(costs.slowdown, std::max(1.0, (steps[s].together(&StepTimes::forward) +
-                                       steps[s].together(&StepTimes::backward)) /
-                                          (whole_forward + whole_backward)));
-    put(costs.optimizer_slowdown,
-        std::max(1.0, steps[s].together(&StepTimes::optimizer) / optimizer));
+    put(costs.slowdown, steps[s].slowdown());
+    put(costs.optimizer_slowdown, steps[s].optimizer_slowdown());
   }
   links.put_into(costs);
   return costs;

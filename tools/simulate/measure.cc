@@ -78,12 +78,15 @@ class Steps {
     });
     for (const auto part : {&StepTimes::forward, &StepTimes::backward, &StepTimes::optimizer}) {
       append(alone_.*part, alone.*part);
-      for (std::size_t i = 1; i < together.size(); ++i)
-        append(together[0].*part, together[i].*part);
     }
-    compute_.push_back((median(together[0].forward) + median(together[0].backward)) /
-                       (median(alone.forward) + median(alone.backward)));
-    optimizer_.push_back(median(together[0].optimizer) / median(alone.optimizer));
+    const auto computing = [](const StepTimes& times, std::size_t step) {
+      return times.forward[step] + times.backward[step];
+    };
+    const auto updating = [](const StepTimes& times, std::size_t step) {
+      return times.optimizer[step];
+    };
+    compute_.push_back(slowest(together, computing) / slowest({alone}, computing));
+    optimizer_.push_back(slowest(together, updating) / slowest({alone}, updating));
   }
   void forget() {
     for (Times* times : {&undivided_, &compute_, &optimizer_}) times->clear();
@@ -93,15 +96,29 @@ class Steps {
   /// A whole step of the first device with the cores of all.
   double undivided() const { return median(undivided_); }
   double alone(Times StepTimes::* what) const { return median(alone_.*what); }
-  /// How many times as long as alone all devices at once take, for forward and backward and for the
-  /// optimiser: the median of the rounds' ratios, because a machine's speed may change between two
-  /// rounds. Noise may make a ratio smaller than 1, but nobody gets faster beside others.
+  /// How many times as long as one device alone the slowest of all devices at once takes, for
+  /// forward and backward and for the optimiser: the others wait for it. The median of the rounds'
+  /// ratios, because a machine's speed may change between two rounds. Noise may make a ratio
+  /// smaller than 1, but nobody gets faster beside others.
   double slowdown() const { return std::max(1.0, median(compute_)); }
   double optimizer_slowdown() const { return std::max(1.0, median(optimizer_)); }
 
  private:
   static void append(Times& to, const Times& times) {
     to.insert(to.end(), times.begin(), times.end());
+  }
+  /// The median over steps of the time that the slowest device takes for a step.
+  template <class TimeOf>
+  static double slowest(const std::vector<StepTimes>& devices, const TimeOf& time_of) {
+    std::size_t steps = devices[0].forward.size();
+    for (const StepTimes& each : devices) steps = std::min(steps, each.forward.size());
+    Times times(steps, 0);
+    for (std::size_t step = 0; step < steps; ++step) {
+      for (const StepTimes& each : devices) {
+        times[step] = std::max(times[step], time_of(each, step));
+      }
+    }
+    return median(std::move(times));
   }
 
   std::vector<StepOf>& models_;

@@ -16,8 +16,6 @@ load("//tools/cuda:defs.bzl", "cuda_objects")
 # Options are structs given by the names of their fields; those left out keep their defaults.
 _COPTS = ["-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers", "-fopenmp"]
 _LINKOPTS = ["-fopenmp"]
-# Compiling the tests takes most of a build's time, and half of that is optimising code that runs once.
-_TEST_COPTS = ["-O0"]
 # What every test program gets beside its own dependencies.
 _TEST_DEPS = select({
     "//:sanitize": ["//tools/sanitize:leaks"],
@@ -27,6 +25,13 @@ _PREFIX = {
     "include_prefix": "weft",
     "strip_include_prefix": "/",
 }
+
+def _test_copts():
+    """Compiling tests takes most of a build's time, and half of that is optimising what runs once.
+
+    The kernels' tests compute what they expect in loops, for seconds.
+    """
+    return [] if native.package_name().startswith("tests/kernels") else ["-O0"]
 
 def _is_header(path):
     return path.endswith(".h") or path.endswith(".cuh") or path.endswith(".inc")
@@ -66,7 +71,7 @@ def weft_test_library(name, deps = [], copts = [], **kwargs):
     weft_library(
         name,
         deps = deps + ["@gtest"],
-        copts = _TEST_COPTS + copts,
+        copts = _test_copts() + copts,
         testonly = True,
         linkstatic = True,
         **kwargs
@@ -79,7 +84,7 @@ def weft_test(name, srcs, deps = [], copts = [], linkopts = [], size = "medium",
         name = name,
         srcs = srcs,
         deps = deps + ["@gtest"] + _TEST_DEPS,
-        copts = _COPTS + _TEST_COPTS + copts,
+        copts = _COPTS + _test_copts() + copts,
         linkopts = _LINKOPTS + linkopts,
         linkstatic = False,
         size = size,

@@ -34,7 +34,7 @@ using nn::KlReduction;
 
 constexpr Reduction kReductions[] = {Reduction::none, Reduction::mean, Reduction::sum};
 
-class LossTest : public testing::DeviceParam {
+class LossLayersTest : public testing::DeviceParam {
  protected:
   static Tensor target() { return make({2, -100, 0, 1, 2}, {5}, DType::i64); }
   static Tensor image() { return make({0, 2, 1, 2, -100, 1}, {2, 3}, DType::i64); }
@@ -69,9 +69,9 @@ class LossTest : public testing::DeviceParam {
     check<Reduction>(name, kReductions, f, inputs, goldens);
   }
 };
-WEFT_FOR_EACH_DEVICE(LossTest);
+WEFT_FOR_EACH_DEVICE(LossLayersTest);
 
-TEST_P(LossTest, CrossEntropyWithWeightsFollowsPyTorch) {
+TEST_P(LossLayersTest, CrossEntropyWithWeightsFollowsPyTorch) {
   const auto run = [](const char* name, double smoothing, const std::vector<Tensor>& x,
                       const Tensor& label, const Tensor& weights,
                       const std::vector<std::vector<double>>& goldens) {
@@ -91,7 +91,7 @@ TEST_P(LossTest, CrossEntropyWithWeightsFollowsPyTorch) {
       goldens::cross_entropy_pixels_smooth);
 }
 
-TEST_P(LossTest, NllWithWeightsFollowsPyTorch) {
+TEST_P(LossLayersTest, NllWithWeightsFollowsPyTorch) {
   check(
       "rows",
       [](Inputs in, Reduction r) { return nn::nll_loss(in[0], target(), -100, r, weight()); },
@@ -102,7 +102,7 @@ TEST_P(LossTest, NllWithWeightsFollowsPyTorch) {
       {ramp({2, 4, 3}, 3)}, goldens::nll_pixels);
 }
 
-TEST_P(LossTest, WeightsOfOneAreNoWeights) {
+TEST_P(LossLayersTest, WeightsOfOneAreNoWeights) {
   const Tensor x = ramp({5, 3}, 3), one = ones({3}, DType::f64);
   for (const Reduction r : kReductions) {
     for (const double smoothing : {0.0, 0.2}) {
@@ -124,7 +124,7 @@ TEST_P(LossTest, WeightsOfOneAreNoWeights) {
             std::vector<double>(5, 0));
 }
 
-TEST_P(LossTest, WeightsInEveryDtype) {
+TEST_P(LossLayersTest, WeightsInEveryDtype) {
   for (const DType dtype : kFloating) {
     const auto loss = [&](const DType d) {
       return nn::cross_entropy(ramp({5, 3}, 3).to(d), target(),
@@ -141,7 +141,7 @@ TEST_P(LossTest, WeightsInEveryDtype) {
   EXPECT_EQ(nn::kl_div(x, x).dtype(), DType::f32);
 }
 
-TEST_P(LossTest, WeightsThatDoNotFitAreRefused) {
+TEST_P(LossLayersTest, WeightsThatDoNotFitAreRefused) {
   const Tensor x = ramp({5, 3});
   EXPECT_WEFT_ERROR(nn::cross_entropy(x, target(), {.weight = ones({2}, DType::f64)}), Shape,
                     "[cross_entropy] weight: got [2], expected [3], one for each class");
@@ -163,7 +163,7 @@ TEST_P(LossTest, WeightsThatDoNotFitAreRefused) {
                     InvalidArgument, "[cross_entropy] target 3 at position 0");
 }
 
-TEST_P(LossTest, BceFollowsPyTorch) {
+TEST_P(LossLayersTest, BceFollowsPyTorch) {
   Tensor p = (ramp({3, 4}) + 1) / 2;  // the first is 0
   p[2][3].fill_(1);
   const Tensor t = (ramp({3, 4}) * 0.5 + 0.5).roll(5);
@@ -172,7 +172,7 @@ TEST_P(LossTest, BceFollowsPyTorch) {
       goldens::bce);
 }
 
-TEST_P(LossTest, BceAtItsEnds) {
+TEST_P(LossLayersTest, BceAtItsEnds) {
   for (const DType dtype : kFloating) {
     const Tensor x = make({0, 1, 0, 1}, {4}, dtype), t = make({0, 1, 1, 0}, {4}, dtype);
     EXPECT_TENSOR(nn::bce_loss(x, t, Reduction::none), ({4}), {0, 0, 100, 100});
@@ -187,7 +187,7 @@ TEST_P(LossTest, BceAtItsEnds) {
   EXPECT_WEFT_ERROR(nn::bce_loss(ones({2}), ones({2}, DType::f64)), Dtype, "[bce_loss] target");
 }
 
-TEST_P(LossTest, KlDivFollowsPyTorch) {
+TEST_P(LossLayersTest, KlDivFollowsPyTorch) {
   constexpr KlReduction reductions[] = {KlReduction::none, KlReduction::mean, KlReduction::sum,
                                         KlReduction::batchmean};
   const Tensor log_p = log_softmax(ramp({3, 4}), 1), q = softmax(ramp({3, 4}, 2), 1);
@@ -202,7 +202,7 @@ TEST_P(LossTest, KlDivFollowsPyTorch) {
   run(true, log(q), goldens::kl_div_log);
 }
 
-TEST_P(LossTest, KlDivOfNothing) {
+TEST_P(LossLayersTest, KlDivOfNothing) {
   const Tensor x = make({-1, -2}, {2}, DType::f64), t = make({0, 1}, {2}, DType::f64);
   x.set_requires_grad(), t.set_requires_grad();
   const Tensor loss = nn::kl_div(x, t, KlReduction::none);
@@ -219,7 +219,7 @@ TEST_P(LossTest, KlDivOfNothing) {
   EXPECT_WEFT_ERROR(nn::kl_div(ones({2}, DType::i64), ones({2})), Dtype, "[kl_div] x: got i64");
 }
 
-TEST_P(LossTest, Gradients) {
+TEST_P(LossLayersTest, Gradients) {
   for (const Reduction r : kReductions) {
     for (const double smoothing : {0.0, 0.1}) {
       autograd::gradcheck("cross_entropy",

@@ -88,10 +88,12 @@ Schedule gpipe(int stages, int micro_batches, Recompute recompute = Recompute::n
 /// min(p - s, m) micro-batches.
 Schedule one_f_one_b(int stages, int micro_batches, Recompute recompute = Recompute::never);
 
-/// Megatron-LM's interleaved 1F1B: stage s on device s % devices, `devices` micro-batches in turn
-/// through each of a device's stages; 2 (devices - d - 1) + (stages_per_device - 1) devices
-/// forwards to warm up device d. `micro_batches` has to be a multiple of `devices`, unless there is
-/// one stage per device: that is 1F1B.
+/// Megatron-LM's interleaved 1F1B (Narayanan et al. 2021): stage s on device s % devices; rounds of
+/// micro-batches go through a device's stages one after the other. There are
+/// max(1, micro_batches / devices) rounds, as in PyTorch's ScheduleInterleaved1F1B, of the same
+/// size or, where that does not divide, the first ones of one more. With r micro-batches in the
+/// first round 2 (devices - d - 1) + (stages_per_device - 1) r forwards warm up device d. One stage
+/// per device is 1F1B.
 Schedule interleaved_one_f_one_b(int devices, int stages_per_device, int micro_batches,
                                  Recompute recompute = Recompute::never);
 

@@ -60,23 +60,45 @@ void take_turns(int total, int warm_up, Forward forward, Backward backward) {
   }
 }
 
+// In which order a device takes the forwards of its stages: rounds of at least as many
+// micro-batches as there are devices, if there are so many, go through one stage after the other. A
+// shorter last round would leave devices waiting, or all of them for each other.
+struct Turn {
+  int chunk;  // the device's so many-th stage
+  int micro_batch;
+};
+std::vector<Turn> in_rounds(int devices, int per_device, int micro_batches) {
+  std::vector<Turn> order;
+  int first = 0;
+  for (int rounds = std::max(1, micro_batches / devices); rounds > 0; --rounds) {
+    const int next = first + (micro_batches - first + rounds - 1) / rounds;
+    for (int chunk = 0; chunk < per_device; ++chunk) {
+      for (int m = first; m < next; ++m) order.push_back({chunk, m});
+    }
+    first = next;
+  }
+  return order;
+}
+
 Schedule interleaved(const char* name, int devices, int per_device, int micro_batches,
                      Recompute recompute) {
-  const int stages = devices * per_device;
-  Schedule schedule = sized(name, stages, micro_batches, devices);
+  Schedule schedule = sized(name, devices * per_device, micro_batches, devices);
+  const std::vector<Turn> order = in_rounds(devices, per_device, micro_batches);
+  const int last_chunk = per_device - 1;
+  // The forwards that come before the first one of the device's last stage.
+  const int fill =
+      static_cast<int>(std::ranges::find(order, last_chunk, &Turn::chunk) - order.begin());
   for (int d = 0; d < devices; ++d) {
     std::vector<Action>& list = schedule.devices[d];
-    // The k-th forward or backward is of this micro-batch and the device's so many-th stage.
-    const auto micro_batch = [&](int k) { return k / stages * devices + k % devices; };
-    const auto chunk = [&](int k) { return k % stages / devices; };
     const int behind = devices - d - 1;
     take_turns(
-        micro_batches * per_device,
-        per_device == 1 ? behind : 2 * behind + (per_device - 1) * devices,
-        [&](int k) { list.push_back({Kind::forward, d + chunk(k) * devices, micro_batch(k)}); },
+        static_cast<int>(order.size()), fill + (per_device == 1 ? behind : 2 * behind),
         [&](int k) {
-          add_backward(list, Kind::backward, d + (per_device - 1 - chunk(k)) * devices,
-                       micro_batch(k), micro_batches, recompute);
+          list.push_back({Kind::forward, d + order[k].chunk * devices, order[k].micro_batch});
+        },
+        [&](int k) {
+          add_backward(list, Kind::backward, d + (last_chunk - order[k].chunk) * devices,
+                       order[k].micro_batch, micro_batches, recompute);
         });
   }
   return schedule;
@@ -120,9 +142,6 @@ Schedule interleaved_one_f_one_b(int devices, int stages_per_device, int micro_b
   WEFT_CHECK(1 <= stages_per_device && stages_per_device <= kMostStages, InvalidArgument,
              "schedule", "interleaved: got ", stages_per_device,
              " stages per device, expected 1 to ", kMostStages);
-  WEFT_CHECK(stages_per_device == 1 || micro_batches % devices == 0, InvalidArgument, "schedule",
-             "interleaved: got ", micro_batches, " micro-batches on ", devices,
-             " devices, expected a multiple; take another number, or 1f1b");
   return interleaved("interleaved", devices, stages_per_device, micro_batches, recompute);
 }
 

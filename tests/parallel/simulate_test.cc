@@ -23,7 +23,6 @@ std::vector<Schedule> schedules(int p, int m) {
     all.push_back(one_f_one_b(p, m, recompute));
     all.push_back(zero_bubble_h1(p, m, recompute));
     for (const int per_device : {1, 2, 3}) {
-      if (per_device > 1 && m % p != 0) continue;
       all.push_back(interleaved_one_f_one_b(p, per_device, m, recompute));
     }
   }
@@ -72,13 +71,17 @@ TEST(SimulateTest, ZeroBubbleH1IdlesAsItsPaperSays) {
   }
 }
 
-// (p - 1) (F + B) / v, with a v-th of the work in each stage.
+// (p - 1) (F + B) / v, with a v-th of the work in each stage; for as many micro-batches as devices
+// or any number more.
 TEST(SimulateTest, InterleavingDividesTheBubble) {
   for (const int v : {1, 2, 3}) {
-    for (const int p : {1, 2, 4}) {
-      const Timeline timeline =
-          simulate(interleaved_one_f_one_b(p, v, 2 * p), equal_costs(p * v, 1, 1, 1));
-      EXPECT_EQ(timeline.end, 3 * (2 * p * v + p - 1)) << p << " devices, " << v << " stages each";
+    for (const int p : {1, 2, 3, 4, 5}) {
+      for (int m = p; m <= 4 * p; ++m) {
+        const Timeline timeline =
+            simulate(interleaved_one_f_one_b(p, v, m), equal_costs(p * v, 1, 1, 1));
+        EXPECT_EQ(timeline.end, 3 * (m * v + p - 1))
+            << p << " devices, " << v << " stages each, " << m << " micro-batches";
+      }
     }
   }
 }

@@ -112,8 +112,7 @@ std::string name_of(const Schedule& schedule) {
   const int devices = static_cast<int>(schedule.devices.size());
   for (const std::string& name : parallel::schedule_names()) {
     const bool interleaved = name == "interleaved";
-    if (interleaved ? schedule.stages % devices != 0 || schedule.micro_batches % devices != 0
-                    : schedule.stages != devices) {
+    if (interleaved ? schedule.stages % devices != 0 : schedule.stages != devices) {
       continue;
     }
     for (const auto recompute : {parallel::Recompute::never, parallel::Recompute::except_last,
@@ -174,6 +173,7 @@ std::string formula(const PipelineStep& step) {
   const int m = step.schedule.micro_batches;
   const auto devices = static_cast<double>(p);
   const double per_device = step.schedule.stages / devices;
+  if (per_device > 1 && m < devices) return "Fewer micro-batches than devices: no formula";
   return concat("GPipe and 1F1B with equal stages: bubble ",
                 per_device == 1 ? "(p-1)/(m+p-1)" : "(p-1)/(vm+p-1)", " = ",
                 percent((devices - 1) / (per_device * m + devices - 1)), " for p = ", p,

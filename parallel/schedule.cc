@@ -170,8 +170,11 @@ class Checker {
   }
 
   [[noreturn]] void throw_missing(const Action& a, const std::string& why) const {
-    WEFT_THROW(InvalidArgument, "schedule", to_string(a), " is missing", why, "; add it on device ",
-               device_of_stage_[a.stage]);
+    const int device = device_of_stage_[a.stage];
+    std::string where = detail::concat("device ", device);
+    if (!texts_.empty()) where += detail::concat(", in line ", texts_[device][0].line);
+    WEFT_THROW(InvalidArgument, "schedule", to_string(a), " is missing", why, "; add it on ",
+               where);
   }
 
   void check_complete(int s, int m) const {

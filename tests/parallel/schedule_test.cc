@@ -468,6 +468,8 @@ TEST(ScheduleTest, AFileIsReadAndCheckedAndItsLinesAreNamed) {
   EXPECT_WEFT_ERROR(load("0: F0.0 B0.0\n\n1: B1.0 F1.0"), InvalidArgument,
                     "B1.0 (device 1, action 1; line 5, column 4) comes before F1.0 (device 1, "
                     "action 2; line 5, column 9)");
+  EXPECT_WEFT_ERROR(load("0: F0.0 B0.0\n\n1: F1.0"), InvalidArgument,
+                    "B1.0 is missing, or I and W in its place; add it on device 1, in line 5");
   EXPECT_WEFT_ERROR(load("0: F0.0 G0.0"), InvalidArgument, "line 3, column 9: got 'G0.0'");
   EXPECT_WEFT_ERROR(load("0: F0.0 G0.0"), InvalidArgument, " in " + file);
   EXPECT_WEFT_ERROR(load_schedule(folder.path("nothing")), Io, "cannot read " + folder.path(""));

@@ -319,8 +319,7 @@ struct DeviceGrads {
   Tensor factor = {};  // to be scaled by
 };
 
-// Those that there are, to be written over.
-std::vector<DeviceGrads> grads_to_clip(const char* op, std::span<const Tensor> params) {
+std::vector<DeviceGrads> grads_by_device(const char* op, std::span<const Tensor> params) {
   std::vector<DeviceGrads> parts;
   for (const Tensor& p : params) {
     const Tensor& grad = p.grad();
@@ -333,23 +332,27 @@ std::vector<DeviceGrads> grads_to_clip(const char* op, std::span<const Tensor> p
         std::ranges::find_if(part->lists, [&](const auto& l) { return l.first == grad.dtype(); });
     if (list == part->lists.end()) list = part->lists.insert(list, {grad.dtype(), {}});
     list->second.push_back({.grad = grad.raw_data(), .n = grad.numel()});
-    grad.storage()->bump_version();
   }
   return parts;
 }
 
+// They are about to be written over.
+void bump_versions(std::span<const Tensor> params) {
+  for (const Tensor& p : params) {
+    if (p.grad().defined()) p.grad().storage()->bump_version();
+  }
+}
+
 }  // namespace
 
-Tensor clip_grad_norm(std::span<const Tensor> params, double max_norm) {
-  WEFT_CHECK(max_norm >= 0, InvalidArgument, "clip_grad_norm",
-             "max_norm must not be negative, got ", max_norm);
-  std::vector<DeviceGrads> parts = grads_to_clip("clip_grad_norm", params);
+Tensor total_grad_norm(std::span<const Tensor> params) {
+  std::vector<DeviceGrads> parts = grads_by_device("total_grad_norm", params);
   if (parts.empty()) return zeros({}, {DType::f64, Device()});
   on_each_device(parts, [](DeviceGrads& part) {
     part.sum = zeros({}, {DType::f64, part.device});
     for (const auto& [dtype, slots] : part.lists) {
       const Tensor squares = empty({}, {DType::f64, part.device});
-      kernel(part.device, &KernelTable::optim, &OptimKernels::sum_of_squares, "clip_grad_norm",
+      kernel(part.device, &KernelTable::optim, &OptimKernels::sum_of_squares, "total_grad_norm",
              dtype)(current_stream(part.device), dtype, slots, squares.data<double>());
       raw::add_scaled_(part.sum, 1, squares);
     }
@@ -358,22 +361,41 @@ Tensor clip_grad_norm(std::span<const Tensor> params, double max_norm) {
   for (std::size_t i = 1; i < parts.size(); ++i) {
     raw::add_scaled_(total, 1, raw::to(parts[i].sum, total.device()));
   }
-  const Tensor norm = raw::sqrt(total);
-  const Tensor factor = raw::clamp(raw::div(max_norm, raw::add(norm, 1e-6)), 0, 1);
+  return raw::sqrt(total);
+}
+
+void clip_grads_with_norm(std::span<const Tensor> params, double max_norm,
+                          const Tensor& total_norm) {
+  constexpr const char* kOp = "clip_grads_with_norm";
+  WEFT_CHECK(max_norm >= 0, InvalidArgument, kOp, "max_norm must not be negative, got ", max_norm);
+  WEFT_CHECK(total_norm.numel() == 1 && total_norm.dtype() == DType::f64, InvalidArgument, kOp,
+             "total_norm: got ", total_norm.shape(), " of ", total_norm.dtype(),
+             ", expected one f64 element");
+  std::vector<DeviceGrads> parts = grads_by_device(kOp, params);
+  bump_versions(params);
+  const Tensor factor = raw::clamp(raw::div(max_norm, raw::add(total_norm, 1e-6)), 0, 1);
   for (DeviceGrads& part : parts) part.factor = raw::to(factor, part.device);
   on_each_device(parts, [](DeviceGrads& part) {
     for (const auto& [dtype, slots] : part.lists) {
-      kernel(part.device, &KernelTable::optim, &OptimKernels::scale_grads, "clip_grad_norm", dtype)(
+      kernel(part.device, &KernelTable::optim, &OptimKernels::scale_grads, kOp, dtype)(
           current_stream(part.device), dtype, part.factor.data<double>(), slots);
     }
   });
+}
+
+Tensor clip_grad_norm(std::span<const Tensor> params, double max_norm) {
+  WEFT_CHECK(max_norm >= 0, InvalidArgument, "clip_grad_norm",
+             "max_norm must not be negative, got ", max_norm);
+  const Tensor norm = total_grad_norm(params);
+  clip_grads_with_norm(params, max_norm, norm);
   return norm;
 }
 
 void clip_grad_value(std::span<const Tensor> params, double clip_value) {
   WEFT_CHECK(clip_value >= 0, InvalidArgument, "clip_grad_value",
              "clip_value must not be negative, got ", clip_value);
-  std::vector<DeviceGrads> parts = grads_to_clip("clip_grad_value", params);
+  std::vector<DeviceGrads> parts = grads_by_device("clip_grad_value", params);
+  bump_versions(params);
   on_each_device(parts, [&](DeviceGrads& part) {
     for (const auto& [dtype, slots] : part.lists) {
       kernel(part.device, &KernelTable::optim, &OptimKernels::clamp_grads, "clip_grad_value",

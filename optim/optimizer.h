@@ -141,8 +141,17 @@ class Optimizer {
 /// is min(1, max_norm / (norm + 1e-6)). Returns the norm before scaling: an f64 scalar on the
 /// device of the first gradient, 0 on the CPU when there is none. Parameters without a gradient are
 /// skipped. With several devices, the worker of each one sums up and scales its own gradients.
-/// Throws InvalidArgument for a max_norm below 0 and for a gradient with gaps in memory.
+/// Throws InvalidArgument for a max_norm below 0 and for a gradient with gaps in memory. When each
+/// process has only a part of the model: parallel::Pipeline::clip_grad_norm().
 Tensor clip_grad_norm(std::span<const Tensor> params, double max_norm);
+
+/// The first half of it: the joint L2 norm of all gradients, as PyTorch's get_total_norm.
+Tensor total_grad_norm(std::span<const Tensor> params);
+
+/// The second half: scales the gradients by min(1, max_norm / (total_norm + 1e-6)). `total_norm`:
+/// one f64 element on any device, else InvalidArgument.
+void clip_grads_with_norm(std::span<const Tensor> params, double max_norm,
+                          const Tensor& total_norm);
 
 /// Limits every element of the gradients to [-clip_value, clip_value]; NaN stays NaN. Parameters
 /// without a gradient are skipped. Throws InvalidArgument for a clip_value below 0 and for a

@@ -291,6 +291,27 @@ void Pipeline::State::try_stages(TensorList x, std::int64_t rows, std::int64_t w
   links->finish();
 }
 
+Tensor Pipeline::clip_grad_norm(double max_norm) {
+  WEFT_CHECK(max_norm >= 0, InvalidArgument, kOp, "max_norm must not be negative, got ", max_norm);
+  TensorList here;
+  std::set<const TensorImpl*> seen;
+  for (std::size_t s = 0; s < state_->stages.size(); ++s) {
+    if (!is_here(s)) continue;
+    for (const Tensor& p : state_->stages[s].parameters()) {
+      if (seen.insert(p.impl()).second) here.push_back(p);
+    }
+  }
+  if (!state_->options.group) return optim::clip_grad_norm(here, max_norm);
+  return state_->or_abort([&] {
+    const Tensor own = optim::total_grad_norm(here);
+    const Tensor squares = raw::to(raw::mul(own, own), devices()[0]);
+    state_->options.group->all_reduce(squares).wait();
+    const Tensor norm = raw::sqrt(squares);
+    optim::clip_grads_with_norm(here, max_norm, norm);
+    return norm;
+  });
+}
+
 bool Pipeline::is_training() const { return state_->stages[0].is_training(); }
 void Pipeline::train(bool training) {
   for (nn::AnyModule& stage : state_->stages) stage.train(training);

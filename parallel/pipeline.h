@@ -122,6 +122,11 @@ class Pipeline {
   /// For one input and one output. Throws InvalidArgument for another number of outputs.
   Tensor operator()(const Tensor& x);
 
+  /// After step(): optim::clip_grad_norm() of the gradients of all stages, also those of other
+  /// ranks. Returns the norm before scaling; with a group all ranks call it and get the same. A
+  /// parameter of two stages counts once. Throws InvalidArgument for a max_norm below 0.
+  Tensor clip_grad_norm(double max_norm);
+
   /// The training mode of all stages, as a module's.
   bool is_training() const;
   void train(bool training = true);

@@ -143,6 +143,7 @@ struct Twice : autograd::Function<Twice> {
   optim::RMSprop{parameters};
   sgd.step(), sgd.zero_grad(), sgd.load_state_dict(sgd.state_dict()), sgd.set_lr(0.1);
   optim::clip_grad_norm(parameters, 1), optim::clip_grad_value(parameters, 1);
+  optim::clip_grads_with_norm(parameters, 1, optim::total_grad_norm(parameters));
   optim::StepLR(sgd, {.step_size = 1}), optim::MultiStepLR(sgd, {.milestones = {1}});
   optim::CosineAnnealingLR(sgd, {.T_max = 1}), optim::LinearLR{sgd};
   optim::OneCycleLR(adam, {.max_lr = {1}, .total_steps = 2});

@@ -288,6 +288,24 @@ TEST_P(Optimizers, ClipsTheJointNorm) {
   EXPECT_EQ(pair.a.grad().to_vector<double>(), before);
 }
 
+// As when other processes have the rest of the gradients.
+TEST_P(Optimizers, ClipsWithANormThatIsGiven) {
+  Pair pair;
+  pair.a.set_grad(from_vector(std::vector<double>{3, 0, 0}, {3}));
+  pair.b.set_grad(from_vector(std::vector<double>{0, 4}, {2}));
+  EXPECT_DOUBLE_EQ(optim::total_grad_norm(pair.params()).item<double>(), 5);
+  EXPECT_EQ(pair.a.grad().to_vector<double>(), (std::vector<double>{3, 0, 0}));
+  optim::clip_grads_with_norm(pair.params(), 1, from_vector(std::vector<double>{10}, {}));
+  EXPECT_DOUBLE_EQ(pair.a.grad().to_vector<double>()[0], 3 / (10 + 1e-6));
+  EXPECT_DOUBLE_EQ(pair.b.grad().to_vector<double>()[1], 4 / (10 + 1e-6));
+  const std::vector<Tensor> none;
+  EXPECT_EQ(optim::total_grad_norm(none).item<double>(), 0);
+  EXPECT_WEFT_ERROR(optim::clip_grads_with_norm(pair.params(), -1, ones({}, DType::f64)),
+                    InvalidArgument, "max_norm must not be negative, got -1");
+  EXPECT_WEFT_ERROR(optim::clip_grads_with_norm(pair.params(), 1, ones({}, DType::f32)),
+                    InvalidArgument, "expected one f64 element");
+}
+
 TEST_P(Optimizers, ClipsEachValue) {
   Pair pair;
   pair.a.set_grad(from_vector(std::vector<double>{3, -0.5, -7}, {3}));

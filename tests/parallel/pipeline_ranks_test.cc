@@ -229,6 +229,39 @@ TEST_P(PipelineRanks, TrainsAsOneProcess) {
   });
 }
 
+// Each rank has some of the gradients; the norm is that of all.
+TEST_P(PipelineRanks, ClipsByTheNormOfAllStages) {
+  const LabelledBatch data = batch(0, {kRows, 6}, DType::f64);
+  nn::Sequential alone = net(DType::f64);
+  nn::cross_entropy(alone(data.x), data.label).backward();
+  const double expected = optim::clip_grad_norm(alone.parameters(), 0.125).item<double>();
+  ASSERT_GT(expected, 0.25);
+  in_groups(GetParam(), 3, [&](comm::ProcessGroup& group) {
+    nn::Sequential model = net(DType::f64);
+    Pipeline pipe(in_stages(model, 3), {.chunks = 2, .group = shared(group)});
+    pipe.step({data.x}, {data.label}, loss_of);
+    EXPECT_NEAR(pipe.clip_grad_norm(0.125).item<double>(), expected, 1e-12);
+    expect_gradients(pipe, alone.parameters(), 1e-9);
+    EXPECT_NEAR(pipe.clip_grad_norm(1).item<double>(), 0.125, 1e-6);  // nothing left to clip
+    EXPECT_WEFT_ERROR(pipe.clip_grad_norm(-1), InvalidArgument, "max_norm must not be negative");
+    pipe.step({data.x}, {data.label}, loss_of);  // the group is as it was
+  });
+}
+
+TEST_P(PipelineRanks, ClippingCountsAParameterOfTwoStagesOnce) {
+  if (GetParam() != std::string("threads")) GTEST_SKIP() << "there is one process";
+  nn::Linear tied(6, 6);
+  Pipeline pipe({nn::Sequential{tied, nn::ReLU()}, nn::Sequential{tied, nn::Linear(6, 3)}},
+                {.devices = {Device(), Device()}, .chunks = 2});
+  const LabelledBatch data = batch(0, {kRows, 6}, DType::f32);
+  pipe.step({data.x}, {data.label}, loss_of);
+  std::vector<Tensor> all = tied.parameters();
+  const std::vector<Tensor> last = pipe.stages()[1].parameters();
+  all.insert(all.end(), last.begin() + 2, last.end());
+  const double expected = optim::total_grad_norm(all).item<double>();
+  EXPECT_EQ(pipe.clip_grad_norm(100).item<double>(), expected);
+}
+
 struct Forks : nn::Module<Forks> {
   nn::Linear fc = child("fc", nn::Linear(6, 6));
   std::vector<Tensor> forward(const Tensor& x) {

@@ -176,9 +176,17 @@ void Pipeline::State::connect(const std::exception_ptr& mistake) {
 }
 
 void Pipeline::State::meet_replicas() {
+  std::map<const TensorImpl*, int> stage_of;
   for (int s = 0; s < std::ssize(stages); ++s) {
     if (!is_here(s)) continue;
     const nn::AnyModule& stage = stages[static_cast<std::size_t>(s)];
+    // Each stage's gradients are averaged by themselves.
+    for (const auto& [name, p] : stage.named_parameters()) {
+      const auto [first, is_new] = stage_of.emplace(p.impl(), s);
+      WEFT_CHECK(is_new || !p.requires_grad(), InvalidArgument, kOp, "parameter ", name,
+                 " of stage ", s, " is one of stage ", first->second,
+                 ", too, which replicas cannot average; put both uses into one stage");
+    }
     if (std::ranges::any_of(stage.parameters(), &Tensor::requires_grad)) {
       reducers.push_back(
           std::make_unique<Reducer>(stage, options.replicas, DistributedDataParallelOptions()));
@@ -195,6 +203,12 @@ void Pipeline::State::meet_replicas() {
 void Pipeline::State::broadcast_buffers() {
   for (const auto& reducer : reducers) reducer->before_forward();
   for (const nn::AnyModule& stage : untrained) {
+    for (const auto& [name, p] : stage.named_parameters()) {
+      WEFT_CHECK(
+          !p.requires_grad(), InvalidArgument, kOp, "parameter ", name,
+          " requires a gradient now, and nothing in its stage did when the pipeline was made, "
+          "so it would not be averaged: make the pipeline again");
+    }
     if (stage.is_training()) broadcast_coalesced(*options.replicas, buffers_of(stage), 0);
   }
 }

@@ -88,7 +88,8 @@ struct PipelineOptions {
 /// stages share must be on one rank.
 ///
 /// With replicas rank 0's parameters and buffers are copied to all at first, and its buffers before
-/// each step; only step() averages gradients. A parameter without a gradient counts as zeros.
+/// each step; only step() averages gradients. A parameter without a gradient counts as zeros. Two
+/// stages must not share a parameter that is trained then.
 class Pipeline {
  public:
   /// outputs: the last stage's for a micro-batch; targets: the micro-batch's part of them, on the

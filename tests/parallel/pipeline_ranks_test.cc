@@ -426,6 +426,23 @@ TEST_P(PipelineRanks, ReplicasShareWhatIsNotTrained) {
     }
     EXPECT_EQ(frozen.named_buffers().back().second.item<std::int64_t>(), 6);
     EXPECT_TRUE(head.weight.grad().defined());
+    frozen.parameters()[0].set_requires_grad();
+    EXPECT_WEFT_ERROR(pipe.step({same.x}, {same.label}, loss_of), InvalidArgument,
+                      "parameter 0.weight requires a gradient now");
+  });
+}
+
+TEST_P(PipelineRanks, ReplicasCannotAverageWhatTwoStagesShare) {
+  in_groups(GetParam(), 2, [](comm::ProcessGroup& group) {
+    nn::Linear tied(6, 6);
+    const auto in_two_stages = [&] {
+      Pipeline({nn::Sequential{tied, nn::ReLU()}, nn::Sequential{tied, nn::Linear(6, 3)}},
+               {.devices = {Device(), Device()}, .chunks = 2, .replicas = shared(group)});
+    };
+    EXPECT_WEFT_ERROR(in_two_stages(), InvalidArgument,
+                      "parameter 0.weight of stage 1 is one of stage 0, too, which replicas");
+    for (const Tensor& p : tied.parameters()) p.set_requires_grad(false);
+    in_two_stages();
   });
 }
 

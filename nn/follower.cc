@@ -57,7 +57,10 @@ void Follower::follow() {
   }
   for (Tensors& tensors : tensors_) {
     copy(tensors);
-    if (!tensors.is_buffer) autograd::record_copy("replicate", tensors.to, tensors.from);
+    if (tensors.is_buffer) continue;
+    // A checkpoint of an earlier forward still computes with the replica, to reach what it follows.
+    if (!thread_state().grad_enabled && tensors.from.requires_grad()) continue;
+    autograd::record_copy("replicate", tensors.to, tensors.from);
   }
 }
 

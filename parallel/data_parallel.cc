@@ -106,13 +106,13 @@ std::vector<Tensor> scatter_gradients(const Tensor& gradient, std::span<const Te
                                       int dim) {
   const Span span("parallel", "scatter_gradients");
   std::vector<Tensor> parts;
+  const bool scalars = !outputs.empty() && outputs[0].dim() == 0;
+  if (scalars) dim = 0;  // they were gathered to a vector
   std::int64_t begin = 0;
   for (const Tensor& output : outputs) {
-    const bool scalar = output.dim() == 0;
-    const std::int64_t rows = scalar ? 1 : output.shape(dim);
-    const Tensor part =
-        raw::to(raw::narrow(gradient, scalar ? 0 : dim, begin, rows), output.device());
-    parts.push_back(scalar ? raw::reshape(part, {}) : part);
+    const std::int64_t rows = scalars ? 1 : output.shape(dim);
+    const Tensor part = raw::to(raw::narrow(gradient, dim, begin, rows), output.device());
+    parts.push_back(scalars ? raw::reshape(part, {}) : part);
     begin += rows;
   }
   WEFT_CHECK(begin == gradient.shape(dim), Shape, "scatter_gradients", "the gradient ",

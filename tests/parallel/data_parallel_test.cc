@@ -235,6 +235,14 @@ TEST_P(DataParallelTest, ScalarsAreGatheredToAVector) {
   EXPECT_EQ(losses.shape(), (Shape{2}));
   losses.mean().backward();
   EXPECT_EQ(net.fc.weight.grad().to_vector<double>(), (Values{1, 1}));
+  const std::vector<Tensor> outputs = {ones({}, {DType::f32, devices(2)[0]}),
+                                       ones({}, {DType::f32, devices(2)[1]})};
+  const Tensor gradient = from_vector(std::vector<float>{3, 4}, {2}).to(first());
+  for (const int dim : {0, 1}) {
+    const std::vector<Tensor> parts = scatter_gradients(gradient, outputs, dim);
+    EXPECT_EQ(parts[1].item<float>(), 4);
+    EXPECT_EQ(parts[1].device(), devices(2)[1]);
+  }
 }
 
 struct Recomputed : nn::Module<Recomputed> {

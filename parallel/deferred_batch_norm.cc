@@ -16,7 +16,8 @@ namespace {
 
 // What one layer has seen of the batch so far, by channel.
 struct Seen {
-  Tensor sum, squares;  // f64
+  Tensor layer = {};  // its running mean: as long as it is here, no other has its address
+  Tensor sum = {}, squares = {};  // f64
   std::int64_t count = 0;
   int forwards = 0;
 };
@@ -50,13 +51,16 @@ class Deferred {
       raw::add_scaled_(before, momentum, raw::sub(batch, before));
       raw::copy_(kept, before);
     }
-    seen = {};
+    seen = {.layer = running.mean};
   }
 
  private:
-  Seen& of(const Tensor& running) {
+  Seen& of(const Tensor& layer) {
     const std::lock_guard lock(mutex_);
-    return seen_[running.impl()];
+    // Copies of the model share this, and have gone: those that were made to be timed, say.
+    std::erase_if(seen_,
+                  [](const auto& entry) { return entry.second.layer.impl()->use_count() == 1; });
+    return seen_.try_emplace(layer.impl(), Seen{.layer = layer}).first->second;
   }
 
   const int chunks_;

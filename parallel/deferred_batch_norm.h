@@ -12,7 +12,8 @@ namespace weft::parallel {
 /// is still normalised by itself. A forward that is recomputed for a backward does not count.
 ///
 /// A batch of fewer micro-batches, as an epoch's last may be, would be counted together with the
-/// next ones: give the loader drop_last. Parameters, buffers, names, files and evaluation do not
+/// next ones: give the loader drop_last. After a batch that failed in the middle, call this again,
+/// which forgets what was counted. Parameters, buffers, names, files and evaluation do not
 /// change. Throws InvalidArgument for chunks < 1.
 void convert_deferred_batch_norm(nn::ModuleBase& module, int chunks);
 

@@ -53,6 +53,26 @@ TEST_P(DeferredBatchNorm, EachMicroBatchIsNormalisedByItself) {
   EXPECT_WEFT_ERROR(convert_deferred_batch_norm(norm, 0), InvalidArgument, "chunks: got 0");
 }
 
+// As when layers are timed: copies share what counts, each for itself, and their addresses are used
+// again.
+TEST_P(DeferredBatchNorm, CopiesThatHaveGoneCountForNobody) {
+  nn::Sequential norms{nn::BatchNorm2d(2, {.momentum = 1}), nn::BatchNorm2d(3, {.momentum = 1})};
+  convert_deferred_batch_norm(norms, 2);
+  const std::vector<Tensor> x = {testing::batch(0, {4, 2, 3, 3}, DType::f32).x,
+                                 testing::batch(1, {4, 3, 3, 3}, DType::f32).x};
+  for (std::size_t i = 0; i < 20; ++i) {
+    nn::Sequential copy = nn::clone(norms.slice(i % 2, i % 2 + 1));
+    copy(x[i % 2]);
+    EXPECT_EQ(raw::sum(copy.named_buffers()[0].second).item<float>(), 0) << i;
+  }
+  for (std::size_t i = 0; i < 2; ++i) {
+    norms[i](x[i]);
+    EXPECT_EQ(raw::sum(norms[i].named_buffers()[0].second).item<float>(), 0);
+    norms[i](x[i]);
+    EXPECT_NE(raw::sum(norms[i].named_buffers()[0].second).item<float>(), 0);
+  }
+}
+
 // A pipeline's micro-batches of rows and of sequences.
 TEST_P(DeferredBatchNorm, OfOneDimension) {
   nn::BatchNorm1d norm(2, {.momentum = 1});

@@ -305,7 +305,11 @@ void Pipeline::Batch::run_list(std::size_t list, Wanted wanted, std::vector<Time
     const bool skipped = is_communication(action.kind) && !state_->links;
     if (skipped || !wanted(action.kind)) continue;
     if (!wait_for(action)) return;
-    const std::lock_guard turn(turns_[state_->device(action.stage)]);
+    std::unique_lock turn(turns_[state_->device(action.stage)], std::try_to_lock);
+    if (!turn) {
+      const WaitScope waiting;  // whoever has the turn may need this device's worker
+      turn.lock();
+    }
     const bool communicates = is_communication(action.kind);
     double begin = 0;
     try {

@@ -6,6 +6,7 @@
 
 #include "weft/core/choices.h"
 #include "weft/core/error.h"
+#include "weft/core/phase.h"
 #include "weft/core/thread_state.h"
 
 namespace weft {
@@ -52,6 +53,8 @@ void recall_or_time(const ChoiceProblem& problem, const std::function<bool(const
     return remembered && take(*remembered);
   };
   if (recall()) return;
+  // Other ranks may wait for this one, or both for the one whose turn it is.
+  const BusyScope busy("kernel timing");
   const ChoiceCache::Turn turn(thread_state().choices, problem.machine);
   if (!recall()) time();
 }

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "weft/core/parallel.h"
+#include "weft/core/phase.h"
 #include "weft/core/thread_state.h"
 #include "weft/kernels/choices.h"
 #include "weft/kernels/cpu/heavy.h"
@@ -241,6 +242,17 @@ TEST(ChoiceProblem, TheKeySaysWhatDecides) {
       {"conv2d", "text", "machine", {1, 23}, {"direct", "winograd.2"}},
   };
   for (const ChoiceProblem& other : others) EXPECT_NE(other.key(), problem.key());
+}
+
+// Other ranks go on waiting for one that times.
+TEST(ChoiceProblem, WhoTimesSaysThatItIsBusy) {
+  const ChoiceProblem problem{"conv2d", "text", "machine", {1, 23}, {"direct", "winograd"}};
+  const char* busy = nullptr;
+  recall_or_time(
+      problem, [](const Measured&) { return true; },
+      [&] { busy = busy_with(thread_state().rank); });
+  EXPECT_STREQ(busy, "kernel timing");
+  EXPECT_EQ(busy_with(thread_state().rank), nullptr);
 }
 
 TEST(ChoiceProblem, ANameThatIsNoCandidateIsNotRemembered) {

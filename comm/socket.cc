@@ -46,6 +46,8 @@ Resolved resolve(const std::string& host, int port) {
   const addrinfo hints{.ai_flags = AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
   addrinfo* found = nullptr;
   const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  // Also where no /etc/hosts says so (RFC 6761, 6.3).
+  if (error != 0 && host == "localhost") return resolve("127.0.0.1", port);
   Resolved result;
   result.addresses.reset(found);
   if (error != 0) result.failure = error == EAI_SYSTEM ? reason(errno) : gai_strerror(error);

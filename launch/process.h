@@ -32,7 +32,8 @@ class Descriptor {
 
 /// The end to read from and the one to write to, which exec closes. Throws Library.
 std::pair<Descriptor, Descriptor> make_pipe();
-/// As a pipe, but the end to write to is a terminal, as wide as `like`.
+/// As a pipe, but the end to write to is a terminal, as wide as `like`. A pipe where the system has
+/// no more terminals, as in a root without /dev/pts: programs then write as to a file.
 std::pair<Descriptor, Descriptor> make_terminal(int like);
 /// Reading and writing do not wait from now on.
 void set_nonblocking(const Descriptor& descriptor);

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstring>
 
 #include "weft/launch/process.h"
 
@@ -249,7 +250,9 @@ TEST(ScreenTest, FindsOutThatNobodyReadsAnyMore) {
 
 TEST(ScreenTest, LinesPassAboveTheLiveOne) {
   int terminal[2];
-  ASSERT_EQ(::openpty(&terminal[0], &terminal[1], nullptr, nullptr, nullptr), 0);
+  if (::openpty(&terminal[0], &terminal[1], nullptr, nullptr, nullptr) != 0) {
+    GTEST_SKIP() << "no terminals here: " << std::strerror(errno);
+  }
   const Descriptor reader(terminal[0]), shown(terminal[1]);
   auto [out, to_out] = make_pipe();
   Screen screen(to_out.get(), shown.get());

@@ -1,7 +1,11 @@
 // What weftrun shows of its ranks, into files and on a terminal.
 #include <pty.h>
+#include <sched.h>
+#include <sys/mount.h>
 
 #include <algorithm>
+#include <cstring>
+#include <stdexcept>
 
 #include "weft/tests/launch/weftrun.h"
 
@@ -108,10 +112,13 @@ TEST(WeftrunOutput, ALogThatCannotBeMadeIsAnError) {
 /// weftrun at a terminal of its own, that a test types at.
 class AtTerminal {
  public:
-  explicit AtTerminal(const std::string& script) {
+  enum class Others { can_be_made, cannot };
+  explicit AtTerminal(const std::string& script, Others others = Others::can_be_made) {
     winsize size = {.ws_row = 30, .ws_col = 77};
     pid_ = ::forkpty(&terminal_, nullptr, nullptr, &size);
+    if (pid_ < 0) throw std::runtime_error(std::string("no terminal: ") + std::strerror(errno));
     if (pid_ == 0) {
+      if (others == Others::cannot && !hide_terminals()) ::_exit(kCannotHide);
       ::execl("launch/weftrun", "weftrun", "-np", "2", "sh", "-c", script.c_str(), nullptr);
       ::_exit(127);
     }
@@ -139,7 +146,17 @@ class AtTerminal {
   }
   const std::string& shown() const { return shown_; }
 
+  static constexpr int kCannotHide = 126;
+
  private:
+  // For this process alone: an empty /dev/pts, as in a root that has been made by hand.
+  static bool hide_terminals() {
+    const int own = CLONE_NEWNS;
+    return (::unshare(own) == 0 || ::unshare(own | CLONE_NEWUSER) == 0) &&
+           ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+           ::mount("none", "/dev/pts", "tmpfs", 0, nullptr) == 0;
+  }
+
   template <class Condition>
   bool wait_for(Condition&& condition) {
     while (!condition()) {
@@ -159,7 +176,19 @@ class AtTerminal {
   std::string shown_;
 };
 
-TEST(WeftrunTerminal, WhatIsTypedIsForRankZero) {
+class WeftrunTerminal : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    int terminal[2];
+    if (::openpty(&terminal[0], &terminal[1], nullptr, nullptr, nullptr) != 0) {
+      GTEST_SKIP() << "no terminals here: " << std::strerror(errno);
+    }
+    ::close(terminal[0]);
+    ::close(terminal[1]);
+  }
+};
+
+TEST_F(WeftrunTerminal, WhatIsTypedIsForRankZero) {
   AtTerminal run("if [ $RANK = 0 ]; then printf 'name? '; fi; read x; echo \"got <$x>\"");
   ASSERT_TRUE(run.shows("name? "));  // though its line has no end
   run.type("abc\n");
@@ -168,7 +197,7 @@ TEST(WeftrunTerminal, WhatIsTypedIsForRankZero) {
   EXPECT_NE(run.shown().find("[1] got <>"), std::string::npos) << run.shown();
 }
 
-TEST(WeftrunTerminal, ControlCReachesTheRanks) {
+TEST_F(WeftrunTerminal, ControlCReachesTheRanks) {
   AtTerminal run(
       "trap 'echo $RANK caught it; exit 0' INT; echo ready; while :; do sleep 0.02; done");
   ASSERT_TRUE(run.shows("ready"));
@@ -178,7 +207,15 @@ TEST(WeftrunTerminal, ControlCReachesTheRanks) {
   EXPECT_NE(run.shown().find("[1] 1 caught it"), std::string::npos) << run.shown();
 }
 
-TEST(WeftrunTerminal, RanksSeeOneAsWideAndRankZerosBarMoves) {
+TEST_F(WeftrunTerminal, RanksWriteToPipesWhereNoMoreCanBeMade) {
+  AtTerminal run("[ -t 1 ] && echo terminal || echo pipe", AtTerminal::Others::cannot);
+  const int status = run.finish();
+  if (status == AtTerminal::kCannotHide) GTEST_SKIP() << "no mounts of its own here";
+  EXPECT_EQ(status, 0) << run.shown();
+  EXPECT_NE(run.shown().find("pipe\r\n"), std::string::npos) << run.shown();
+}
+
+TEST_F(WeftrunTerminal, RanksSeeOneAsWideAndRankZerosBarMoves) {
   const testing::TempFolder folder;
   AtTerminal run(
       "[ -t 1 ] && [ -t 2 ] && stty size <&2; for i in 1 2 3; do printf '\\r%s0%%' $i >&2; "

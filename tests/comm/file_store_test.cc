@@ -249,6 +249,7 @@ TEST_F(FileStoreTest, KilledProcessesDoNotHarmTheOthers) {
   const pid_t working[] = {start(kAdds), start(kAdds)};
   for (int i = 0; i < 10; ++i) {
     const pid_t victim = start(1'000'000);
+    ASSERT_GT(victim, 0);  // -1 would be all processes
     std::this_thread::sleep_for(milliseconds(10));
     ::kill(victim, SIGKILL);
     int status = 0;

@@ -7,8 +7,10 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <stdexcept>
 #include <thread>
 
 #include "weft/autograd/autocast.h"
@@ -54,8 +56,9 @@ class RunTest : public ::testing::Test {
     posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, log.c_str(),
                                      O_WRONLY | O_CREAT | O_TRUNC, 0644);
     pid_t child = 0;
-    EXPECT_EQ(posix_spawn(&child, argv[0], &actions, nullptr, argv.data(), environ), 0);
+    const int error = posix_spawn(&child, argv[0], &actions, nullptr, argv.data(), environ);
     posix_spawn_file_actions_destroy(&actions);
+    if (error != 0) throw std::runtime_error(std::string("cannot start: ") + std::strerror(error));
     return child;
   }
   static int wait(pid_t child) {

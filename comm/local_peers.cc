@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -113,6 +114,13 @@ Socket new_memory(std::size_t bytes) {
   return memory;
 }
 
+std::size_t size_of(const Socket& memory) {
+  struct stat found{};
+  WEFT_CHECK(::fstat(memory.fd(), &found) == 0, Comm, kOp,
+             "cannot tell the size of shared memory: ", reason());
+  return static_cast<std::size_t>(found.st_size);
+}
+
 }  // namespace
 
 SharedMemory::SharedMemory(const Socket& memory, std::size_t bytes) : bytes_(bytes) {
@@ -172,7 +180,13 @@ LocalPeers::LocalPeers(Store& store, int rank, int size, const Deadline& deadlin
 
 std::unique_ptr<SharedMemory> LocalPeers::share(std::size_t bytes, const Deadline& deadline) const {
   if (rank_ != 0) {
-    return std::make_unique<SharedMemory>(receive_descriptor(sockets_[0], 0, deadline), bytes);
+    const Socket memory = receive_descriptor(sockets_[0], 0, deadline);
+    // Mapped beyond its end it would be SIGBUS.
+    const std::size_t given = size_of(memory);
+    WEFT_CHECK(given == bytes, Comm, kOp, "rank 0 shares ", given,
+               " bytes of memory with all ranks, rank ", rank_, " expects ", bytes,
+               "; all must ask for the same size");
+    return std::make_unique<SharedMemory>(memory, bytes);
   }
   const Socket memory = new_memory(bytes);
   auto shared = std::make_unique<SharedMemory>(memory, bytes);

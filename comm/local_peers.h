@@ -36,7 +36,8 @@ class LocalPeers {
   /// this way: it is on another host, or another user's.
   LocalPeers(Store& store, int rank, int size, const Deadline& deadline);
 
-  /// Zeroed memory that all ranks have mapped; all must call it, with the same size.
+  /// Zeroed memory that all ranks have mapped; all must call it, with the same size. Throws Comm
+  /// where rank 0 has another.
   std::unique_ptr<SharedMemory> share(std::size_t bytes, const Deadline& deadline) const;
   /// Whether the connection of `rank` is closed, as it is when the process has ended.
   bool gone(int rank) const noexcept;

@@ -153,6 +153,24 @@ TEST(ShmBackend, AGroupMakesTensorsInIt) {
   EXPECT_EQ(alone.empty({2, 3}).shape(), Shape({2, 3}));
 }
 
+TEST(ShmBackend, MemoryOfAnotherSizeThanRankZerosIsAnError) {
+  const auto store = std::make_shared<MemoryStore>();
+  std::vector<std::jthread> ranks;
+  for (int r = 0; r < 2; ++r) {
+    ranks.emplace_back([&, r] {
+      ProcessGroup group(shm_backend(), store, r, 2);
+      const char* const text =
+          "rank 0 shares 896 bytes of memory with all ranks, rank 1 expects 8000000";
+      if (r == 1) {
+        EXPECT_WEFT_ERROR(group.empty({1'000'000}), Comm, text);
+      } else {
+        EXPECT_EQ(group.empty({100}).numel(), 100);
+        EXPECT_WEFT_ERROR(group.barrier().wait(), PeerFailed, text);
+      }
+    });
+  }
+}
+
 TEST(ShmBackend, CallsThatDoNotFitAreNamedOnAllRanks) {
   as_ranks(shm_backend(), 3, [&](Backend& backend) {
     Numbers x(backend.rank() == 2 ? DType::f64 : DType::f32, 10);

@@ -127,7 +127,8 @@ InitOptions with_timeout(InitOptions options) {
              "', expected seconds from 0.001 to 1000000, as in WEFT_TIMEOUT=30");
   const std::chrono::milliseconds timeout(std::llround(seconds * 1000));
   options.rendezvous_timeout = options.group.timeout = timeout;
-  options.group.slow = std::min(options.group.slow, timeout / 4);
+  options.group.slow =
+      std::min(options.group.slow, std::max(timeout / 4, std::chrono::milliseconds(1)));
   return options;
 }
 

@@ -239,6 +239,12 @@ TEST(InitProcessGroup, TheEnvironmentMayGiveTheTimeouts) {
     EXPECT_EQ(alone->options().timeout, milliseconds(250));
     EXPECT_LT(alone->options().slow, milliseconds(250));
   }
+  {
+    const Environment shortest({std::pair("WEFT_TIMEOUT", "0.001")});
+    const Group alone = init_process_group({.rank = 0, .world_size = 1});
+    EXPECT_EQ(alone->options().timeout, milliseconds(1));
+    EXPECT_EQ(alone->options().slow, milliseconds(1));
+  }
   for (const char* text : {"", "0", "-1", "x", "3s", "1e9", "nan"}) {
     const Environment wrong({std::pair("WEFT_TIMEOUT", text)});
     EXPECT_WEFT_ERROR(init_process_group({.rank = 0, .world_size = 1}), InvalidArgument,

@@ -11,8 +11,11 @@ class Deadline {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// `timeout` from now.
-  explicit Deadline(std::chrono::milliseconds timeout) : at_(Clock::now() + timeout) {}
+  /// `timeout` from now. From 31 years on it is no limit: milliseconds::max() from now would be
+  /// beyond what the clock counts.
+  explicit Deadline(std::chrono::milliseconds timeout)
+      : at_(Clock::now() + std::clamp(timeout, std::chrono::milliseconds(0),
+                                      std::chrono::milliseconds(1'000'000'000'000))) {}
   /// A copy of its present time: later changes of `other` do not count.
   Deadline(const Deadline& other) : at_(other.at()) {}
   Deadline& operator=(const Deadline& other) {

@@ -127,6 +127,18 @@ TEST(WorkTest, AWaitThatGivesUpDoesNotEndTheOperation) {
       kOptions);
 }
 
+TEST(WorkTest, AWaitMayBeWithoutALimit) {
+  EXPECT_FALSE(Deadline(milliseconds::max()).passed());
+  EXPECT_TRUE(Deadline(milliseconds::min()).passed());
+  run_ranks(
+      2,
+      [](ProcessGroup& group) {
+        if (group.rank() == 1) std::this_thread::sleep_for(milliseconds(20));  // the other waits
+        group.barrier().wait(milliseconds::max());
+      },
+      kOptions);
+}
+
 TEST(WorkTest, SeveralThreadsMayWait) {
   std::promise<void> waiting;
   std::latch ended(2);

@@ -291,14 +291,20 @@ void OperationQueue::watch() {
       std::max(std::min(options_.slow, options_.timeout / 4) / 4, std::chrono::milliseconds(1));
   Seen seen;
   std::unique_lock lock(mutex_);
-  while (!quit_) {
+  // A store or a log that fails is no failure of the group, nor does it keep the rest from its
+  // turn.
+  const auto attempt = [&](const auto& step) {
+    if (quit_) return;
     try {
-      publish(lock, seen);
-      extend_deadline(lock, seen);
-      warn_of_slow(lock);
-    } catch (const std::exception&) {  // a store or a log that fails is no failure of the group
+      step();
+    } catch (const std::exception&) {
       if (!lock.owns_lock()) lock.lock();
     }
+  };
+  while (!quit_) {
+    attempt([&] { publish(lock, seen); });
+    attempt([&] { extend_deadline(lock, seen); });
+    attempt([&] { warn_of_slow(lock); });
     auto next = Deadline::Clock::now() + tick;
     if (running_ && !warned_) next = std::min(next, began_ + options_.slow);
     wake_watch_.wait_until(lock, next, [&] { return quit_; });
@@ -337,19 +343,22 @@ void OperationQueue::warn_of_slow(std::unique_lock<std::mutex>& lock) {
   if (!running_ || warned_ || Deadline::Clock::now() < began_ + options_.slow) return;
   warned_ = true;
   const Call call = running_->call;
-  std::string whom;
+  using Told = std::optional<std::string>;
+  Told whom;  // empty: nobody; nothing: the store does not say
   if (const int peer = running_->peer; peer >= 0) {
     whom = "rank " + std::to_string(members_.number_in_run(peer));
   } else {
     lock.unlock();
-    whom = if_told<std::string>([&] { return absent_ranks(*group_store_, members_, call.number); });
+    whom = if_told<Told>([&] { return absent_ranks(*group_store_, members_, call.number); });
     lock.lock();
   }
   // Under the lock: once the operation is done its caller's log may be gone.
   if (!running_ || running_->call.name != call.name || running_->call.number != call.number) return;
   const ThreadStateGuard as_caller(running_->caller);
   log_warning(detail::concat(to_string(call), ": waiting for ", to_text(options_.slow),
-                             whom.empty() ? ", though all ranks have come" : " for " + whom));
+                             !whom           ? ""
+                             : whom->empty() ? ", though all ranks have come"
+                                             : " for " + *whom));
 }
 
 }  // namespace weft::comm

@@ -479,7 +479,7 @@ class Lines final : public LogSink {
     lines_.emplace_back(message);
     if (lines_.size() == 1) first_.set_value();
   }
-  void wait_for_one() { first_.get_future().wait(); }
+  void wait_for_one() { first_.get_future().wait_for(kOptions.timeout); }
   std::vector<std::string> lines() {
     const std::lock_guard lock(mutex_);
     return lines_;
@@ -491,25 +491,75 @@ class Lines final : public LogSink {
   std::promise<void> first_;
 };
 
-std::vector<std::string> lines_of_slow_rank_0(const std::function<Work(ProcessGroup&)>& rank_0,
-                                              const std::function<Work(ProcessGroup&)>& rank_1) {
+// A store whose calls first ask `fails`, which may throw.
+class Failing final : public Store {
+ public:
+  using Fails = std::function<void(const std::string& key)>;
+  Failing(std::shared_ptr<Store> store, Fails fails)
+      : store_(std::move(store)), fails_(std::move(fails)) {}
+  std::unique_ptr<Store> duplicate() const override {
+    return std::make_unique<Failing>(store_, fails_);
+  }
+  std::string describe() const override { return store_->describe(); }
+
+ private:
+  void do_set(const std::string& key, std::string_view value, const Deadline&) override {
+    fails_(key);
+    store_->set(key, value);
+  }
+  std::optional<std::string> do_get(const std::string& key, const Deadline& deadline) override {
+    fails_(key);
+    return store_->wait(key, deadline);
+  }
+  std::optional<std::string> do_try_get(const std::string& key, const Deadline&) override {
+    fails_(key);
+    return store_->try_get(key);
+  }
+  std::int64_t do_add(const std::string& key, std::int64_t delta, const Deadline&) override {
+    fails_(key);
+    return store_->add(key, delta);
+  }
+  std::string do_set_once(const std::string& key, std::string_view value,
+                          const Deadline&) override {
+    fails_(key);
+    return store_->set_once(key, value);
+  }
+  bool do_erase(const std::string& key, const Deadline&) override { return store_->erase(key); }
+
+  const std::shared_ptr<Store> store_;
+  const Fails fails_;
+};
+
+[[noreturn]] void time_out() {
+  throw Error(ErrorCode::Timeout, "store", "does not answer", __FILE__, __LINE__);
+}
+
+std::vector<std::string> lines_of_slow_rank_0(
+    const std::function<Work(ProcessGroup&)>& rank_0,
+    const std::function<Work(ProcessGroup&)>& rank_1,
+    const Failing::Fails& store_fails = [](const std::string&) {}) {
+  constexpr ProcessGroupOptions slow{.timeout = milliseconds(30'000), .slow = milliseconds(20)};
   Lines log;
-  run_ranks(2,
-            [&](ProcessGroup& group) {
-              if (group.rank() == 0) {
-                Work work;
-                {
-                  const Scoped<LogSink*> logging(&ThreadState::log, &log);
-                  work = rank_0(group);
-                }
-                work.wait();
-              } else {
-                log.wait_for_one();
-                std::this_thread::sleep_for(milliseconds(60));  // time for a second line
-                rank_1(group).wait();
-              }
-            },
-            {.timeout = milliseconds(30'000), .slow = milliseconds(20)});
+  run_ranks(
+      2,
+      [&](ProcessGroup& ranks) {
+        const auto store = std::make_shared<PrefixStore>("slow", ranks.store());
+        ProcessGroup group(thread_backend(), std::make_shared<Failing>(store, store_fails),
+                           ranks.rank(), 2, slow);
+        if (group.rank() == 0) {
+          Work work;
+          {
+            const Scoped<LogSink*> logging(&ThreadState::log, &log);
+            work = rank_0(group);
+          }
+          work.wait();
+        } else {
+          log.wait_for_one();
+          std::this_thread::sleep_for(milliseconds(60));  // time for a second line
+          rank_1(group).wait();
+        }
+      },
+      slow);
   return log.lines();
 }
 
@@ -521,6 +571,17 @@ TEST(OperationQueueTest, ALongWaitIsToldOnceToTheCallersLog) {
   EXPECT_EQ(lines_of_slow_rank_0(call, call),
             std::vector<std::string>{"all_reduce 1 (bucket 2): waiting for 20 ms for rank 1, not "
                                      "seen yet"});
+}
+
+TEST(OperationQueueTest, ALongWaitIsToldWithoutTheStoreToo) {
+  const auto call = [](ProcessGroup& group) { return group.all_reduce(ones({100})); };
+  for (const std::string failing : {"progress/1", "progress/"}) {  // of one call; of all
+    EXPECT_EQ(lines_of_slow_rank_0(call, call,
+                                   [&](const std::string& key) {
+                                     if (key.starts_with(failing)) time_out();
+                                   }),
+              std::vector<std::string>{"all_reduce 1: waiting for 20 ms"});
+  }
 }
 
 TEST(OperationQueueTest, ALongWaitForAMessageNamesItsSender) {

@@ -434,17 +434,24 @@ struct TcpStore::Impl {
         port(p),
         token(std::move(t)),
         name("the store at " + tcp_url(host, port)),
-        socket(connect_to(host, port, deadline)) {
-    const Answer answer = within(
-        "its handshake", [&] { return exchange(frame(std::string(kGreeting) + token), deadline); });
+        socket(greet(deadline)) {}
+
+  // A new connection, in which the server knows this client.
+  Socket greet(const Deadline& deadline) const {
+    Socket connected = connect_to(host, port, deadline);
+    const Answer answer = within("its handshake", [&] {
+      return exchange(connected, frame(std::string(kGreeting) + token), deadline);
+    });
     WEFT_CHECK(answer.status != Status::invalid, InvalidArgument, kOp, name,
                " refuses the token: all ranks need the same WEFT_STORE_TOKEN in their environment "
                "(weftrun sets it; on several hosts give each the same --token-file)");
     WEFT_CHECK(answer.value == kGreeting, Comm, kOp, name,
                " is none of this version of weft; is something else listening there?");
+    return connected;
   }
 
-  Answer exchange(const std::string& request, const Deadline& deadline) const {
+  Answer exchange(const Socket& socket, const std::string& request,
+                  const Deadline& deadline) const {
     send_all(socket, std::as_bytes(std::span(request)), deadline, name);
     std::array<char, sizeof(std::uint32_t) + sizeof(Status)> head;
     recv_all(socket, std::as_writable_bytes(std::span(head)), deadline, name);
@@ -462,11 +469,11 @@ struct TcpStore::Impl {
   const int port;
   const std::string token;
   const std::string name;
-  const Socket socket;
   std::mutex mutex;
   std::condition_variable free;
   bool busy = false;
-  std::string failure;  // what the connection was lost by
+  std::string failure;  // what the connection was lost by, for good
+  Socket socket;        // for the one whose turn it is; none after a call that was cut short
 };
 
 // One call at a time has the connection.
@@ -505,13 +512,20 @@ class TcpStore::Turn {
   }
 
  private:
-  // Who is cut short anywhere in it leaves a connection on which nothing can follow.
+  // Who is cut short anywhere in it leaves a connection on which nothing can follow. The next call
+  // makes another one if the server was only slow; what was asked for is not asked again.
   Answer guarded_exchange(const std::string& request, const Deadline& deadline) {
+    Socket socket = std::move(impl_.socket);
     try {
-      return impl_.exchange(request, deadline);
-    } catch (const std::exception& error) {
-      const std::lock_guard lock(impl_.mutex);
-      impl_.failure = error.what();
+      if (!socket.valid()) socket = impl_.greet(deadline);
+      Answer answer = impl_.exchange(socket, request, deadline);
+      impl_.socket = std::move(socket);
+      return answer;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::Timeout) {
+        const std::lock_guard lock(impl_.mutex);
+        impl_.failure = error.what();
+      }
       throw;
     }
   }

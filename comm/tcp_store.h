@@ -37,6 +37,10 @@ class TcpStoreServer {
 /// A client. Throws Timeout if no server listens there by the deadline, InvalidArgument if the
 /// server refuses the token, or without a token on other addresses than loopback. A get() that the
 /// server does not answer ends up to 2 s after its deadline.
+///
+/// After a call that the server has not answered in time (Timeout) the next one makes a new
+/// connection. Whether the server has done what it was asked for, or does it later, is not known
+/// then: a set() may come after a later one, an add() that is called again may count twice.
 class TcpStore final : public Store {
  public:
   TcpStore(std::string host, int port, std::string token, const Deadline& deadline);

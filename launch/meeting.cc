@@ -35,6 +35,8 @@ constexpr const char* kOp = "weftrun";
 constexpr const char* kLoopback = "127.0.0.1";
 // What is said while ranks are being ended must not take much of their time.
 constexpr milliseconds kToldWithin{2000}, kLeaveWithin{5000}, kWatchTurn{5000};
+// Node 0 may be stopped for a moment. Who has heard nothing for so long takes it for lost.
+constexpr milliseconds kLostAfter{30'000};
 // Who waits longer says for whom.
 constexpr milliseconds kSilentFor{3000};
 
@@ -183,7 +185,8 @@ struct Meeting::Nodes {
     watcher = std::thread([this, own = store->duplicate()] {
       End found{1, "the weftrun of node 0 is gone, or its machine cannot be reached"};
       try_to([&] {
-        while (!read_end(*own, found) && !quit) {
+        Deadline lost(kLostAfter);
+        while (!read_end(*own, found, lost) && !quit) {
         }
         if (options.node_rank != 0) own->set(key("left/", options.node_rank), "");
       });
@@ -194,16 +197,18 @@ struct Meeting::Nodes {
     });
   }
 
-  bool read_end(comm::Store& from, End& found) const {
-    std::string text;
+  /// Whether there is one. `lost` moves on when node 0 answers.
+  bool read_end(comm::Store& from, End& found, Deadline& lost) const {
+    std::optional<std::string> text;
     try {
-      text = from.get(key("end"), Deadline(kWatchTurn));
+      text = from.wait(key("end"), Deadline(kWatchTurn));
+      lost = Deadline(kLostAfter);
     } catch (const Error& error) {
-      if (error.code() != ErrorCode::Timeout) throw;
-      return false;
+      if (error.code() != ErrorCode::Timeout || lost.passed()) throw;
     }
-    found.text = text.substr(std::min(text.size(), text.find(' ') + 1));
-    found.status = std::atoi(text.c_str());
+    if (!text) return false;
+    found.text = text->substr(std::min(text->size(), text->find(' ') + 1));
+    found.status = std::atoi(text->c_str());
     return true;
   }
 

@@ -58,7 +58,8 @@ std::string request(char operation, const std::string& key, const std::string& r
 std::string wait_of(std::int64_t ms) { return {reinterpret_cast<const char*>(&ms), sizeof ms}; }
 
 struct RawClient {
-  explicit RawClient(int port) : socket(connect_to(kHost, port, Deadline(kLong))) {}
+  explicit RawClient(int port) : RawClient(connect_to(kHost, port, Deadline(kLong))) {}
+  explicit RawClient(Socket s) : socket(std::move(s)) {}
 
   // Of what the server closes meanwhile nothing more is sent.
   void send(const std::string& bytes) const {
@@ -214,6 +215,34 @@ TEST(TcpStore, AServerThatDoesNotAnswerIsATimeout) {
   const Socket silent = listen_on(kHost, 0);
   EXPECT_WEFT_ERROR(TcpStore(kHost, port_of(silent), "", Deadline(kShort)), Timeout,
                     "has sent 0 of 5 bytes");
+}
+
+// A launcher that is stopped for a moment.
+TEST(TcpStore, AServerThatWasSlowOnceIsAskedAnewAndNotTheSameAgain) {
+  const Socket listening = listen_on(kHost, 0);
+  const auto expect = [](const RawClient& from, const std::string& bytes) {
+    EXPECT_EQ(from.receive(bytes.size()), bytes);
+  };
+  const auto greeted = [&] {
+    RawClient client(accept_from(listening, Deadline(kLong)).value());
+    expect(client, hello());
+    client.send(frame('\0' + std::string("weft store 1\n")));
+    return client;
+  };
+  auto server = std::async(std::launch::async, [&] {
+    const RawClient first = greeted();
+    expect(first, request(kSet, "key", "value"));
+    EXPECT_TRUE(first.closed());
+    const RawClient second = greeted();
+    expect(second, request(kSet, "key", "next"));
+    second.send(frame(std::string(1, '\0')));
+  });
+  const auto store = connect(port_of(listening));
+  store->set_timeout(kShort);
+  EXPECT_WEFT_ERROR(store->set("key", "value"), Timeout, "has sent 0 of 5 bytes");
+  store->set_timeout(kLong);
+  EXPECT_NO_THROW(store->set("key", "next"));
+  server.get();
 }
 
 TEST(TcpStore, AnotherProgramsServerIsAnError) {

@@ -1,6 +1,9 @@
 // Several nodes: a weftrun each, here all on one host, that meet and end together.
 #include <sys/stat.h>
 
+#include <chrono>
+#include <thread>
+
 #include "weft/comm/socket.h"
 #include "weft/tests/launch/weftrun.h"
 
@@ -103,6 +106,20 @@ TEST_F(WeftrunNodes, TheEndOfNodeZerosWeftrunIsTheEndOfAll) {
   EXPECT_EQ(second->finish(), 1);
   EXPECT_NE(second->err().find("the weftrun of node 0 is gone"), std::string::npos)
       << second->err();
+}
+
+// Longer than a store has to answer.
+TEST_F(WeftrunNodes, AStoppedWeftrunOfNodeZeroIsNotTakenForLost) {
+  const std::string script = "touch $DIR/ready; exec sleep 9";
+  const auto first = start(0, {}, script), second = start(1, {}, script);
+  for (const auto* run : {&first, &second}) {
+    ASSERT_TRUE(becomes_true([&] { return (*run)->has_file("ready"); }));
+  }
+  first->signal(SIGSTOP);
+  std::this_thread::sleep_for(std::chrono::seconds(8));
+  first->signal(SIGCONT);
+  EXPECT_EQ(first->finish(), 0) << first->err();
+  EXPECT_EQ(second->finish(), 0) << second->err();
 }
 
 TEST_F(WeftrunNodes, WhoWaitsSaysForWhom) {

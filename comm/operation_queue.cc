@@ -212,10 +212,12 @@ std::optional<Error> OperationQueue::run(const Operation& operation) {
 void OperationQueue::check_others() {
   constexpr std::chrono::milliseconds kInterval{200};
   const auto now = Deadline::Clock::now();
-  if (now < checked_ + kInterval) return;
-  checked_ = now;
+  if (now < next_check_) return;
   const auto told =
       if_told<std::optional<std::string>>([&] { return run_store_->try_get(kFailureKey); });
+  // A store that is slow, or does not answer, does not slow down the operations.
+  const auto done = Deadline::Clock::now();
+  next_check_ = done + std::max<Deadline::Clock::duration>(kInterval, 20 * (done - now));
   if (!told) return;
   const int failed = parse_failure(*told).rank;
   WEFT_CHECK(failed == members_.number_in_run(members_.rank), PeerFailed, kOp, "rank ", failed,

@@ -97,7 +97,7 @@ class OperationQueue {
   Deadline::Clock::time_point began_;
   Deadline deadline_{std::chrono::milliseconds(0)};  // of running_
   bool warned_ = false;                              // of running_
-  Deadline::Clock::time_point checked_;              // the other ranks
+  Deadline::Clock::time_point next_check_;           // of the other ranks
   Call begun_;                                       // the last collective
 
   DeviceOperations devices_;  // of the first thread

@@ -319,10 +319,12 @@ void OperationQueue::publish(std::unique_lock<std::mutex>& lock, Seen& seen) {
   const Call begun = begun_;
   const bool news = begun.number != seen.published || (busy && busy != seen.published_busy);
   if (!news && !busy) return;
-  seen.published = begun.number;
-  seen.published_busy = busy;
   lock.unlock();
-  if (news) publish_progress(*group_store_, members_.rank, begun, busy);
+  if (news) {
+    publish_progress(*group_store_, members_.rank, begun, busy);
+    seen.published = begun.number;  // else the next time
+    seen.published_busy = busy;
+  }
   if (busy) run_store_->add(kBusyKey, 1);
   lock.lock();
 }

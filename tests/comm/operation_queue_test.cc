@@ -612,6 +612,29 @@ TEST(OperationQueueTest, RanksTellHowFarTheyAre) {
             {.timeout = milliseconds(30'000), .slow = milliseconds(20)});
 }
 
+TEST(OperationQueueTest, RanksTellHowFarTheyAreOnceTheStoreAnswers) {
+  std::atomic<int> failed{0};
+  run_ranks(
+      2,
+      [&](ProcessGroup& ranks) {
+        const auto store = std::make_shared<PrefixStore>("group", ranks.store());
+        const std::string own = "progress/" + std::to_string(ranks.rank());
+        int times = 2;
+        const auto fails = [&](const std::string& key) {
+          if (key != own || times == 0) return;
+          --times;
+          ++failed;
+          time_out();
+        };
+        ProcessGroup group(thread_backend(), std::make_shared<Failing>(store, fails), ranks.rank(),
+                           2, {.timeout = milliseconds(30'000), .slow = milliseconds(20)});
+        group.barrier().wait();
+        EXPECT_EQ(store->get(own, Deadline(kOptions.timeout)), "1 barrier 1");
+      },
+      kOptions);
+  EXPECT_EQ(failed, 4);
+}
+
 TEST(OperationQueueTest, SpansShowOperationsWithTagAndBytes) {
   Tracer tracer;
   {

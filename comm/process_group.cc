@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "weft/comm/arrival.h"
 #include "weft/comm/device_tensors.h"
 #include "weft/comm/monitored_barrier.h"
 #include "weft/comm/nccl.h"
@@ -115,10 +116,12 @@ ProcessGroup::Impl::Impl(BackendMaker maker, std::shared_ptr<Store> store_of_gro
     if (options.cuda == CudaTransport::nccl) check_nccl();
     WEFT_CHECK(make && store, InvalidArgument, kOp, "a group of ", members.size(),
                " ranks needs a backend and a store in which they meet");
-    backend =
-        make(key_space("backend", *store), members.rank, members.size(), Deadline(options.timeout));
     of_group = store->duplicate();
     of_run = run_store->duplicate();
+    // A backend that connects does not notice when a rank fails that has not come.
+    await_members(*of_group, *of_run, members, options.timeout);
+    backend =
+        make(key_space("backend", *store), members.rank, members.size(), Deadline(options.timeout));
     backend->meet(Deadline(options.timeout));
   }
   queue = std::make_unique<OperationQueue>(std::move(members), options, std::move(backend),

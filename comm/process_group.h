@@ -88,8 +88,9 @@ using BackendMaker = std::function<std::unique_ptr<Backend>(
 /// The first failure ends the group: queued operations fail with it, too.
 class ProcessGroup {
  public:
-  /// `make` makes the backend, from `store`; there the ranks also write and read which of them
-  /// failed first.
+  /// Waits until all ranks have called it; then `make` makes the backend, from `store`, where the
+  /// ranks also write and read which of them failed first. Throws PeerFailed if a rank fails before
+  /// that, Timeout with the ranks that have not come within options.timeout.
   ProcessGroup(BackendMaker make, std::shared_ptr<Store> store, int rank, int size,
                const ProcessGroupOptions& options = {});
   /// Aborts what has not run.
@@ -138,7 +139,8 @@ class ProcessGroup {
   std::vector<std::string> all_gather_object(std::string_view object);
 
   /// The group of some of the ranks, in increasing order. All ranks of this group must call it;
-  /// ranks that are not in `ranks` get null. Throws InvalidArgument for a rank that does not exist.
+  /// ranks that are not in `ranks` get null. Throws InvalidArgument for a rank that does not exist,
+  /// PeerFailed or Timeout as the constructor.
   std::shared_ptr<ProcessGroup> subgroup(std::vector<int> ranks);
   /// The subgroup of all ranks: its operations and this group's do not wait for each other.
   std::shared_ptr<ProcessGroup> duplicate();

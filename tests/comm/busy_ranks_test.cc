@@ -35,6 +35,7 @@ void in_impatient_groups(const std::string& backend, int n, milliseconds timeout
   };
   run_ranks(n,
             [&](ProcessGroup& ranks) {
+              ranks.barrier().wait();  // so that they come together
               ProcessGroup group(make, std::make_shared<PrefixStore>("impatient", ranks.store()),
                                  ranks.rank(), n, {.timeout = timeout});
               f(group);

@@ -61,7 +61,8 @@ std::optional<Error> error_of(const Work& work) {
 #define EXPECT_FAILS(work, code, text) EXPECT_WEFT_ERROR((work).wait(), code, text)
 
 // A group of short patience, but not when the ranks meet.
-ProcessGroup impatient_group(const ProcessGroup& ranks, milliseconds timeout) {
+ProcessGroup impatient_group(ProcessGroup& ranks, milliseconds timeout) {
+  ranks.barrier().wait();  // so that they come together
   const BackendMaker make = [](const std::shared_ptr<Store>& store, int rank, int size,
                                const Deadline&) {
     return thread_backend()(store, rank, size, Deadline(kOptions.timeout));
@@ -389,7 +390,11 @@ TEST(OperationQueueTest, OperationsRunAsTheirCallerInAThreadOfTheirOwn) {
                                 const Deadline&) {
     return std::make_unique<Looking>(rank, size, look);
   };
-  ProcessGroup group(make, std::make_shared<MemoryStore>(), 0, 2, kOptions);
+  const auto store = std::make_shared<MemoryStore>();
+  auto other = std::async(std::launch::async, [&] {
+    return std::make_unique<ProcessGroup>(make, store, 1, 2, kOptions);
+  });
+  ProcessGroup group(make, store, 0, 2, kOptions);
   EXPECT_STREQ(group.backend(), "looking");
   std::int64_t counter = 0;
   const Scoped rank(&ThreadState::rank, 7);

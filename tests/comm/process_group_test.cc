@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "weft/comm/backends.h"
+#include "weft/comm/failure.h"
 #include "weft/core/device.h"
 #include "weft/core/thread_state.h"
 #include "weft/tensor/creation.h"
@@ -701,6 +702,40 @@ TEST(FingerprintTest, IsOnWhereTheEnvironmentSaysSo) {
   setenv("WEFT_DISTRIBUTED_DEBUG", "0", 1);
   EXPECT_FALSE(is_on());
   unsetenv("WEFT_DISTRIBUTED_DEBUG");
+}
+
+// --- Ranks that do not come to a new group -------------------------------------------------------
+
+class MakingAGroup : public ::testing::TestWithParam<const char*> {};
+
+INSTANTIATE_TEST_SUITE_P(Backends, MakingAGroup,
+                         ::testing::Values("threads", "ring", "shm", "gloo"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(MakingAGroup, ARankThatHasFailedIsNotWaitedFor) {
+  const std::string missing = testing::missing_backend(GetParam());
+  if (!missing.empty()) GTEST_SKIP() << missing;
+  in_groups(GetParam(), 3, [](ProcessGroup& group) {
+    if (group.rank() == 1) {
+      note_failure(*group.store(), {.rank = 1, .cause = "killed by signal 9"});
+    } else {
+      EXPECT_WEFT_ERROR(group.duplicate(), PeerFailed,
+                        "rank 1 failed before all ranks had connected: killed by signal 9");
+    }
+  });
+}
+
+TEST(ProcessGroupTest, ARankThatDoesNotComeToAGroupIsNamed) {
+  run_ranks(4,
+            [](ProcessGroup& group) {
+              const auto part = group.subgroup({1, 2, 3});
+              if (group.rank() % 2 == 1) {
+                EXPECT_WEFT_ERROR(part->duplicate(), Timeout,
+                                  "rank 2 did not come to make a group within 2 s, seen on rank " +
+                                      std::to_string(group.rank()));
+              }
+            },
+            {.timeout = milliseconds(2000)});
 }
 
 TEST(MonitoredBarrierTest, NamesTheMissingRanksToAllThatCame) {

@@ -161,14 +161,23 @@ void Guardian::forget(pid_t group) const noexcept { tell(told_by_.get(), -group)
 SignalQueue::SignalQueue() {
   const sigset_t set = queued_signals();
   pthread_sigmask(SIG_BLOCK, &set, &mask_before_);
+  // A parent may have it ignored, and then the kernel forgets how a child has ended.
+  struct sigaction queued = {};
+  queued.sa_handler = SIG_DFL;
+  ::sigaction(SIGCHLD, &queued, &child_action_before_);
   fd_ = Descriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   const int error = errno;
   if (fd_.valid()) return;
-  pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
+  restore();
   WEFT_THROW(Library, "weftrun", "cannot make a queue of signals: ", reason(error));
 }
 
-SignalQueue::~SignalQueue() { pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr); }
+SignalQueue::~SignalQueue() { restore(); }
+
+void SignalQueue::restore() const noexcept {
+  ::sigaction(SIGCHLD, &child_action_before_, nullptr);
+  pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
+}
 
 int SignalQueue::next() const {
   signalfd_siginfo info = {};

@@ -78,7 +78,8 @@ class Guardian {
 };
 
 /// Signals as events: while one lives, SIGCHLD and those that end a program wait in fd(), but for
-/// what the process ignores. To be made before it starts threads, which must not take them.
+/// what the process ignores; SIGCHLD comes in any case, and its children are left to be waited for.
+/// To be made before it starts threads, which must not take them.
 class SignalQueue {
  public:
   SignalQueue();
@@ -103,7 +104,10 @@ class SignalQueue {
   }
 
  private:
+  void restore() const noexcept;
+
   sigset_t mask_before_;
+  struct sigaction child_action_before_;
   Descriptor fd_;
 };
 

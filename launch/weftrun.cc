@@ -26,7 +26,6 @@ void prepare_process() {
     }
     ::fcntl(fd, F_SETFD, 0);
   }
-  std::signal(SIGCHLD, SIG_DFL);
   std::signal(SIGPIPE, SIG_IGN);
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
 }

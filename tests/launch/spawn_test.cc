@@ -48,6 +48,14 @@ TEST(Spawn, ASignalIsPassedOnAndRaisedAgain) {
   EXPECT_EQ(run.out(), "");
 }
 
+// As a supervisor may have it, whose programs begin with what it ignores: such a process's children
+// are not kept until it waits for them.
+TEST(Spawn, SeesItsRanksEndWhereSigchldIsIgnored) {
+  Spawned run("ignored");
+  EXPECT_EQ(run.finish(), 0) << run.err();
+  EXPECT_EQ(run.out(), "all have ended\n");
+}
+
 TEST(Spawn, MayBeCalledTwice) {
   Spawned run("twice");
   EXPECT_EQ(run.finish(), 0) << run.err();

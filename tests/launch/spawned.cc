@@ -29,6 +29,7 @@ int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "";
   const auto name = [](int rank) { return "rank" + std::to_string(rank); };
   std::signal(SIGQUIT, [](int) { ::_exit(7); });
+  if (mode == "ignored") std::signal(SIGCHLD, SIG_IGN);
   try {
     if (mode == "twice")
       launch::spawn(argc, argv, 2, [&](int rank) { note("first" + name(rank), ""); });
@@ -46,5 +47,6 @@ int main(int argc, char** argv) {
     }
     return 1;
   }
+  if (mode == "ignored" && std::signal(SIGCHLD, SIG_DFL) != SIG_IGN) return 2;
   std::cout << "all have ended\n";
 }

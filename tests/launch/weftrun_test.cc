@@ -396,6 +396,11 @@ TEST(WeftrunEnd, OfTheGuardianIsNoMatter) {
   EXPECT_EQ(run.finish(), 0) << run.err();
 }
 
+TEST(WeftrunEnd, IsSeenWhereSigchldIsIgnored) {
+  Weftrun run({"env", "--ignore-signal=CHLD", "launch/weftrun", "sh", "-c", "exit 7"});
+  EXPECT_EQ(run.finish(), 7) << run.err();
+}
+
 // --- Restarts ------------------------------------------------------------------------------------
 
 TEST(WeftrunRestart, StartsAllAnewWithTheSameCommandLine) {

@@ -20,10 +20,12 @@
 #include <thread>
 #include <utility>
 
+#include "weft/comm/random_number.h"
 #include "weft/comm/socket.h"
 #include "weft/comm/tcp_store.h"
 #include "weft/core/error.h"
 #include "weft/launch/process.h"
+#include "weft/launch/report.h"
 
 namespace weft::launch {
 namespace {
@@ -97,7 +99,7 @@ struct Meeting::RankStore {
 };
 
 /// What the weftruns of several nodes share. Keys, of attempt N:
-///   N/ranks/R   how many ranks node R has
+///   N/ranks/R   how many ranks node R has, and which weftrun says so
 ///   N/place     the ports of the ranks' store and of MASTER_PORT, by node 0
 ///   N/well      how many nodes' ranks have all ended well
 ///   N/end       status and text, of whoever knows first
@@ -159,9 +161,14 @@ struct Meeting::Nodes {
   void join(Place& place, const Say& say) {
     const Deadline deadline{milliseconds(300'000)};
     if (!store) connect_to_node_0(deadline, say);
-    const std::string mine = std::to_string(options.nproc);
-    WEFT_CHECK(store->set_once(key("ranks/", options.node_rank), mine) == mine, InvalidArgument,
-               kOp, "two nodes have --node-rank ", options.node_rank);
+    // Two containers may have one host name and one pid.
+    const std::string self = detail::concat("pid ", ::getpid(), " on ", host_name());
+    const std::string mine = detail::concat(options.nproc, ' ', comm::random_number(), ' ', self);
+    const std::string first = store->set_once(key("ranks/", options.node_rank), mine);
+    WEFT_CHECK(first == mine, InvalidArgument, kOp, "two nodes have --node-rank ",
+               options.node_rank, ": this one (", self, ") and the one that came first (",
+               first.substr(std::min(first.size(), first.find("pid "))),
+               "): give each its own, from 0 to ", options.nnodes - 1);
     place.first_rank = place.world_size = 0;
     for (int node = 0; node < options.nnodes; ++node) {
       const int ranks = ranks_of(node, deadline, say);

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "weft/comm/socket.h"
+#include "weft/launch/report.h"
 #include "weft/tests/launch/weftrun.h"
 
 namespace weft::launch {
@@ -143,6 +144,26 @@ TEST_F(WeftrunNodes, WaitingForTheOthersCanBeInterrupted) {
   comm::connect_to("127.0.0.1", port, comm::Deadline(testing::kDeadline));
   alone->signal(SIGINT);
   EXPECT_EQ(alone->finish(), 130);
+}
+
+TEST_F(WeftrunNodes, OfTwoWithOneNodeRankTheSecondIsRefused) {
+  const std::string script = "touch $DIR/ready; until [ -e $DIR/go ]; do sleep 0.02; done";
+  const auto first = start(0, {}, script), second = start(1, {}, script);
+  for (const auto* run : {&first, &second}) {
+    ASSERT_TRUE(becomes_true([&] { return (*run)->has_file("ready"); }));
+  }
+  const auto third = start(1, {}, "touch $DIR/ready");
+  EXPECT_EQ(third->finish(), 1);
+  EXPECT_FALSE(third->has_file("ready"));
+  const std::string host = " on " + host_name();
+  EXPECT_NE(third->err().find(
+                "two nodes have --node-rank 1: this one (pid " + std::to_string(third->pid()) +
+                host + ") and the one that came first (pid " + std::to_string(second->pid()) +
+                host + "): give each its own, from 0 to 1"),
+            std::string::npos)
+      << third->err();
+  for (const auto* run : {&first, &second}) testing::write_file((*run)->path("go"), "");
+  for (const auto* run : {&first, &second}) EXPECT_EQ((*run)->finish(), 0) << (*run)->err();
 }
 
 TEST_F(WeftrunNodes, KnowEachOtherByTheTokenFile) {

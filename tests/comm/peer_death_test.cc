@@ -84,7 +84,10 @@ class Process {
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
 
-  void signal(int number) const { kill(pid_, number); }
+  // Where none was started, not to this test's own group, which is what kill() takes 0 for.
+  void signal(int number) const {
+    if (pid_ > 0) kill(pid_, number);
+  }
 
   // What it has said when it ends, which it does by itself and in good order.
   std::string end(Clock::time_point deadline) {

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <iomanip>
 #include <iostream>
 #include <map>
@@ -253,6 +254,13 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
   app.add_flag("--summary", options.summary,
                "print the model's layers, parameters and MACs for one image, and end")
       ->disable_flag_override();
+  std::optional<int> local_rank;
+  if (options.local_rank) {
+    app.add_option("--local-rank,--local_rank", local_rank,
+                   "this process's number on its host, as torch.distributed.launch gives it; "
+                   "without: as the environment says")
+        ->check(whole_number(0, 1'000'000));
+  }
   for (const Flag& flag : flags) add_flag(app, flag);
 
   try {
@@ -268,6 +276,15 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
   }
   if (const std::vector<std::string> extras = app.remaining(); !extras.empty()) {
     return complain_about(extras, app, options);
+  }
+  if (local_rank) {
+    const char* known = std::getenv("LOCAL_RANK");
+    if (known && known != std::to_string(*local_rank)) {
+      return complain(options, detail::concat("--local-rank ", *local_rank,
+                                              ", but the environment has LOCAL_RANK=", known,
+                                              "; leave one of them out"));
+    }
+    options.local_rank = [given = *local_rank] { return given; };
   }
   if (options.host_devices > 0 && app.count("--device") == 0) device = "cpu";
   options.device = Device(device);

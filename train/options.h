@@ -21,8 +21,8 @@ struct Options {
   std::string description = {};  ///< one line for --help
   std::string unit = "images";   ///< what a batch holds, for --help and the progress
   Device device = Device();      ///< filled in: CUDA where there is one
-  /// In programs of several processes: this process's number on its host. With n GPUs "cuda" is
-  /// this number modulo n. May throw.
+  /// In programs of several processes: this process's number on its host, in place of which comes
+  /// --local-rank's where it is given. With n GPUs "cuda" is this number modulo n. May throw.
   std::function<int()> local_rank = {};
   DType dtype = DType::f32;
   bool amp = false;  ///< --amp bf16: the body runs under autograd::Autocast

@@ -118,6 +118,20 @@ TEST_F(DdpRun, TheResNetsRanksShareTheBatch) {
   }
 }
 
+class OlderLauncher : public testing::LaunchedTest {
+ protected:
+  OlderLauncher()
+      : LaunchedTest(
+            "launch/weftrun --nproc-per-node 2 "
+            "sh -c 'exec \"$0\" --local_rank=$LOCAL_RANK \"$@\"'") {}
+};
+
+// torch.distributed.launch does.
+TEST_F(OlderLauncher, PutsTheLocalRankBeforeTheOptions) {
+  ASSERT_EQ(run("two", true, "mlp_ddp", "--limit-steps 2 --batch-size 4"), 0) << log();
+  EXPECT_EQ(metrics("two")["world_size"], 2);
+}
+
 // 20 images for each rank are batches of 6, 6, 6 and 2. Of the test set each rank takes a batch.
 TEST_F(DdpRun, OneProcessTakesTheVeryStepsOfTwoRanks) {
   testing::write_mnist(folder.path("data"), 40, 510);

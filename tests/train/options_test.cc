@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <vector>
 
 namespace weft::train {
@@ -13,8 +14,9 @@ struct Parsed {
   std::string out, err;
 };
 
-Parsed parse(std::vector<const char*> arguments, const std::vector<Flag>& flags = {}) {
-  Parsed parsed;
+Parsed parse(std::vector<const char*> arguments, const std::vector<Flag>& flags = {},
+             const Options& program = {}) {
+  Parsed parsed{.options = program};
   parsed.options.example = "mlp";
   parsed.options.batch_size = 64;
   arguments.insert(arguments.begin(), "mlp");
@@ -173,6 +175,34 @@ TEST(Options, PrecisionAndWhereTheDataLies) {
   EXPECT_EQ(parse({"--float32-matmul-precision", "low"}).status, 2);
   EXPECT_EQ(parse({"--conv-fp32-precision", "bf16"}).status, 2);
   EXPECT_EQ(parse({"--amp", "bf16", "--dtype", "f64"}).status, 2);
+}
+
+// torch.distributed.launch puts it before a program's own, in older versions with an underscore.
+TEST(Options, LocalRankMayBeGivenAsTheOlderLauncherDoes) {
+  ::unsetenv("LOCAL_RANK");
+  const Options ranks{.local_rank = [] { return 0; }};
+  EXPECT_EQ(parse({}, {}, ranks).options.local_rank(), 0);
+  for (const char* argument : {"--local-rank=1", "--local_rank=1"}) {
+    for (const char* known : {"", "1"}) {
+      if (*known) ::setenv("LOCAL_RANK", known, 1);
+      const Parsed p = parse({argument}, {}, ranks);
+      EXPECT_FALSE(p.status.has_value()) << p.err;
+      EXPECT_EQ(p.options.local_rank(), 1);
+      ::unsetenv("LOCAL_RANK");
+    }
+  }
+  EXPECT_NE(parse({"--help"}, {}, ranks).out.find("--local-rank"), std::string::npos);
+  const auto refuses = [&](const char* argument, const Options& options,
+                           const std::string& message) {
+    const Parsed p = parse({argument}, {}, options);
+    EXPECT_EQ(p.status, 2) << message;
+    EXPECT_NE(p.err.find(message), std::string::npos) << p.err;
+  };
+  refuses("--local-rank=-1", ranks, "'-1' is no whole number from 0 to 1000000\n");
+  refuses("--local-rank=0", {}, "unknown option --local-rank;");  // of a single process
+  ::setenv("LOCAL_RANK", "0", 1);
+  refuses("--local_rank=1", ranks, "--local-rank 1, but the environment has LOCAL_RANK=0;");
+  ::unsetenv("LOCAL_RANK");
 }
 
 TEST(Options, HelpNamesEveryOption) {

@@ -1,5 +1,6 @@
 // Two network namespaces as two hosts, with nothing between them but a pair of virtual interfaces:
-// a weftrun in each, and a rank each that trains with the other one over TCP.
+// a rank in each, started by a weftrun there or as srun would, that trains with the other one over
+// TCP.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -61,17 +62,31 @@ class Namespaces : public testing::TwoRanksTrain {
 
   /// The status of mlp_ddp with a rank on each host, told where to listen by `local_addr`.
   int train(const std::string& out, const std::string& options, bool local_addr = true) const {
-    const auto host = [&](int node) {
-      const std::string address = "10.77.0." + std::to_string(node + 1);
+    return on_two_hosts([&](const std::string& node, const std::string& address) {
       return "launch/weftrun --nnodes 2 --rdzv-endpoint 10.77.0.1:29400 --token-file " +
-             folder.path("token") + " --node-rank " + std::to_string(node) +
+             folder.path("token") + " --node-rank " + node +
              (local_addr ? " --local-addr " + address + " " : " ") + program(out) + options;
-    };
-    return run("timeout 60 " + unshare_ + "sh " + folder.path("hosts") + " '" + host(0) + "' '" +
-               host(1) + "'");
+    });
+  }
+  /// The same of the ranks that docs/ddp.md's script for Slurm starts, but that for names of nodes
+  /// it has their addresses.
+  int train_by_srun(const std::string& out, const std::string& options) const {
+    return on_two_hosts([&](const std::string& node, const std::string& address) {
+      return "env SLURM_JOB_ID=77 SLURM_STEP_ID=0 SLURM_PROCID=" + node +
+             " SLURM_NTASKS=2 SLURM_NODEID=" + node +
+             " SLURM_LOCALID=0 \"SLURM_STEP_TASKS_PER_NODE=1(x2)\" MASTER_ADDR=10.77.0.1 "
+             "MASTER_PORT=20077 WEFT_STORE_TOKEN=secret WEFT_LOCAL_ADDR=" +
+             address + " " + program(out) + options;
+    });
   }
 
  private:
+  template <class Command>
+  int on_two_hosts(const Command& command) const {
+    return run("timeout 60 " + unshare_ + "sh " + folder.path("hosts") + " '" +
+               command("0", "10.77.0.1") + "' '" + command("1", "10.77.0.2") + "'");
+  }
+
   const std::string mark_ = "namespaces_" + std::to_string(::getpid());
   std::string unshare_;
 };
@@ -85,6 +100,15 @@ TEST_F(Namespaces, TwoHostsTrainAsOneDoes) {
     expect_same(backend, "one_host");
     // Shared memory is not for ranks of several hosts.
     EXPECT_EQ(metrics(backend)["backend"], backend != "auto" ? backend : gloo ? "gloo" : "ring");
+  }
+}
+
+TEST_F(Namespaces, RanksOfSrunTrainAsThoseOfWeftrunDo) {
+  train_by_weftrun("one_host");
+  for (const std::string backend : {"gloo", "ring"}) {
+    if (!comm::testing::missing_backend(backend).empty()) continue;
+    ASSERT_EQ(train_by_srun(backend, " --backend " + backend), 0) << log();
+    expect_same(backend, "one_host");
   }
 }
 

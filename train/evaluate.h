@@ -47,8 +47,9 @@ data::DataLoader<data::Subset<Set>> test_loader(Set set, const Options& options,
 /// model: x [N,...] -> logits [N,C], run in evaluation mode without recording, and then returned to
 /// its previous mode. The loader's batches are {x, label [N] i64}. An empty loader gives zeros.
 /// With several ranks, whose loaders must give the same batches, each tests every size-th batch:
-/// all ranks get the share of all samples, and no sample counts twice. Throws Interrupted
-/// (train/interrupt.h) when a signal comes in the scope of an InterruptScope.
+/// all ranks get the share of all samples, and no sample counts twice. When a signal comes in the
+/// scope of an InterruptScope (train/interrupt.h), to whichever rank, all throw Interrupted, those
+/// that it did not come to when they have tested their batches.
 template <class Model, class Loader>
 std::vector<double> top_accuracy(Model& model, Loader& loader, std::initializer_list<int> ks,
                                  const Ranks& ranks = {}) {
@@ -60,11 +61,11 @@ std::vector<double> top_accuracy(Model& model, Loader& loader, std::initializer_
     ~Mode() { model.train(training); }
   } mode{model};
   model.eval();
-  std::vector<double> correct(ks.size() + 1);  // and all, behind
+  std::vector<double> correct(ks.size() + 1);  // and all samples, behind
   int batch = 0;
   std::optional<BusyScope> alone("evaluation");
   for (auto& [x, label] : loader) {
-    throw_if_interrupted();
+    if (interrupted()) break;
     if (batch++ % ranks.size != ranks.rank) continue;
     const Tensor logits = model(x);
     const Device device = logits.device();  // of a model in parts the last one's
@@ -81,7 +82,11 @@ std::vector<double> top_accuracy(Model& model, Loader& loader, std::initializer_
     correct.back() += static_cast<double>(x.shape(0));
   }
   alone.reset();
+  // Others may wait in the sum already: whoever stays away makes it fail.
+  correct.push_back(interrupted() ? 1 : 0);
   correct = ranks.sum(std::move(correct));
+  if (correct.back() > 0) throw Interrupted();
+  correct.pop_back();
   const double count = std::max(correct.back(), 1.0);
   correct.pop_back();
   for (double& share : correct) share /= count;

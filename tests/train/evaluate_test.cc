@@ -2,6 +2,8 @@
 
 #include <cmath>
 #include <csignal>
+#include <future>
+#include <string>
 #include <utility>
 
 #include <gtest/gtest.h>
@@ -112,6 +114,48 @@ TEST_P(Accuracy, ASignalEndsIt) {
   EXPECT_EQ(model.calls, 2);
   EXPECT_TRUE(model.training);
   EXPECT_EQ(interrupt_status(), 143);
+}
+
+// It comes to one of two ranks, when the other one has tested its share and waits for the sum.
+TEST_P(Accuracy, ASignalToOneRankEndsAll) {
+  const Rows rows{std::vector(6, std::vector<double>(6, 0.5)), {0, 1, 2, 3, 4, 5}};
+  std::promise<void> first_waits;
+  std::promise<std::string> texts[2];
+  const std::shared_future<std::string> told[2] = {texts[0].get_future(), texts[1].get_future()};
+  struct : Same {
+    std::promise<void>* awaited = nullptr;
+    Tensor operator()(const Tensor& x) {
+      if (awaited) {
+        awaited->get_future().wait();
+        std::raise(SIGINT);
+      }
+      return Same::operator()(x);
+    }
+  } models[2];
+  models[1].awaited = &first_waits;
+  const InterruptScope scope;
+  // Whether it was interrupted. Whoever ends without a word breaks its promise.
+  const auto test = [&](int rank) {
+    std::promise<std::string> text = std::move(texts[rank]);
+    const Ranks ranks{.rank = rank, .size = 2, .gather = [&](const std::string& own) {
+                        text.set_value(own);
+                        if (rank == 0) first_waits.set_value();
+                        return std::vector{told[0].get(), told[1].get()};
+                      }};
+    data::DataLoader loader(rows, {.batch_size = 1, .device = device()});
+    try {
+      accuracy(models[rank], loader, ranks);
+    } catch (const Interrupted&) {
+      return true;
+    } catch (const std::future_error&) {
+    }
+    return false;
+  };
+  auto first = std::async(std::launch::async, test, 0);
+  EXPECT_TRUE(test(1));
+  EXPECT_TRUE(first.get());
+  EXPECT_EQ(models[0].calls, 3);
+  EXPECT_EQ(models[1].calls, 1);
 }
 
 // A net that has died gives every class the same logit: it has not learned them all.

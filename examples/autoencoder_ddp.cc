@@ -41,13 +41,13 @@ void autoencoder(const train::Options& options, const std::string& backend) {
       train::test_loader(data::Mnist(options.data, {.train = false, .dtype = options.dtype}),
                          options, {.batch_size = 500, .device = options.device}, ranks);
   double squared_error = 0;
-  for (auto& [x, label] : test) {
-    if ((test.position() - 1) % ranks.size != ranks.rank) continue;
+  examples::own_batches(test, ranks, [&](const data::ImageBatch& batch) {
+    const auto& [x, label] = batch;
     const auto [output, code] = model(x);
     if (test.position() == 1)
       io::write_png(recorder.path("compare.png"), train::compare_picture(x, code, output));
     squared_error += nn::mse_loss(output, x).item<double>() * x.shape(0);
-  }
+  });
   recorder.note(examples::costs(*group, ddp.stats()));
   recorder.finish(model, "mse", ranks.sum({squared_error})[0] / test.dataset().size());
 }

@@ -48,14 +48,14 @@ void autoencoder(const train::Options& options, const examples::PipelineFlags& f
       data::Mnist(options.data, {.train = false, .dtype = options.dtype}), options,
       {.batch_size = 500, .device = options.device}, ranks.for_recorder());
   double squared_error = 0;
-  for (auto& [x, label] : test) {
-    if ((test.position() - 1) % ranks.world->size() != ranks.world->rank()) continue;
+  const train::Ranks all = examples::ranks(ranks.world);
+  examples::own_batches(test, all, [&](const data::ImageBatch& batch) {
+    const auto& [x, label] = batch;
     const auto [output, code] = model(x);
     if (test.position() == 1)
       io::write_png(recorder.path("compare.png"), train::compare_picture(x, code, output));
     squared_error += nn::mse_loss(output, x).item<double>() * x.shape(0);
-  }
-  const train::Ranks all = examples::ranks(ranks.world);
+  });
   recorder.finish(model, "mse", all.sum({squared_error})[0] / test.dataset().size());
 }
 

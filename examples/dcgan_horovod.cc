@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "weft/core/phase.h"
 #include "weft/examples/ranks.h"
 #include "weft/train/train.h"
 #include "weft/weft.h"
@@ -71,6 +72,7 @@ void dcgan(const train::Options& options, const DcganOptions& net, const std::st
     const io::Image samples = train::image_grid((gan.generator(fixed_noise) + 1) / 2, 8,
                                                 "always from the same noise: epoch " + epoch);
     if (hvd.rank() == 0) {
+      const BusyScope busy("save");
       io::write_png(recorder.path("samples-epoch-" + epoch + ".png"), samples);
     }
     gan.train();

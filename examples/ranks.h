@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "weft/core/phase.h"
 #include "weft/train/metrics.h"
 #include "weft/train/options.h"
 #include "weft/train/ranks.h"
@@ -38,6 +39,17 @@ inline std::shared_ptr<data::DistributedSampler> distributed_sampler(std::int64_
   return std::make_shared<data::DistributedSampler>(
       size, data::DistributedSamplerOptions{
                 .num_replicas = ranks.size, .rank = ranks.rank, .shuffle = options.shuffle});
+}
+
+/// Calls f(batch) for those of a test set's batches that this rank takes, every size-th one. As
+/// long as it takes: the other ranks, which may have fewer or none, wait for this one.
+template <class Loader, class F>
+void own_batches(Loader& test, const train::Ranks& ranks, const F& f) {
+  const BusyScope busy("evaluation");
+  int batch = 0;
+  for (auto& tensors : test) {
+    if (batch++ % ranks.size == ranks.rank) f(tensors);
+  }
 }
 
 /// What the ranks' talk has cost so far, for metrics.json (train/metrics.h says what each is).

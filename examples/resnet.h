@@ -122,7 +122,7 @@ struct ResNet : nn::Module<ResNet> {
   Tensor tail(const Tensor& x) { return fc(avgpool(layer4(layer3(x))).flatten(1)); }
 };
 
-/// The layers and blocks of the model, which they share, in a row.
+/// The layers and blocks of the model, which they share, in a row of the model's mode.
 inline nn::Sequential layers(const ResNet& model) {
   nn::Sequential row{model.conv1, model.bn1, nn::ReLU(), model.maxpool};
   for (const nn::Sequential* layer : {&model.layer1, &model.layer2, &model.layer3, &model.layer4}) {
@@ -131,6 +131,7 @@ inline nn::Sequential layers(const ResNet& model) {
   row.append(model.avgpool);
   row.append(nn::Flatten());
   row.append(model.fc);
+  if (!model.is_training()) row.eval();
   return row;
 }
 

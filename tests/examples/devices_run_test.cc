@@ -1,7 +1,9 @@
 // The programs of several devices: their losses are those of the program of one.
 #include <cmath>
 #include <string>
+#include <vector>
 
+#include "weft/io/safetensors.h"
 #include "weft/tests/examples/launched.h"
 
 namespace weft {
@@ -77,6 +79,28 @@ TEST_F(DevicesRun, ResNetsTrainOnTwoDevices) {
   ASSERT_EQ(run("cnn", false, "cnn", cnn), 0) << log();
   ASSERT_EQ(run("cnn_dp", false, "cnn_dp", cnn), 0) << log();
   EXPECT_EQ(metrics("cnn_dp")["losses"].size(), metrics("cnn")["losses"].size());
+}
+
+// Also behind the test of the first epoch, which runs the model in evaluation mode and then in its
+// own again. The two epochs are of 4 steps each, the second is not complete.
+TEST_F(DevicesRun, FrozenBatchNormsStayAtRest) {
+  ASSERT_EQ(run("pipe", false, "resnet_pipe",
+                "--host-devices 2 --data fake --image-size 8 --batch-size 256 --chunks 2 --epochs "
+                "2 --limit-steps 6 --freeze all-but-fc"),
+            0)
+      << log();
+  EXPECT_EQ(metrics("pipe")["losses"].size(), 6U);
+  int norms = 0;
+  for (const auto& [name, x] :
+       io::load_safetensors(folder.path("pipe/model.safetensors")).tensors) {
+    const bool mean = name.ends_with("running_mean"), var = name.ends_with("running_var");
+    if (!mean && !var) continue;
+    ++norms;
+    EXPECT_EQ(x.to_vector<float>(),
+              std::vector<float>(static_cast<std::size_t>(x.numel()), var ? 1 : 0))
+        << name;
+  }
+  EXPECT_EQ(norms, 40);
 }
 
 TEST_F(DevicesRun, WrongDevicesGetOneLine) {

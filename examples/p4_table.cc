@@ -112,8 +112,10 @@ class Work {
   std::vector<double> bubbles_;
 };
 
-json run_row(const Row& row, const train::Options& options, const std::vector<Device>& devices,
-             const data::Mnist& images, std::int64_t batch, bool full) {
+/// Nothing where a signal comes: the row would be of fewer steps than it says.
+std::optional<json> run_row(const Row& row, const train::Options& options,
+                            const std::vector<Device>& devices, const data::Mnist& images,
+                            std::int64_t batch, bool full) {
   manual_seed(options.seed);
   for (const Device device : devices) reset_peak_memory(device);
   Work work(row, options, devices, batch);
@@ -148,6 +150,7 @@ json run_row(const Row& row, const train::Options& options, const std::vector<De
         work.step(x);
         for (const Device device : devices) runtime(device).synchronize(current_stream(device));
       });
+      if (train::interrupted()) return std::nullopt;
       all_seconds += took;
       // The first two choose kernels and fill the caches.
       if (steps++ < 2) continue;
@@ -158,7 +161,6 @@ json run_row(const Row& row, const train::Options& options, const std::vector<De
     }
     const auto done = static_cast<std::int64_t>(times.size());
     if (!full && (done >= most || (seconds > kMostSeconds && done >= kFewestSteps))) break;
-    if (train::interrupted()) break;
   }
   const double step = median(times);
   result["steps"] = times.size();
@@ -219,7 +221,9 @@ void table(const train::Options& given, const std::string& names, const std::str
     double single = 0;
     for (const Row& row : kRows) {
       if (train::interrupted()) return;
-      json line = run_row(row, options, devices, images, batch_of(row), full);
+      const std::optional<json> whole = run_row(row, options, devices, images, batch_of(row), full);
+      if (!whole) return;
+      json line = *whole;
       if (single == 0) single = line["seconds"];
       line["group"] = title;
       line["ratio_to_single"] = single / line["seconds"].get<double>();

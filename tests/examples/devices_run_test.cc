@@ -1,5 +1,8 @@
 // The programs of several devices: their losses are those of the program of one.
+#include <signal.h>
+
 #include <cmath>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -155,6 +158,19 @@ TEST_F(DevicesRun, TheTableCanBeRunInFull) {
     EXPECT_GT(seconds, 9 * step);
     EXPECT_GT(std::abs(seconds - 10 * 40 / 32.0 * step), 1e-12);
   }
+}
+
+// 130 steps in each row, of which the first two are not timed.
+TEST_F(DevicesRun, AnInterruptedTableHasNoShortRow) {
+  testing::write_mnist(folder.path("data"), 400, 12);
+  const pid_t child = start("table", false, "p4_table", "--full --rows 32");
+  await([&] { return std::filesystem::exists(folder.path("table/metrics.json")); });
+  ASSERT_EQ(::kill(child, SIGINT), 0);
+  ASSERT_EQ(finish(child), 130) << log();
+  const auto rows = metrics("table")["rows"];
+  EXPECT_GE(rows.size(), 1U);
+  EXPECT_LT(rows.size(), 6U);
+  for (const auto& row : rows) EXPECT_EQ(row["steps"], 128) << row["name"];
 }
 
 }  // namespace

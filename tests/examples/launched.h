@@ -2,14 +2,19 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/types.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "weft/io/safetensors.h"
@@ -27,12 +32,35 @@ class LaunchedTest : public ::testing::Test {
   /// With 2 ranks, or alone, its output in folder `out`; the status.
   int run(const std::string& out, bool launched, const std::string& program,
           const std::string& options) const {
-    const std::string command = (launched ? launcher_ + " " : "") + "examples/" + program +
-                                " --device cpu --deterministic --threads 1 --data " +
-                                folder.path("data") + " --out " + folder.path(out) + " " + options +
-                                " >" + folder.path("log") + " 2>&1";
+    const std::string command = command_of(out, launched, program, options);
     const int status = std::system(command.c_str());
     EXPECT_TRUE(WIFEXITED(status)) << command;
+    return WEXITSTATUS(status);
+  }
+  /// The same in the background: the process, to which signals can be sent.
+  pid_t start(const std::string& out, bool launched, const std::string& program,
+              const std::string& options) const {
+    std::string shell = "sh", flag = "-c",
+                command = "exec " + command_of(out, launched, program, options);
+    char* argv[] = {shell.data(), flag.data(), command.data(), nullptr};
+    pid_t child = 0;
+    EXPECT_EQ(posix_spawn(&child, "/bin/sh", nullptr, nullptr, argv, environ), 0) << command;
+    return child;
+  }
+  /// Waits until it has come so far.
+  template <class Condition>
+  void await(const Condition& reached) const {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
+    while (!reached()) {
+      ASSERT_LT(std::chrono::steady_clock::now(), deadline) << log();
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  }
+  /// Waits until it has ended; the status.
+  static int finish(pid_t child) {
+    int status = 0;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status));
     return WEXITSTATUS(status);
   }
   /// What the last run printed.
@@ -59,6 +87,13 @@ class LaunchedTest : public ::testing::Test {
   TempFolder folder;
 
  private:
+  std::string command_of(const std::string& out, bool launched, const std::string& program,
+                         const std::string& options) const {
+    return (launched ? launcher_ + " " : "") + "examples/" + program +
+           " --device cpu --deterministic --threads 1 --data " + folder.path("data") + " --out " +
+           folder.path(out) + " " + options + " >" + folder.path("log") + " 2>&1";
+  }
+
   const std::string launcher_;
 };
 

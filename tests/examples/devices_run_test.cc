@@ -8,6 +8,7 @@
 
 #include "weft/io/safetensors.h"
 #include "weft/tests/examples/launched.h"
+#include "weft/train/checkpoint.h"
 
 namespace weft {
 namespace {
@@ -60,6 +61,26 @@ TEST_F(DevicesRun, APipelineGoesOnWhereItStopped) {
   ASSERT_EQ(run("whole", false, "autoencoder_pipe", options), 0) << log();
   ASSERT_EQ(run("part", false, "autoencoder_pipe", options + " --limit-steps 3"), 0) << log();
   ASSERT_EQ(run("part", false, "autoencoder_pipe", options + " --resume latest"), 0) << log();
+  EXPECT_EQ(metrics("part")["losses"], metrics("whole")["losses"]);
+  EXPECT_EQ(largest_difference("part", "whole"), 0);
+}
+
+// In the first epoch, whose end would be the first to save it.
+TEST_F(DevicesRun, APipelineSavesWhenItIsInterrupted) {
+  testing::write_mnist(folder.path("data"), 4000, 12);
+  const std::string options = "--host-devices 2 --chunks 2 --batch-size 8 ";
+  const pid_t child = start("part", false, "autoencoder_pipe", options + "--log-every 3");
+  await([&] { return log().find("epoch 0  step 3/500") != std::string::npos; });
+  ASSERT_EQ(::kill(child, SIGINT), 0);
+  ASSERT_EQ(finish(child), 130) << log();
+  const std::string saved = folder.path("part/checkpoint.safetensors");
+  const std::size_t steps = train::load_checkpoint(saved).losses.size();
+  EXPECT_GE(steps, 3U);
+  EXPECT_LT(steps, 500U);
+  const std::string limit = options + "--limit-steps " + std::to_string(steps + 7);
+  ASSERT_EQ(run("part", false, "autoencoder_pipe", limit + " --resume latest"), 0) << log();
+  ASSERT_EQ(run("whole", false, "autoencoder_pipe", limit), 0) << log();
+  EXPECT_EQ(metrics("part")["losses"].size(), steps + 7);
   EXPECT_EQ(metrics("part")["losses"], metrics("whole")["losses"]);
   EXPECT_EQ(largest_difference("part", "whole"), 0);
 }

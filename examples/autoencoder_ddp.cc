@@ -48,8 +48,9 @@ void autoencoder(const train::Options& options, const std::string& backend) {
       io::write_png(recorder.path("compare.png"), train::compare_picture(x, code, output));
     squared_error += nn::mse_loss(output, x).item<double>() * x.shape(0);
   });
+  const double mse = ranks.sum({squared_error})[0] / test.dataset().size();
   recorder.note(examples::costs(*group, ddp.stats()));
-  recorder.finish(model, "mse", ranks.sum({squared_error})[0] / test.dataset().size());
+  recorder.finish(model, "mse", mse);
 }
 
 int main(int argc, char** argv) {

@@ -77,7 +77,10 @@ void dcgan(const train::Options& options, const DcganOptions& net, const std::st
     }
     gan.train();
   }
-  if (!recorder.interrupted()) recorder.finish(gan);
+  if (recorder.interrupted()) return;
+  recorder.note(examples::costs({hvd.group()->traffic(), adam_d.traffic(), adam_g.traffic()},
+                                {adam_d.stats(), adam_g.stats()}));
+  recorder.finish(gan);
 }
 
 int main(int argc, char** argv) {

@@ -40,7 +40,9 @@ void mlp(const train::Options& options, const std::string& backend) {
   auto test =
       train::test_loader(data::Mnist(options.data, {.train = false, .dtype = options.dtype}),
                          options, {.batch_size = 500, .device = options.device}, ranks);
-  recorder.finish(model, "accuracy", train::accuracy(model, test, ranks));
+  const double accuracy = train::accuracy(model, test, ranks);
+  recorder.note(examples::costs({hvd.group()->traffic(), sgd.traffic()}, {sgd.stats()}));
+  recorder.finish(model, "accuracy", accuracy);
 }
 
 int main(int argc, char** argv) {

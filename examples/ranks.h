@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -53,12 +54,23 @@ void own_batches(Loader& test, const train::Ranks& ranks, const F& f) {
 }
 
 /// What the ranks' talk has cost so far, for metrics.json (train/metrics.h says what each is).
+/// `traffic`: of each group that they talk by. `stats`: of each reduction of a step, as of two
+/// optimisers.
+inline train::TestFigures costs(std::initializer_list<comm::Traffic> traffic,
+                                std::initializer_list<parallel::ReducerStats> stats) {
+  double bytes_sent = 0, reduce_ms = 0, exposed_ms = 0;
+  for (const comm::Traffic& t : traffic) bytes_sent += static_cast<double>(t.bytes_sent);
+  for (const parallel::ReducerStats& s : stats) {
+    const auto steps = static_cast<double>(std::max<std::int64_t>(s.reductions, 1));
+    reduce_ms += s.reduce_ms / steps;
+    exposed_ms += s.exposed_ms / steps;
+  }
+  return {{"bytes_sent", bytes_sent}, {"allreduce_ms", reduce_ms}, {"exposed_ms", exposed_ms}};
+}
+/// Of DistributedDataParallel by one group.
 inline train::TestFigures costs(const comm::ProcessGroup& group,
                                 const parallel::ReducerStats& stats) {
-  const auto steps = static_cast<double>(std::max<std::int64_t>(stats.reductions, 1));
-  return {{"bytes_sent", static_cast<double>(group.traffic().bytes_sent)},
-          {"allreduce_ms", stats.reduce_ms / steps},
-          {"exposed_ms", stats.exposed_ms / steps}};
+  return costs({group.traffic()}, {stats});
 }
 
 }  // namespace weft::examples

@@ -21,7 +21,8 @@ void resnet(const train::Options& options, const examples::ResNetFlags& flags,
     model.fc.requires_grad(true);
     model.eval();  // the running statistics stay as well
   }
-  if (flags.sync_bn) parallel::convert_sync_batchnorm(model, group->duplicate());
+  const auto of_norms = flags.sync_bn ? group->duplicate() : nullptr;
+  if (of_norms) parallel::convert_sync_batchnorm(model, of_norms);
   if (train::show_model(options, model, {1, 3, flags.image_size, flags.image_size})) return;
   parallel::DistributedDataParallel ddp(model, group);
   optim::SGD sgd(examples::trainable(model),
@@ -61,7 +62,8 @@ void resnet(const train::Options& options, const examples::ResNetFlags& flags,
   }
   if (recorder.interrupted()) return;
   if (loader.position() > 0) test_model();
-  recorder.note(examples::costs(*group, ddp.stats()));
+  recorder.note(examples::costs(
+      {group->traffic(), of_norms ? of_norms->traffic() : comm::Traffic()}, {ddp.stats()}));
   recorder.finish(model);
 }
 

@@ -82,6 +82,11 @@ class DistributedOptimizer : public O {
   std::vector<std::vector<std::string>> message_names() const { return exchange_->message_names(); }
   /// So far.
   std::int64_t messages_sent() const { return exchange_->messages_sent(); }
+  /// What has been reduced so far, as DistributedDataParallel counts it; a bucket is a message
+  /// here, and what zero_grad() dropped counts as well.
+  const ReducerStats& stats() const { return exchange_->stats(); }
+  /// What this optimiser has sent, by a group of its own.
+  comm::Traffic traffic() const { return exchange_->traffic(); }
 
  private:
   std::unique_ptr<GradientExchange> exchange_;

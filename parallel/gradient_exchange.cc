@@ -130,6 +130,8 @@ void GradientExchange::make_messages() {
                          .marks = raw::narrow(memory.all, 0, first_mark, std::ssize(members)),
                          .members = members,
                          .pending = members.size()});
+    stats_.bucket_bytes.push_back(memory.all.numel() *
+                                  static_cast<std::int64_t>(size_of(memory.all.dtype())));
   }
 }
 
@@ -202,6 +204,7 @@ void GradientExchange::on_gradient(Parameter& p) {
   const std::lock_guard lock(mutex_);
   ++p.arrivals;
   if (state_ != State::reducing) return;
+  last_arrival_ = Clock::now();
   if (!std::exchange(in_backward_, true)) {
     autograd::at_backward_end(
         [this](const std::exception_ptr& error) { end_backward(error != nullptr); });
@@ -230,6 +233,7 @@ void GradientExchange::send_next() {
   Span span(kOp, "send gradients");
   span.set_arg("message", static_cast<std::int64_t>(next_));
   const comm::ProcessGroup::Tag tag("gradients " + std::to_string(next_));
+  if (next_ == 0) first_sent_ = Clock::now();
   if (options_.compression == Compression::none) {
     message.reduction = group_->all_reduce(message.memory, options_.op);
   } else {
@@ -280,6 +284,15 @@ void GradientExchange::reduce_all() {
       message.reduction.work->wait();
       if (message.reduction.finish) message.reduction.finish();
     }
+    const auto end = Clock::now();
+    const auto ms_since = [end](Clock::time_point begin) {
+      return std::chrono::duration<double, std::milli>(end - begin).count();
+    };
+    ++stats_.reductions;
+    for (const std::int64_t bytes : stats_.bucket_bytes) stats_.bytes_reduced += bytes;
+    stats_.reduce_ms += ms_since(first_sent_);
+    // Gradients that step() sends came earlier.
+    stats_.exposed_ms += ms_since(std::max(first_sent_, last_arrival_));
   } catch (...) {
     group_->abort();
     throw;

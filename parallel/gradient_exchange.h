@@ -18,6 +18,7 @@
 // different orders or not at all, and each run adds up in the same order.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -30,6 +31,7 @@
 #include "weft/optim/optimizer.h"
 #include "weft/parallel/comm_hooks.h"
 #include "weft/parallel/horovod.h"
+#include "weft/parallel/reducer.h"
 
 namespace weft::parallel {
 
@@ -73,8 +75,13 @@ class GradientExchange {
   std::vector<std::vector<std::string>> message_names() const;
   /// So far.
   std::int64_t messages_sent() const { return messages_sent_; }
+  /// So far: buckets are messages here, and what zero_grad() dropped counts as well.
+  const ReducerStats& stats() const { return stats_; }
+  /// By the group of this optimiser alone, which the caller's does not count.
+  comm::Traffic traffic() const { return group_->traffic(); }
 
  private:
+  using Clock = std::chrono::steady_clock;
   enum class State { collecting, reducing, reduced };
 
   struct Parameter {
@@ -118,6 +125,7 @@ class GradientExchange {
   std::vector<Parameter> parameters_;  // that require a gradient
   optim::NamedTensors frozen_;         // the others
   std::vector<Message> messages_;
+  ReducerStats stats_;
 
   mutable std::mutex mutex_;  // backward may call from the workers of several devices
   State state_ = State::collecting;
@@ -125,6 +133,7 @@ class GradientExchange {
   bool any_gradient_ = false;  // on some rank, in the last reduction
   std::size_t next_ = 0;       // message to be sent
   std::int64_t messages_sent_ = 0;
+  Clock::time_point first_sent_, last_arrival_;  // of the reduction in progress
 };
 
 }  // namespace weft::parallel

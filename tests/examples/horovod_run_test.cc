@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/io/safetensors.h"
 #include "weft/tests/comm/ranks.h"
 #include "weft/tests/examples/launched.h"
 
@@ -35,6 +36,10 @@ TEST_P(HorovodRun, TwoRanksOfHalfTheBatchAreOneProcess) {
   EXPECT_LT(largest_difference("one", "two"), 1e-9);
   EXPECT_EQ(two["world_size"], 2);
   EXPECT_EQ(two["test"]["accuracy"], one["test"]["accuracy"]);
+  // Rank 0 sends about its gradients, 100,000 numbers, in each of 10 steps.
+  EXPECT_NEAR(two["bytes_sent"].get<double>(), 10 * 8 * 101'770, 2e6);
+  EXPECT_GT(two["allreduce_ms"], 0);
+  EXPECT_GT(two["exposed_ms"], 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, HorovodRun, ::testing::Values("shm", "gloo", "ring"),
@@ -69,9 +74,22 @@ TEST_F(HorovodRun, AloneItIsTheProgramOfOneProcess) {
 }
 
 TEST_F(HorovodRun, OneRankDrawsTheSamples) {
-  ASSERT_EQ(run("gan", true, "dcgan_horovod", "--epochs 1 " + kGan), 0) << log();
+  ASSERT_EQ(run("gan", true, "dcgan_horovod", "--epochs 1 --width 8 --latent 8 --batch-size 4"), 0)
+      << log();
   EXPECT_TRUE(std::filesystem::exists(folder.path("gan/samples-epoch-0.png")));
   EXPECT_EQ(metrics("gan")["losses"]["generator"].size(), 5U);
+  // Of both nets: rank 0 sends 4 bytes of each parameter in each of 5 steps, and before the first
+  // what the others begin with.
+  double parameters = 0, buffers = 0;
+  for (const auto& [name, x] : io::load_safetensors(folder.path("gan/model.safetensors")).tensors) {
+    const bool buffer =
+        name.find("running_") != std::string::npos || name.ends_with("batches_tracked");
+    (buffer ? buffers : parameters) += static_cast<double>(x.numel());
+  }
+  EXPECT_NEAR(metrics("gan")["bytes_sent"].get<double>(), 4 * (6 * parameters + buffers),
+              2 * parameters);
+  EXPECT_GT(metrics("gan")["allreduce_ms"], 0);
+  EXPECT_GT(metrics("gan")["exposed_ms"], 0);
   EXPECT_EQ(log().find("warning"), std::string::npos) << log();
 }
 

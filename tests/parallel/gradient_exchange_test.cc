@@ -334,6 +334,37 @@ TEST(GradientExchangeTest, ZeroGradDropsWhatIsOnItsWay) {
   });
 }
 
+TEST(GradientExchangeTest, StatsCountReductions) {
+  run(2, [](const Horovod& hvd) {
+    Training t(hvd, {.fusion_threshold = 0});
+    // Two gradients and a mark each.
+    EXPECT_EQ(t.sgd.stats().bucket_bytes, (std::vector<std::int64_t>(3, 12)));
+    EXPECT_EQ(t.sgd.stats().reductions, 0);
+    const std::int64_t before = t.sgd.traffic().bytes_sent,
+                       others = hvd.group()->traffic().bytes_sent;
+    double reduce_ms = 0, exposed_ms = 0;
+    for (const std::int64_t step : {1, 2, 3}) {
+      if (step > 1) t.sgd.zero_grad();  // in the first one step() sends them
+      t.backward(1);
+      t.sgd.step();
+      const ReducerStats& stats = t.sgd.stats();
+      EXPECT_EQ(stats.reductions, step);
+      EXPECT_EQ(stats.bytes_reduced, 36 * step);
+      EXPECT_GT(stats.exposed_ms, exposed_ms);
+      EXPECT_GE(stats.reduce_ms - reduce_ms, stats.exposed_ms - exposed_ms - 1e-9);
+      reduce_ms = stats.reduce_ms;
+      exposed_ms = stats.exposed_ms;
+    }
+    EXPECT_EQ(t.sgd.traffic().bytes_sent - before, 3 * 36);
+    EXPECT_EQ(hvd.group()->traffic().bytes_sent, others);
+    t.sgd.zero_grad();
+    t.backward(1);
+    t.sgd.zero_grad();  // drops what all have sent
+    EXPECT_EQ(t.sgd.stats().reductions, 4);
+    EXPECT_EQ(t.sgd.stats().bytes_reduced, 4 * 36);
+  });
+}
+
 // --- Several backwards ---------------------------------------------------------------------------
 
 TEST(GradientExchangeTest, BackwardPassesAddUpBeforeTheyAreSent) {

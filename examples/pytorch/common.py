@@ -172,6 +172,25 @@ def init_ranks(options):
     dist.init_process_group("nccl" if options.device.type == "cuda" else "gloo")
 
 
+def broadcast(module):
+    """Copies rank 0's weights and buffers to all ranks."""
+    for tensor in module.state_dict().values():
+        dist.broadcast(tensor, 0)
+
+
+def distributed(optimizer):
+    """The optimizer as Horovod's DistributedOptimizer, but for what that hides behind backward: step() takes the
+    means of all ranks' gradients."""
+    def average(*_):
+        for group in optimizer.param_groups:
+            for weight in group["params"]:
+                dist.all_reduce(weight.grad)
+                weight.grad /= dist.get_world_size()
+
+    optimizer.register_step_pre_hook(average)
+    return optimizer
+
+
 def ranks():
     """This rank and the number of ranks: 0 and 1 where there are no others."""
     return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)

@@ -126,8 +126,10 @@ def main(options):
     recorder.finish(gan)
 
 
+OPTIONS = {
+    "--image-size": {"type": int, "choices": (32, 64), "default": 32, "help": "height and width of the images"},
+    "--width": {"type": common.whole_number(1), "default": 16, "help": "channels of the layers next to the image; 64x64 wants 64: with 16 the discriminator wins"},
+    "--latent": {"type": common.whole_number(1), "default": 100, "help": "random numbers an image is made from"}}
+
 if __name__ == "__main__":
-    common.run(main, "dcgan", __doc__, epochs=5, batch_size=64, lr=2e-4, options={
-        "--image-size": {"type": int, "choices": (32, 64), "default": 32, "help": "height and width of the images"},
-        "--width": {"type": common.whole_number(1), "default": 16, "help": "channels of the layers next to the image; 64x64 wants 64: with 16 the discriminator wins"},
-        "--latent": {"type": common.whole_number(1), "default": 100, "help": "random numbers an image is made from"}})
+    common.run(main, "dcgan", __doc__, epochs=5, batch_size=64, lr=2e-4, options=OPTIONS)

@@ -203,7 +203,9 @@ TEST_F(TwinsTest, RanksTrainAlike) {
       {"mlp_ddp", ""},
       {"mlp_ddp", "--no-shuffle"},
       {"autoencoder_ddp", "--batch-size 8"},
-      {"cnn_ddp", "--batch-size 4 --width-scale 1/64 --data " + folder.path("data")}};
+      {"cnn_ddp", "--batch-size 4 --width-scale 1/64 --data " + folder.path("data")},
+      {"mlp_horovod", "--lr 1e-3"},
+      {"dcgan_horovod", "--batch-size 8 --width 4"}};
   const std::string weftrun = "launch/weftrun --nproc-per-node 2 examples/";
   for (const auto& [example, options] : kRuns) {
     const std::string arguments = "--dtype f64 --limit-steps 20 " + options;

@@ -63,14 +63,20 @@ int predict(const Request& request) {
                 core_count());
   }
   Program program = make_program(request.program);
-  if (!request.sizes.empty()) program.sizes = request.sizes;
+  std::vector<std::int64_t> batches = request.batches;
+  if (batches.empty()) batches = {program.batch_size};
+  if (!request.sizes.empty()) {
+    program.sizes = request.sizes;
+  } else {  // few rows cost the most each: what is below all sizes is not to be extrapolated
+    const std::int64_t most = std::ranges::max(request.chunks);
+    const std::int64_t fewest = (std::ranges::min(batches) + most - 1) / most;
+    program.sizes.push_back(std::min(fewest, std::ranges::min(program.sizes)));
+  }
   std::ranges::sort(program.sizes);
   const auto [end, last] = std::ranges::unique(program.sizes);
   program.sizes.erase(end, last);
   PredictionFile file{.about = about()};
   file.costs = measure(program, {.devices = request.devices, .seconds = request.seconds});
-  std::vector<std::int64_t> batches = request.batches;
-  if (batches.empty()) batches = {program.batch_size};
   for (const std::int64_t batch : batches) {
     const std::vector<Prediction> ranked = ranking(file.costs, batch, request.chunks);
     std::printf("%s\n", to_text(file.costs, ranked).c_str());

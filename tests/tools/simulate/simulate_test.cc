@@ -43,6 +43,15 @@ TEST_F(SimulateCommand, PredictsAndChecks) {
   EXPECT_TRUE(written.contains("machine") && written.contains("date") && written["dtype"] == "f32");
   EXPECT_EQ(written["predictions"].size(), 2U * (5 + 2 * 3 * 3));
 
+  // Micro-batches of fewer rows than layers are usually timed with.
+  const std::string few = folder.path("few.json");
+  ASSERT_EQ(run("--predict " + few + " --program mlp --seconds 0 --batch 8,6 --chunks 2,4"), 0)
+      << log();
+  const json points =
+      json::parse(testing::read_file(few))["costs"]["layers"][1]["forward"]["points"];
+  EXPECT_EQ(points.size(), 6U);
+  EXPECT_EQ(points[0][0], 2);
+
   // A run that took just what was predicted, and one that took twice that.
   double ms = 0;
   for (const json& row : written["predictions"]) {

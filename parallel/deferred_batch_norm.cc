@@ -51,7 +51,9 @@ class Deferred {
       raw::add_scaled_(before, momentum, raw::sub(batch, before));
       raw::copy_(kept, before);
     }
-    seen = {.layer = running.mean};
+    // `layer` stays as it is: other layers' threads look at it.
+    seen.sum = seen.squares = {};
+    seen.count = seen.forwards = 0;
   }
 
  private:

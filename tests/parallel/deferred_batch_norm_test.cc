@@ -73,6 +73,20 @@ TEST_P(DeferredBatchNorm, CopiesThatHaveGoneCountForNobody) {
   }
 }
 
+// The stages' threads count at once, each its own layer.
+TEST_P(DeferredBatchNorm, TwoStagesCountAtOnce) {
+  nn::BatchNorm2d first(2), second(2);
+  nn::Sequential both{first, second};
+  convert_deferred_batch_norm(both, 2);
+  Pipeline pipe({first, second}, {.devices = devices(2), .chunks = 2});
+  for (int step = 0; step < 30; ++step) {
+    pipe(testing::batch(step, {4, 2, 3, 3}, DType::f32).x).sum().backward();
+  }
+  for (const nn::BatchNorm2d& norm : {first, second}) {
+    EXPECT_EQ(norm.num_batches_tracked.item<std::int64_t>(), 30);
+  }
+}
+
 // A pipeline's micro-batches of rows and of sequences.
 TEST_P(DeferredBatchNorm, OfOneDimension) {
   nn::BatchNorm1d norm(2, {.momentum = 1});

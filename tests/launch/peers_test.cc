@@ -46,6 +46,72 @@ TEST_F(Peers, MpirunStartsTwoRanks) {
       "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -np 2");
 }
 
+TEST_F(Peers, MpichStartsTwoRanks) {
+  if (run("command -v mpiexec.mpich") != 0) GTEST_SKIP() << "no MPICH; it is in Debian's mpich";
+  expect_same_by("mpiexec.mpich -n 2");
+}
+
+// A cluster of two nodes, made of namespaces of this host.
+class Slurm : public Peers {
+ protected:
+  void SetUp() override {
+    Peers::SetUp();
+    if (IsSkipped()) return;
+    ::setenv("PATH", (std::string(::getenv("PATH")) + ":/usr/sbin:/sbin").c_str(), 1);
+    if (run("command -v slurmctld && command -v munged") != 0) {
+      GTEST_SKIP() << "no Slurm; it is in Debian's slurm-wlm and munge";
+    }
+    if (run(kUnshare + "true") != 0) GTEST_SKIP() << "no namespaces here: " << log();
+  }
+  /// The status of a line of sh on its first node.
+  int on_cluster(const std::string& line) const {
+    const std::string cluster = folder.path("cluster");
+    std::filesystem::remove_all(cluster);
+    std::filesystem::create_directory(cluster);
+    return run("timeout 100 " + kUnshare + "sh tests/launch/slurm.sh " + cluster + " '" + line +
+               "'");
+  }
+
+ private:
+  const std::string kUnshare =
+      "unshare --net --uts --mount --pid --fork --mount-proc --kill-child ";
+};
+
+TEST_F(Slurm, SrunStartsTwoRanksOnOneNode) {
+  train_by_weftrun("weftrun");
+  ASSERT_EQ(on_cluster("srun --nodes 1 --ntasks 2 " + program("first") +
+                       " && srun --nodes 1 "
+                       "--ntasks 2 " +
+                       program("again")),
+            0)
+      << log();
+  expect_same("first", "weftrun");
+  expect_same("again", "weftrun");
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path("run"))) << "a store is left";
+}
+
+// With a rank on each node in place of four.
+TEST_F(Slurm, TheScriptOfThePageTrainsOnTwoNodes) {
+  const std::string page = testing::read_file("docs/ddp.md"), first = "#!/bin/bash\n#SBATCH ";
+  const std::size_t begin = page.find(first);
+  ASSERT_NE(begin, std::string::npos);
+  std::string script = page.substr(begin, page.find("```", begin) - begin);
+  const auto replace = [&](const std::string& text, const std::string& by) {
+    const std::size_t at = script.find(text);
+    ASSERT_NE(at, std::string::npos) << text;
+    script.replace(at, text.size(), by);
+  };
+  replace("--ntasks-per-node=4", "--ntasks-per-node=1");
+  replace("mlp_ddp --threads 8", program("two_nodes"));
+  testing::write_file(folder.path("script"), script);
+  train_by_weftrun("weftrun");
+  ASSERT_EQ(
+      on_cluster("sbatch --wait --output " + folder.path("output") + " " + folder.path("script")),
+      0)
+      << log() << testing::read_file(folder.path("output"));
+  expect_same("two_nodes", "weftrun");
+}
+
 TEST_F(Peers, WeftrunStartsATorchDistributedScript) {
   testing::write_file(folder.path("train.py"), R"(
 import torch

@@ -62,19 +62,14 @@ double output_bytes(const Costs& costs, std::size_t end) {
   return costs.layers[end - 1].output_bytes;
 }
 
-/// Where `parts` parts begin, and the end, so that the dearest takes the least time for `rows`
-/// rows.
-std::vector<std::size_t> balanced_ends(const Costs& costs, double rows, int parts) {
+/// Of parts that take about equally long for `rows` rows.
+std::vector<std::size_t> ends_of(const Costs& costs, double rows, int parts) {
   std::vector<double> seconds;
   for (std::size_t i = 0; i < costs.layers.size(); ++i) {
     const Sum layer = sum_of(costs, rows, i, i + 1);
     seconds.push_back(layer.forward + layer.backward());
   }
-  std::vector<std::size_t> ends = {0};
-  for (const std::size_t size : parallel::balanced(seconds, static_cast<std::size_t>(parts))) {
-    ends.push_back(ends.back() + size);
-  }
-  return ends;
+  return balanced_ends(seconds, parts);
 }
 
 /// How many times as long micro-batches of `rows` take where a device keeps `kept` of them, of one
@@ -135,6 +130,14 @@ double Prediction::seconds() const {
   double sum = 0;
   for (const Term& term : terms) sum += term.seconds;
   return sum;
+}
+
+std::vector<std::size_t> balanced_ends(const std::vector<double>& seconds, int parts) {
+  std::vector<std::size_t> ends = {0};
+  for (const std::size_t size : parallel::balanced(seconds, static_cast<std::size_t>(parts))) {
+    ends.push_back(ends.back() + size);
+  }
+  return ends;
 }
 
 Prediction one_device(const Costs& costs, std::int64_t batch) {
@@ -263,7 +266,7 @@ Prediction model_parallel(const Costs& costs, std::int64_t batch) {
   const auto rows = static_cast<double>(batch);
   std::vector<std::size_t> ends = {0, costs.first_part, costs.layers.size()};
   if (costs.devices != 2 || costs.first_part == 0) {
-    ends = balanced_ends(costs, rows, costs.devices);
+    ends = ends_of(costs, rows, costs.devices);
   }
   double across = 0, dearest = 0;
   for (std::size_t part = 1; part < ends.size(); ++part) {
@@ -294,32 +297,38 @@ Prediction pipeline(const Costs& costs, std::int64_t batch, const std::string& s
       static_cast<int>(parallel::part_sizes(batch, static_cast<std::size_t>(chunks)).size());
   // The last one may be smaller; all are taken as of the same size.
   const double rows = static_cast<double>(batch) / micro_batches;
-  const std::vector<std::size_t> ends = balanced_ends(costs, rows, costs.devices);
+  const std::vector<std::size_t> ends = ends_of(costs, rows, costs.devices);
   const parallel::Schedule actions =
       parallel::make_schedule(schedule, costs.devices, micro_batches, checkpoint);
   const std::vector<int> kept = parallel::check(actions).peak_activations;
-  const double beside = costs.slowdown.within(rows);
-  const double adding = static_cast<double>(micro_batches - 1) / micro_batches;
+  // Beside the others, and among the micro-batches of the step.
+  const auto slowdown = [&](const Curve& further) {
+    return (costs.slowdown.within(rows) + (micro_batches - 1) * further.within(rows)) /
+           micro_batches;
+  };
+  const double slow_forward = slowdown(costs.further_forward),
+               slow_backward = slowdown(costs.further_backward);
   parallel::StageCosts stages{.transfer = costs.copy.latency};
   std::string forward, backward, factors;
   double dearest = 0;
   for (std::size_t s = 0; s + 1 < ends.size(); ++s) {
     const bool last = s + 2 == ends.size();
-    const double slow = beside * kept_slowdown(costs, rows, kept[s], costs.devices);
+    const double slow = kept_slowdown(costs, rows, kept[s], costs.devices);
     const Sum sum = sum_of(costs, rows, ends[s], ends[s + 1]);
     // By the device that made it.
     const auto moved = [&](double bytes) { return costs.copy.transfer(rows * bytes); };
     // The loss is half forward, half backward, and is the last stage's.
     const double loss = last ? costs.loss.at(rows) / 2 : 0;
     stages.forward.push_back(
-        slow *
+        slow * slow_forward *
         (sum.forward + loss + moved(last ? costs.target_bytes : output_bytes(costs, ends[s + 1]))));
     stages.backward_input.push_back(
-        slow * (sum.backward_input + loss + (s > 0 ? moved(output_bytes(costs, ends[s])) : 0)));
-    stages.backward_weight.push_back(
-        slow * (sum.backward_weight + adding * costs.add_per_byte * sum.parameter_bytes));
+        slow * slow_backward *
+        (sum.backward_input + loss + (s > 0 ? moved(output_bytes(costs, ends[s])) : 0)));
+    stages.backward_weight.push_back(slow * slow_backward * sum.backward_weight);
     dearest = std::max(dearest, sum.parameter_bytes);
-    factors += (s ? " | " : "") + times(slow);
+    factors +=
+        concat(s ? " | " : "", times(slow * slow_forward), " and ", times(slow * slow_backward));
     forward += (s ? " | " : "") + number(stages.forward[s] * 1e3, "%.3f");
     backward += (s ? " | " : "") +
                 number((stages.backward_input[s] + stages.backward_weight[s]) * 1e3, "%.3f");

@@ -56,6 +56,9 @@ struct Costs {
   Curve optimizer;
   /// How many times as long a device takes for so many rows while the others compute, too.
   Curve slowdown, optimizer_slowdown;
+  /// The same of micro-batches of a step that are not its first one, where each device has a part
+  /// of the layers: they find its parameters in the caches, and add to gradients.
+  Curve further_forward, further_backward;
   /// Seconds of a whole step on one device that has all the cores; empty: devices have nothing to
   /// share.
   Curve undivided;
@@ -101,6 +104,10 @@ struct Prediction {
   std::vector<Term> terms;
   double seconds() const;
 };
+
+/// Where `parts` parts of the layers begin, and the end, so that the one that takes longest takes
+/// the least time.
+std::vector<std::size_t> balanced_ends(const std::vector<double>& seconds, int parts);
 
 /// Rows of the batch that one device takes, for all of them; others throw InvalidArgument.
 Prediction one_device(const Costs& costs, std::int64_t batch);

@@ -4,6 +4,7 @@
 
 #include "weft/autograd/autograd.h"
 #include "weft/core/error.h"
+#include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 #include "weft/tools/simulate/clock.h"
 
@@ -62,28 +63,59 @@ void LayerTimes::pass() {
   for (const Tensor& p : program_.layers.parameters()) autograd::zero_grad(p);
 }
 
+std::vector<double> LayerTimes::seconds() const {
+  std::vector<double> all;
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    all.push_back(forward(i) + backward_input(i) + backward_weight(i));
+  }
+  return all;
+}
+
 void LayerTimes::forget() {
   loss_.clear();
   for (OfLayer& each : layers_) each = {};
 }
 
-StepOf::StepOf(const Program& program, Device device)
-    : program_(&program), device_(device), model_(nn::replicate(program.layers, device)) {
-  optimizer_ = program.make_optimizer(model_.parameters());
+StepOf::StepOf(const Program& program, Device device, std::size_t begin, std::size_t end)
+    : program_(&program),
+      device_(device),
+      begin_(begin),
+      end_(end),
+      model_(nn::replicate(program.layers.slice(begin, end), device)) {
+  const std::vector<Tensor> parameters = model_.parameters();
+  if (!parameters.empty()) optimizer_ = program.make_optimizer(parameters);
 }
 
+StepOf::StepOf(const Program& program, Device device)
+    : StepOf(program, device, 0, program.layers.size()) {}
+
 std::pair<Tensor, Tensor> StepOf::batch(std::int64_t rows) const {
-  const auto [x, target] = program_->batch(rows);
+  const NoGrad no_grad;
+  auto [x, target] = program_->batch(rows);
+  x = program_->layers.slice(0, begin_)(x);
+  if (!is_last()) target = ones_like(program_->layers.slice(begin_, end_)(x));
   return {raw::to(x, device_), raw::to(target, device_)};
 }
 
-void StepOf::run(const std::pair<Tensor, Tensor>& batch, StepTimes& into) {
-  optimizer_->zero_grad();
-  Tensor y;
-  into.forward.push_back(computing_seconds_of([&] { y = model_(batch.first); }));
-  into.backward.push_back(
-      computing_seconds_of([&] { program_->loss(y, batch.second).backward(); }));
-  into.optimizer.push_back(computing_seconds_of([&] { optimizer_->step(); }));
+void StepOf::run(const std::pair<Tensor, Tensor>& batch, StepTimes& into, int micro_batches) {
+  if (optimizer_) optimizer_->zero_grad();
+  for (int i = 0; i < micro_batches; ++i) {
+    const Tensor x = leaf_of(batch.first, !is_first());
+    Tensor y;
+    (i == 0 ? into.forward : into.further_forward).push_back(computing_seconds_of([&] {
+      y = model_(x);
+    }));
+    (i == 0 ? into.backward : into.further_backward).push_back(computing_seconds_of([&] {
+      if (is_last()) {
+        program_->loss(y, batch.second).backward();
+      } else if (y.requires_grad()) {
+        y.backward(batch.second);
+      }
+    }));
+  }
+  into.optimizer.push_back(computing_seconds_of([&] {
+    if (optimizer_) optimizer_->step();
+  }));
 }
 
 }  // namespace weft::simulator

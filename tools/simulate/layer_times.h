@@ -33,6 +33,8 @@ class LayerTimes {
   double forward(std::size_t layer) const { return median(layers_[layer].forward); }
   double backward_input(std::size_t layer) const { return median(layers_[layer].input); }
   double backward_weight(std::size_t layer) const { return median(layers_[layer].weight); }
+  /// Both ways, of each layer.
+  std::vector<double> seconds() const;
   /// Both ways.
   double loss() const { return median(loss_); }
 
@@ -49,20 +51,29 @@ class LayerTimes {
 
 struct StepTimes {
   Times forward, backward, optimizer;  ///< the loss is in backward
+  /// Of the step's micro-batches behind the first one.
+  Times further_forward, further_backward;
 };
 
-/// A copy of the model with its optimiser, on a device; timed as LayerTimes.
+/// A copy of layers [begin, end) of the model, or of all, with their optimiser, on a device; timed
+/// as LayerTimes.
 class StepOf {
  public:
+  StepOf(const Program& program, Device device, std::size_t begin, std::size_t end);
   StepOf(const Program& program, Device device);
 
+  /// What goes in, and the targets; where more layers follow, gradients of what comes out.
   std::pair<Tensor, Tensor> batch(std::int64_t rows) const;
-  /// A training step.
-  void run(const std::pair<Tensor, Tensor>& batch, StepTimes& into);
+  /// A training step, of so many micro-batches that are all `batch`.
+  void run(const std::pair<Tensor, Tensor>& batch, StepTimes& into, int micro_batches = 1);
 
  private:
+  bool is_first() const { return begin_ == 0; }
+  bool is_last() const { return end_ == program_->layers.size(); }
+
   const Program* program_;
   Device device_;
+  std::size_t begin_, end_;
   nn::Sequential model_;
   std::unique_ptr<optim::Optimizer> optimizer_;
 };

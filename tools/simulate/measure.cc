@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -23,6 +24,7 @@ namespace weft::simulator {
 namespace {
 
 constexpr int kRounds = 5;
+constexpr int kMicroBatches = 4;    // of a step of a part
 constexpr std::int64_t kFew = 256;  // floats of a small message
 
 double bytes_of(const Tensor& x) {
@@ -55,11 +57,17 @@ void repeat(double seconds, const F& f) {
 }
 
 /// Training steps with one number of rows: of the first device alone, of the first device with the
-/// cores of all, and of all devices at once.
+/// cores of all, of all devices at once, and of all devices with a part of the model each.
 class Steps {
  public:
   Steps(std::vector<StepOf>& models, std::int64_t rows) : models_(models) {
     for (const StepOf& model : models) batches_.push_back(model.batch(rows));
+  }
+  /// What the last of the ways is of: a part for each device.
+  void set_parts(std::vector<StepOf>& parts, std::int64_t rows) {
+    parts_ = &parts;
+    inputs_.clear();
+    for (const StepOf& part : parts) inputs_.push_back(part.batch(rows));
   }
   /// One round.
   void run(double seconds) {
@@ -76,8 +84,9 @@ class Steps {
       const auto i = static_cast<std::size_t>(device);
       repeat(seconds, [&] { models_[i].run(batches_[i], together[i]); });
     });
-    for (const auto part : {&StepTimes::forward, &StepTimes::backward, &StepTimes::optimizer}) {
-      append(alone_.*part, alone.*part);
+    if (parts_) run_parts(seconds, alone);
+    for (const auto what : {&StepTimes::forward, &StepTimes::backward, &StepTimes::optimizer}) {
+      append(alone_.*what, alone.*what);
     }
     const auto computing = [](const StepTimes& times, std::size_t step) {
       return times.forward[step] + times.backward[step];
@@ -89,7 +98,10 @@ class Steps {
     optimizer_.push_back(slowest(together, updating) / slowest({alone}, updating));
   }
   void forget() {
-    for (Times* times : {&undivided_, &compute_, &optimizer_}) times->clear();
+    for (Times* times :
+         {&undivided_, &compute_, &optimizer_, &further_forward_, &further_backward_}) {
+      times->clear();
+    }
     alone_ = {};
   }
 
@@ -102,8 +114,26 @@ class Steps {
   /// smaller than 1, but nobody gets faster beside others.
   double slowdown() const { return std::max(1.0, median(compute_)); }
   double optimizer_slowdown() const { return std::max(1.0, median(optimizer_)); }
+  /// How many times as long as all layers on one device alone the parts take, all at once, for a
+  /// micro-batch that is not the first one of its step.
+  double further_forward() const { return median(further_forward_); }
+  double further_backward() const { return median(further_backward_); }
 
  private:
+  void run_parts(double seconds, const StepTimes& alone) {
+    std::vector<StepTimes> parts(parts_->size());
+    on_devices(static_cast<int>(parts.size()), [&](int device) {
+      const auto i = static_cast<std::size_t>(device);
+      repeat(seconds, [&] { (*parts_)[i].run(inputs_[i], parts[i], kMicroBatches); });
+    });
+    double forward = 0, backward = 0;
+    for (const StepTimes& each : parts) {
+      forward += median(each.further_forward);
+      backward += median(each.further_backward);
+    }
+    further_forward_.push_back(forward / median(alone.forward));
+    further_backward_.push_back(backward / median(alone.backward));
+  }
   static void append(Times& to, const Times& times) {
     to.insert(to.end(), times.begin(), times.end());
   }
@@ -123,9 +153,11 @@ class Steps {
 
   std::vector<StepOf>& models_;
   std::vector<std::pair<Tensor, Tensor>> batches_;  // by device
+  std::vector<StepOf>* parts_ = nullptr;
+  std::vector<std::pair<Tensor, Tensor>> inputs_;  // by part
   StepTimes alone_;
   Times undivided_;
-  Times compute_, optimizer_;  // slow-downs, of each round
+  Times compute_, optimizer_, further_forward_, further_backward_;  // ratios, of each round
 };
 
 /// Copies, sums and messages, small ones and ones of all parameters.
@@ -226,7 +258,9 @@ Costs measure(const Program& program, const MeasureOptions& options) {
   for (const Tensor& p : program.layers.parameters()) floats += p.numel();
   Links links(n, floats);
 
-  const double block = options.seconds / static_cast<double>(kRounds * 4 * sizes.size());
+  // The parts of a pipeline, by where they begin and end.
+  std::map<std::vector<std::size_t>, std::vector<StepOf>> parts;
+  const double block = options.seconds / static_cast<double>(kRounds * 5 * sizes.size());
   for (int round = -1; round < kRounds; ++round) {
     for (std::size_t s = 0; s < sizes.size(); ++s) {
       repeat(round < 0 ? 0 : block, [&] { layers[s].pass(); });
@@ -234,6 +268,16 @@ Costs measure(const Program& program, const MeasureOptions& options) {
     }
     links.run();
     if (round >= 0) continue;  // that one chose kernels and made memory
+    for (std::size_t s = 0; s < sizes.size() && std::ssize(program.layers) >= n; ++s) {
+      const std::vector<std::size_t> ends = balanced_ends(layers[s].seconds(), n);
+      std::vector<StepOf>& cut = parts[ends];
+      for (std::size_t i = cut.size(); i + 1 < ends.size(); ++i) {
+        cut.emplace_back(program, Device(DeviceType::cpu, static_cast<int>(i)), ends[i],
+                         ends[i + 1]);
+      }
+      steps[s].set_parts(cut, sizes[s]);
+      steps[s].run(0);
+    }
     for (LayerTimes& each : layers) each.forget();
     for (Steps& each : steps) each.forget();
     links.forget();
@@ -274,6 +318,9 @@ Costs measure(const Program& program, const MeasureOptions& options) {
     if (n > 1) put(costs.undivided, steps[s].undivided());
     put(costs.slowdown, steps[s].slowdown());
     put(costs.optimizer_slowdown, steps[s].optimizer_slowdown());
+    if (parts.empty()) continue;
+    put(costs.further_forward, steps[s].further_forward());
+    put(costs.further_backward, steps[s].further_backward());
   }
   links.put_into(costs);
   return costs;

@@ -15,9 +15,9 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Link, latency, bytes_per_second)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LayerCost, name, forward, backward_input, backward_weight,
                                    output_bytes, parameter_bytes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Costs, program, devices, layers, loss, input_bytes, target_bytes,
-                                   optimizer, slowdown, optimizer_slowdown, undivided, add_per_byte,
-                                   scale_per_byte, copy, handoff, all_reduce, all_reduce_computes,
-                                   first_part)
+                                   optimizer, slowdown, optimizer_slowdown, further_forward,
+                                   further_backward, undivided, add_per_byte, scale_per_byte, copy,
+                                   handoff, all_reduce, all_reduce_computes, first_part)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Term, name, seconds, how)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Way, engine, batch, devices, schedule, checkpoint, chunks)
 

@@ -125,17 +125,18 @@ TEST(CostModel, ModelParallelIsCutAsTheProgramCutsIt) {
   EXPECT_NEAR(optimiser(), 1.25 * 3 * 24 / 48, 1e-9);
 }
 
-// Micro-batches of 4 rows; stage 0: F 4.74, B 4.56; stage 1: F 4.995, I 5.115, W 1.62.
-//   0  F0 0-4.74  F1 -9.48                                     B1 21.665-26.225  B0 28.4-32.96
-//   1             F0 4.84-9.835  F1 -14.83  B1 -21.565  B0 -28.3
+// Micro-batches of 4 rows, slowed down by (1.5 + 1) / 2 forward and (1.5 + 2) / 2 backward;
+// stage 0: F 3.95, B 5.25; stage 1: F 4.1625, I 5.9675, W 1.75.
+//   0  F0 0-3.95  F1 -7.9                                    B1 20.1925-25.4425  B0 27.91-33.16
+//   1             F0 4.05-8.2125  F1 -12.375  B1 -20.0925  B0 -27.81
 TEST(CostModel, Pipeline) {
   const Prediction gpipe = pipeline(round_costs(), 8, "gpipe", Recompute::never, 2);
-  expect_terms(gpipe, {{"schedule", 32.96}, {"optimiser", 2.5}});
+  expect_terms(gpipe, {{"schedule", 33.16}, {"optimiser", 2.5}});
   EXPECT_EQ(gpipe.way, (Way{"pipeline", 8, 2, "gpipe", "never", 2}));
-  // R of micro-batch 0 in both stages; in stage 1 it is waited for: 4.995 more before B0, and B0 of
-  // stage 0 is after R0 and that.
+  // R of micro-batch 0 in both stages; in stage 1 it is waited for: 4.1625 more before B0, and B0
+  // of stage 0 is after R0 and that.
   const Prediction again = pipeline(round_costs(), 8, "gpipe", Recompute::except_last, 2);
-  EXPECT_NEAR(terms(again)["schedule"], 32.96 + 4.995, 1e-9);
+  EXPECT_NEAR(terms(again)["schedule"], 33.16 + 4.1625, 1e-9);
 }
 
 // Costs of a row rise from 1 s to 2 s between 4 and 8 rows, as caches overflow. GPipe keeps all
@@ -148,7 +149,7 @@ TEST(CostModel, WhatAPipelineKeepsIsLessInTheCaches) {
     layer.forward = layer.backward_input = layer.backward_weight = rising;
     layer.parameter_bytes.clear();
   }
-  costs.slowdown = Curve::affine(1, 0);
+  costs.slowdown = costs.further_forward = costs.further_backward = Curve::affine(1, 0);
   costs.loss = costs.optimizer = Curve::affine(0, 0);
   costs.copy = {};
   const auto passes = [&](const std::string& schedule, Recompute checkpoint) {

@@ -26,6 +26,8 @@ inline Costs round_costs() {
   costs.optimizer = line(3, 0);
   costs.slowdown = line(1.5, 0);
   costs.optimizer_slowdown = line(1.25, 0);
+  costs.further_forward = line(1, 0);
+  costs.further_backward = line(2, 0);
   costs.undivided = line(5, 1);
   costs.add_per_byte = 0.01;
   costs.scale_per_byte = 0.005;

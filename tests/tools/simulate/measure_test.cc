@@ -9,7 +9,7 @@
 namespace weft::simulator {
 namespace {
 
-TEST(LowQuartile, AQuarterLiesBelow) {
+TEST(Median, IsTheLowerOneOfTwo) {
   EXPECT_EQ(median({5, 1, 4, 2, 3}), 3);
   EXPECT_EQ(median({7}), 7);
   EXPECT_EQ(median({2, 1}), 1);
@@ -43,7 +43,38 @@ TEST(Measure, EveryCostIsThere) {
   EXPECT_GT(costs.optimizer.within(2), 0);
   EXPECT_GE(costs.slowdown.within(2), 1);
   EXPECT_TRUE(costs.undivided.points.empty()) << "one device has all there is";
+  EXPECT_GT(costs.further_forward.within(2), 0);
+  EXPECT_GT(costs.further_backward.within(2), 0);
   EXPECT_WEFT_ERROR(measure(program, {.devices = 0}), InvalidArgument, "devices: got 0");
+}
+
+TEST(Measure, APartOfTheLayersIsAStepToo) {
+  const Program program = make_program("mlp");
+  for (const auto& [begin, end] : {std::pair(0, 2), {2, 4}, {2, 3}}) {
+    SCOPED_TRACE(testing::PrintToString(std::pair(begin, end)));
+    StepOf part(program, Device(DeviceType::cpu, 0), static_cast<std::size_t>(begin),
+                static_cast<std::size_t>(end));
+    StepTimes times;
+    part.run(part.batch(3), times, 4);
+    EXPECT_EQ(times.forward.size(), 1U);
+    EXPECT_EQ(times.further_forward.size(), 3U);
+    EXPECT_EQ(times.further_backward.size(), 3U);
+    EXPECT_EQ(times.optimizer.size(), 1U);
+  }
+}
+
+TEST(Measure, DevicesTakeAPartEachWhereThereAreLayersForAll) {
+  const int before = device_count(DeviceType::cpu);
+  for (const int devices : {2, 5}) {
+    SCOPED_TRACE(devices);
+    set_host_devices(devices);
+    Program program = make_program("mlp");
+    program.sizes = {2};
+    const Costs costs = measure(program, {.devices = devices, .seconds = 0});
+    EXPECT_EQ(costs.further_forward.points.empty(), devices == 5) << "of 4 layers";
+    EXPECT_FALSE(ranking(costs, 10, {2}).empty());
+  }
+  set_host_devices(before);
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <functional>
+#include <utility>
 
 namespace weft::comm {
 
@@ -16,27 +18,45 @@ class Deadline {
   explicit Deadline(std::chrono::milliseconds timeout)
       : at_(Clock::now() + std::clamp(timeout, std::chrono::milliseconds(0),
                                       std::chrono::milliseconds(1'000'000'000'000))) {}
+  /// Whoever waits for it also finds out whether the wait is in vain: passed() calls `check`, which
+  /// may throw, and left() is at most kCheckEvery.
+  Deadline(std::chrono::milliseconds timeout, std::function<void()> check) : Deadline(timeout) {
+    check_ = std::move(check);
+  }
   /// A copy of its present time: later changes of `other` do not count.
-  Deadline(const Deadline& other) : at_(other.at()) {}
+  Deadline(const Deadline& other) : at_(other.at()), check_(other.check_) {}
   Deadline& operator=(const Deadline& other) {
     move_to(other.at());
+    check_ = other.check_;
     return *this;
   }
+  /// As this one, but at most `most` from now.
+  Deadline at_most(std::chrono::milliseconds most) const {
+    Deadline sooner = *this;
+    sooner.move_to(std::min(at(), Clock::now() + most));
+    return sooner;
+  }
+
+  static constexpr std::chrono::milliseconds kCheckEvery{200};
 
   /// From any thread. A thread that waits for it notices when it looks the next time.
   void move_to(Clock::time_point at) { at_.store(at, std::memory_order_relaxed); }
 
   Clock::time_point at() const { return at_.load(std::memory_order_relaxed); }
-  bool passed() const { return Clock::now() >= at(); }
+  bool passed() const {
+    if (check_) check_();
+    return Clock::now() >= at();
+  }
   /// Rounded up, so that sleeping that long reaches it; 0 when it has passed. At most `most`.
   std::chrono::milliseconds left(
       std::chrono::milliseconds most = std::chrono::milliseconds(1'000'000'000)) const {
     return std::clamp(std::chrono::ceil<std::chrono::milliseconds>(at() - Clock::now()),
-                      std::chrono::milliseconds(0), most);
+                      std::chrono::milliseconds(0), check_ ? std::min(most, kCheckEvery) : most);
   }
 
  private:
   std::atomic<Clock::time_point> at_;
+  std::function<void()> check_;
 };
 
 }  // namespace weft::comm

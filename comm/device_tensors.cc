@@ -186,8 +186,8 @@ NcclPlan plan_nccl(std::span<const NcclPlace> places, const Members& members,
   return plan;
 }
 
-DeviceOperations::Gpu& DeviceOperations::gpu(Device device, Backend& host,
-                                             const Deadline& deadline) {
+DeviceOperations::Gpu& DeviceOperations::gpu(Device device, Backend& host, const Deadline& deadline,
+                                             const std::function<void()>& check) {
   if (const auto found = gpus_.find(device.index); found != gpus_.end()) return found->second;
   std::unique_lock lock(mutex_);
   Gpu& gpu = gpus_.try_emplace(device.index, device).first->second;
@@ -214,8 +214,8 @@ DeviceOperations::Gpu& DeviceOperations::gpu(Device device, Backend& host,
     }
   }
   PrefixStore store(keys, store_->duplicate());
-  std::unique_ptr<DeviceBackend> nccl =
-      registered_nccl()->make(store, members_.rank, members_.size(), gpu.stream.get(), deadline);
+  std::unique_ptr<DeviceBackend> nccl = registered_nccl()->make(
+      store, members_.rank, members_.size(), gpu.stream.get(), deadline, check);
   lock.lock();
   if (aborted_) nccl->abort();
   gpu.nccl = std::move(nccl);
@@ -225,7 +225,7 @@ DeviceOperations::Gpu& DeviceOperations::gpu(Device device, Backend& host,
 void DeviceOperations::run(const Operation& operation, Backend& host, const Deadline& deadline,
                            const std::function<void()>& check) {
   const Device device = operation.part().device();
-  Gpu& gpu = this->gpu(device, host, deadline);
+  Gpu& gpu = this->gpu(device, host, deadline, check);
   const Stream& stream = gpu.stream.get();
   // Kernels of ranks that share a GPU may wait for each other for ever: one at a time.
   if (gpu.is_shared) wait_for(*operation.ready, device, deadline, check);

@@ -56,7 +56,7 @@ class DeviceOperations {
 
   /// operation.work gets the event to wait for the results by, and is done when they are queued.
   /// Returns when the devices have done what other ranks wait for; until then `check` is called
-  /// again and again, and may throw.
+  /// again and again, and may throw. NCCL keeps it, for as long as close() has not been called.
   void run(const Operation& operation, Backend& host, const Deadline& deadline,
            const std::function<void()>& check);
   /// From any thread: a thread that waits in run() gets Comm, at once.
@@ -72,7 +72,8 @@ class DeviceOperations {
     bool is_shared = false;                         // with other ranks
   };
 
-  Gpu& gpu(Device device, Backend& host, const Deadline& deadline);
+  Gpu& gpu(Device device, Backend& host, const Deadline& deadline,
+           const std::function<void()>& check);
   void stage(const Operation& operation, const Stream& stream, Backend& host,
              const Deadline& deadline);
 

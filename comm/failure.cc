@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstddef>
+#include <utility>
 
 #include "weft/core/error.h"
 
@@ -75,6 +76,39 @@ std::optional<Failure> find_failure(Store& store, const Deadline& deadline, std:
   const std::optional<std::string> text = store.wait(key, deadline);
   if (!text) return {};
   return parse_failure(*text);
+}
+
+FailureReport::FailureReport(Store& run_store, Failure mine, bool lost_a_rank)
+    : run_store_(run_store),
+      mine_(std::move(mine)),
+      lost_a_rank_(lost_a_rank),
+      noted_(if_told<std::optional<Failure>>(
+          [&] { return note_failure(run_store_, mine_, lost_a_rank ? kLostKey : kFailureKey); })) {}
+
+std::string FailureReport::who_was_first() const {
+  std::optional<Failure> first = noted_;
+  if (lost_a_rank_) {
+    first = if_told<std::optional<Failure>>(
+        [&] { return find_failure(run_store_, Deadline(kStoreTimeout)); });
+  }
+  const char* did = !first             ? " lost a rank before: "
+                    : first->timed_out ? " was the first to give up: "
+                                       : " failed first: ";
+  if (!first) first = noted_;
+  if (!first || first->rank == mine_.rank) return {};
+  return "rank " + std::to_string(first->rank) + did + describe(*first);
+}
+
+std::optional<Failure> FailureWatch::look() {
+  const auto now = Clock::now();
+  if (now < next_) return {};
+  const auto told =
+      if_told<std::optional<std::string>>([&] { return run_store_->try_get(kFailureKey); });
+  const auto done = Clock::now();
+  next_ = done + std::max<Clock::duration>(Deadline::kCheckEvery, pause_ * (done - now));
+  if (!told) return {};
+  const Failure first = parse_failure(*told);
+  return first.rank == rank_ ? std::nullopt : std::optional(first);
 }
 
 }  // namespace weft::comm

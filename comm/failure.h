@@ -2,7 +2,9 @@
 // look before they report why they end.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -48,5 +50,54 @@ Failure note_failure(Store& store, const Failure& failure, std::string_view key 
 /// Waits for a failure to be written; nothing if none has been by the deadline.
 std::optional<Failure> find_failure(Store& store, const Deadline& deadline,
                                     std::string_view key = kFailureKey);
+
+/// What the store of the run may take of the time of a group that fails: for each call, and for
+/// what the launcher or the rank that failed first has yet to write.
+inline constexpr std::chrono::milliseconds kStoreTimeout{1000};
+
+/// What the store says only makes a message better: nothing where it cannot be asked.
+template <class Result, class F>
+Result if_told(F&& ask) {
+  try {
+    return ask();
+  } catch (const std::exception&) {
+    return {};
+  }
+}
+
+/// A rank whose work has failed: it notes why, closes its connections, by which the others notice,
+/// and then asks who was the first.
+class FailureReport {
+ public:
+  /// Writes it into the store of the run. `lost_a_rank`: it does not know why that one failed.
+  FailureReport(Store& run_store, Failure mine, bool lost_a_rank);
+  /// "rank 1 failed first: killed by signal 9 in forward"; empty if that is this rank, or nobody
+  /// knows. If it lost a rank, waits for up to kStoreTimeout for the reason.
+  std::string who_was_first() const;
+
+ private:
+  Store& run_store_;
+  const Failure mine_;
+  const bool lost_a_rank_;
+  const std::optional<Failure> noted_;
+};
+
+/// Asks the store now and then whether another rank has failed. For one thread.
+class FailureWatch {
+ public:
+  /// `rank`: this one's number in the run. Between two questions there are 200 ms, or `pause` times
+  /// what the store took to answer if that is longer.
+  FailureWatch(Store* run_store, int rank, int pause)
+      : run_store_(run_store), rank_(rank), pause_(pause) {}
+  /// Often returns without asking. A store that does not answer says nothing.
+  std::optional<Failure> look();
+
+ private:
+  using Clock = Deadline::Clock;
+
+  Store* const run_store_;
+  const int rank_, pause_;
+  Clock::time_point next_ = Clock::now() + Deadline::kCheckEvery;
+};
 
 }  // namespace weft::comm

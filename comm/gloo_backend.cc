@@ -8,8 +8,7 @@
 // middle of a message, nor who sends: they would wait for their deadline. So a thread waits for
 // messages that nobody sends, from all ranks, and wakes the others when that fails.
 
-#include <gloo/rendezvous/context.h>
-#include <gloo/rendezvous/store.h>
+#include <gloo/transport/context.h>
 #include <gloo/transport/tcp/device.h>
 #include <pthread.h>
 #include <sched.h>
@@ -21,6 +20,7 @@
 #include <cstdint>
 #include <ctime>
 #include <exception>
+#include <future>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -42,6 +42,9 @@ constexpr char kName[] = "gloo";
 
 using gloo::transport::UnboundBuffer;
 using std::chrono::milliseconds;
+
+// As long as anything in this process may live.
+constexpr milliseconds kForever = std::chrono::hours(100'000);
 
 // --- What the system does behind Gloo ------------------------------------------------------------
 
@@ -102,44 +105,83 @@ class BatchThreads {
 
 // --- Meeting -------------------------------------------------------------------------------------
 
-class GlooStore final : public gloo::rendezvous::Store {
- public:
-  GlooStore(comm::Store& store, const Deadline& deadline) : store_(store), deadline_(deadline) {}
-
-  void set(const std::string& key, const std::vector<char>& data) override {
-    store_.set(key, {data.data(), data.size()});
+// Where each of the other ranks reaches this one, in their order; all are of one length.
+std::string addresses_of(gloo::transport::Context& context) {
+  std::string all;
+  for (int r = 0; r < context.size; ++r) {
+    if (r == context.rank) continue;
+    const std::vector<char> bytes = context.createPair(r)->address().bytes();
+    all.append(bytes.begin(), bytes.end());
   }
-  std::vector<char> get(const std::string& key) override {
-    const std::string value = store_.get(key, deadline_);
-    return {value.begin(), value.end()};
-  }
-  void wait(const std::vector<std::string>& keys) override {
-    for (const std::string& key : keys) store_.get(key, deadline_);
-  }
-  void wait(const std::vector<std::string>& keys, const milliseconds&) override { wait(keys); }
+  return all;
+}
 
- private:
-  comm::Store& store_;
-  const Deadline deadline_;
-};
+// The part for this rank of what another one has written.
+std::vector<char> address_in(const std::string& all, int rank, int of, int size) {
+  const std::size_t length = all.size() / static_cast<std::size_t>(size - 1);
+  const std::string part =
+      all.substr(length * static_cast<std::size_t>(rank - (rank > of)), length);
+  return {part.begin(), part.end()};
+}
 
-std::shared_ptr<gloo::Context> connect_mesh(Store& store, const std::string& local_addr, int rank,
-                                            int size, const Deadline& deadline) {
+void close_all(gloo::transport::Context& context) {
+  for (int r = 0; r < context.size; ++r) {
+    if (r != context.rank) context.getPair(r)->close();
+  }
+}
+
+// Gloo's connect() waits for the other rank and looks at nothing else, so a thread of its own calls
+// it. Who closes the connections ends that.
+void connect_pairs(gloo::transport::Context& context,
+                   const std::vector<std::vector<char>>& addresses, const Deadline& deadline) {
+  std::atomic<int> rank{0};
+  std::atomic<bool> closed{false};
+  auto connecting = std::async(std::launch::async, [&] {
+    for (int r = 0; r < context.size && !closed; ++r) {
+      if (r == context.rank) continue;
+      rank = r;
+      context.getPair(r)->connect(addresses[r]);
+    }
+  });
+  try {
+    while (connecting.wait_for(deadline.left()) != std::future_status::ready) {
+      WEFT_CHECK(!deadline.passed(), Timeout, kName, "rank ", rank, " has not connected");
+    }
+  } catch (...) {
+    closed = true;
+    close_all(context);
+    throw;
+  }
+  try {
+    connecting.get();
+  } catch (const std::exception& error) {
+    WEFT_THROW(PeerFailed, kName, "cannot connect to rank ", rank, ": ", error.what());
+  }
+}
+
+std::shared_ptr<gloo::transport::Context> connect_mesh(Store& store, const std::string& local_addr,
+                                                       int rank, int size,
+                                                       const Deadline& deadline) {
   const NoSigpipe no_sigpipe;
   const BatchThreads batch;
-  auto context = std::make_shared<gloo::rendezvous::Context>(rank, size);
-  // It waits five times as long for a connection.
-  context->setTimeout(std::max(deadline.left() / 5, milliseconds(1)));
-  GlooStore keys(store, deadline);
+  const auto key = [](int of) { return detail::concat("addresses/", of); };
+  std::shared_ptr<gloo::transport::Context> context;
   try {
-    auto device = gloo::transport::tcp::CreateDevice(local_addr.c_str());
-    context->connectFullMesh(keys, device);
+    context = gloo::transport::tcp::CreateDevice(local_addr.c_str())->createContext(rank, size);
+    context->setTimeout(kForever);
+    store.set(key(rank), addresses_of(*context));
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    WEFT_CHECK(!deadline.passed(), Timeout, kName, "the ranks have not connected: ", error.what());
-    WEFT_THROW(Comm, kName, "cannot connect the ranks at ", local_addr, ": ", error.what());
+    WEFT_THROW(Comm, kName, "cannot listen on ", local_addr, ": ", error.what());
   }
+  std::vector<std::vector<char>> addresses(size);
+  for (int r = 0; r < size; ++r) {
+    if (r == rank) continue;
+    within(detail::concat("meeting rank ", r),
+           [&] { addresses[r] = address_in(store.get(key(r), deadline), rank, r, size); });
+  }
+  connect_pairs(*context, addresses, deadline);
   return context;
 }
 
@@ -149,9 +191,6 @@ std::shared_ptr<gloo::Context> connect_mesh(Store& store, const std::string& loc
 // no more.
 constexpr std::uint64_t kAnnounceSlot = 0, kNeverSlot = 1;
 std::uint64_t slot_of(std::size_t bytes) { return kNeverSlot + bytes; }
-
-// As long as anything in this process may live.
-constexpr milliseconds kForever = std::chrono::hours(100'000);
 
 // Sending to and receiving from one rank. These buffers are the whole memory, offsets in them are
 // addresses: they live as long as the backend, so that abort() can wake whoever waits at any time.
@@ -171,7 +210,7 @@ struct Pending {
 
 class GlooBackend final : public Backend {
  public:
-  GlooBackend(int rank, int size, std::shared_ptr<gloo::Context> context)
+  GlooBackend(int rank, int size, std::shared_ptr<gloo::transport::Context> context)
       : Backend(rank, size), context_(std::move(context)), channels_(size) {
     const NoSigpipe no_sigpipe;
     for (int r = 0; r < size; ++r) {
@@ -320,13 +359,9 @@ class GlooBackend final : public Backend {
     }
   }
 
-  void close() noexcept {
-    for (int r = 0; r < size(); ++r) {
-      if (r != rank()) context_->getPair(r)->close();
-    }
-  }
+  void close() noexcept { close_all(*context_); }
 
-  const std::shared_ptr<gloo::Context> context_;
+  const std::shared_ptr<gloo::transport::Context> context_;
   ExchangeState state_{kName};
   std::vector<Channel> channels_;  // this rank's own is empty
   std::vector<Pending> pending_;

@@ -135,6 +135,10 @@ SharedMemory::~SharedMemory() { ::munmap(data_, bytes_); }
 LocalPeers::LocalPeers(Store& store, int rank, int size, const Deadline& deadline)
     : rank_(rank), size_(size), sockets_(static_cast<std::size_t>(size)) {
   const auto key = [](const char* what, int of) { return detail::concat("local/", what, '/', of); };
+  const auto told = [&](const char* what, int by) {
+    return within(detail::concat("meeting rank ", by),
+                  [&] { return store.get(key(what, by), deadline); });
+  };
   // Known by way of the store alone.
   const std::string name = random_name();
   const Socket listening = local_socket();
@@ -146,7 +150,7 @@ LocalPeers::LocalPeers(Store& store, int rank, int size, const Deadline& deadlin
 
   std::string failure;  // of a connection that this rank makes: to those below
   for (int peer = 0; peer < rank && failure.empty(); ++peer) {
-    const AbstractAddress address(store.get(key("name", peer), deadline));
+    const AbstractAddress address(told("name", peer));
     Socket socket = local_socket();
     if (::connect(socket.fd(), address.get(), address.size) != 0 || !of_this_user(socket)) {
       failure = detail::concat("rank ", rank, " cannot reach rank ", peer,
@@ -157,8 +161,12 @@ LocalPeers::LocalPeers(Store& store, int rank, int size, const Deadline& deadlin
   }
   store.set(key("failure", rank), failure);
   for (int peer = 0; peer < size; ++peer) {
-    const std::string of_peer = store.get(key("failure", peer), deadline);
-    WEFT_CHECK(of_peer.empty(), Unsupported, kOp, of_peer, "; use --backend gloo or ring");
+    const std::string of_peer = told("failure", peer);
+    if (of_peer.empty()) continue;
+    // A rank that is not reached because it has ended does not come here.
+    store.set(key("refused", rank), "");
+    for (int other = 0; other < size; ++other) told("refused", other);
+    WEFT_THROW(Unsupported, kOp, of_peer, "; use --backend gloo or ring");
   }
 
   // All connections are made by now, and wait here.

@@ -2,6 +2,7 @@
 // builds with CUDA.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -28,9 +29,11 @@ struct Nccl {
   /// The GPU's own number, the same in every process.
   std::string (*gpu)(int device);
   /// For rank `rank` of `size`, which find each other by keys in `store` that are used only once.
-  /// Works on `stream`. Made, used and destroyed by one thread, except abort().
+  /// Works on `stream`. Made, used and destroyed by one thread, except abort(). While a call of it
+  /// waits, also the making, it calls `check` again and again, which may throw.
   std::unique_ptr<DeviceBackend> (*make)(Store& store, int rank, int size, const Stream& stream,
-                                         const Deadline& deadline);
+                                         const Deadline& deadline,
+                                         const std::function<void()>& check);
 };
 
 /// Set once, before the first use; null in builds without it.

@@ -22,19 +22,9 @@ namespace weft::comm {
 namespace {
 
 constexpr const char* kOp = "process_group";
-// What the store may take of the time of a group that has failed: for each call, and for what the
-// launcher or the rank that failed first has yet to write.
-constexpr std::chrono::milliseconds kStoreTimeout{1000};
-
-// What the store says only makes a message better: nothing where it cannot be asked.
-template <class Result, class F>
-Result if_told(F&& ask) {
-  try {
-    return ask();
-  } catch (const std::exception&) {
-    return {};
-  }
-}
+// For so many times as long as the store takes to say who has failed it is not asked again: one
+// that is slow, or does not answer, does not slow down the operations.
+constexpr int kStorePause = 20;
 
 // The exception being handled.
 Error caught_error() {
@@ -98,6 +88,7 @@ OperationQueue::OperationQueue(Members members, const ProcessGroupOptions& optio
       backend_(std::move(backend)),
       group_store_(std::move(group_store)),
       run_store_(std::move(run_store)),
+      others_(run_store_.get(), members_.number_in_run(members_.rank), kStorePause),
       devices_(members_, options_.cuda, group_store_.get()) {
   for (Store* const store : {group_store_.get(), run_store_.get()}) {
     if (store) store->set_timeout(kStoreTimeout);
@@ -210,18 +201,8 @@ std::optional<Error> OperationQueue::run(const Operation& operation) {
 // What works on a device does not notice when another rank has failed: the store may have been
 // told.
 void OperationQueue::check_others() {
-  constexpr std::chrono::milliseconds kInterval{200};
-  const auto now = Deadline::Clock::now();
-  if (now < next_check_) return;
-  const auto told =
-      if_told<std::optional<std::string>>([&] { return run_store_->try_get(kFailureKey); });
-  // A store that is slow, or does not answer, does not slow down the operations.
-  const auto done = Deadline::Clock::now();
-  next_check_ = done + std::max<Deadline::Clock::duration>(kInterval, 20 * (done - now));
-  if (!told) return;
-  const int failed = parse_failure(*told).rank;
-  WEFT_CHECK(failed == members_.number_in_run(members_.rank), PeerFailed, kOp, "rank ", failed,
-             " failed");
+  const std::optional<Failure> failure = others_.look();
+  WEFT_CHECK(!failure, PeerFailed, kOp, "rank ", failure->rank, " failed");
 }
 
 // --- Failures ------------------------------------------------------------------------------------
@@ -265,24 +246,12 @@ Error OperationQueue::explain(const Error& error, const Operation& operation) {
 // Ends the backend: of what the store is told the others may only learn the end afterwards.
 std::string OperationQueue::first_failure(const Error& error, const Call& call,
                                           const std::string& absent) {
-  using Told = std::optional<Failure>;
-  const bool lost_a_rank = error.code() == ErrorCode::PeerFailed;
   const Failure mine{members_.number_in_run(members_.rank), error.what() + absent, to_string(call),
                      call.step, error.code() == ErrorCode::Timeout};
-  const auto stands = if_told<Told>(
-      [&] { return note_failure(*run_store_, mine, lost_a_rank ? kLostKey : kFailureKey); });
+  const FailureReport report(*run_store_, mine, error.code() == ErrorCode::PeerFailed);
   backend_->abort();
-  Told first = stands;
-  if (lost_a_rank) {
-    first = if_told<Told>([&] { return find_failure(*run_store_, Deadline(kStoreTimeout)); });
-  }
-  const char* did = !first             ? " lost a rank before: "
-                    : first->timed_out ? " was the first to give up: "
-                                       : " failed first: ";
-  if (!first) first = stands;
   // All ranks whose operations do not fit find that out by themselves.
-  if (!first || first->rank == mine.rank || error.code() == ErrorCode::Comm) return {};
-  return "rank " + std::to_string(first->rank) + did + describe(*first);
+  return error.code() == ErrorCode::Comm ? "" : report.who_was_first();
 }
 
 // --- The watch -----------------------------------------------------------------------------------

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "weft/comm/device_tensors.h"
+#include "weft/comm/failure.h"
 #include "weft/comm/operation.h"
 #include "weft/comm/store.h"
 #include "weft/core/error.h"
@@ -97,10 +98,10 @@ class OperationQueue {
   Deadline::Clock::time_point began_;
   Deadline deadline_{std::chrono::milliseconds(0)};  // of running_
   bool warned_ = false;                              // of running_
-  Deadline::Clock::time_point next_check_;           // of the other ranks
   Call begun_;                                       // the last collective
 
-  DeviceOperations devices_;  // of the first thread
+  FailureWatch others_;       // of the first thread
+  DeviceOperations devices_;  // likewise
   std::thread thread_, watch_;
 };
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "weft/comm/arrival.h"
+#include "weft/comm/connect.h"
 #include "weft/comm/device_tensors.h"
 #include "weft/comm/monitored_barrier.h"
 #include "weft/comm/nccl.h"
@@ -118,11 +118,7 @@ ProcessGroup::Impl::Impl(BackendMaker maker, std::shared_ptr<Store> store_of_gro
                " ranks needs a backend and a store in which they meet");
     of_group = store->duplicate();
     of_run = run_store->duplicate();
-    // A backend that connects does not notice when a rank fails that has not come.
-    await_members(*of_group, *of_run, members, options.timeout);
-    backend =
-        make(key_space("backend", *store), members.rank, members.size(), Deadline(options.timeout));
-    backend->meet(Deadline(options.timeout));
+    backend = connect_members(make, *store, *of_run, members, options.timeout);
   }
   queue = std::make_unique<OperationQueue>(std::move(members), options, std::move(backend),
                                            std::move(of_group), std::move(of_run));

@@ -65,7 +65,8 @@ struct ProcessGroupOptions {
 };
 
 /// Makes a backend for rank `rank` of `size`, which find each other in `store` by keys of the
-/// group's own (a PrefixStore), used only once. Called by all of them.
+/// group's own (a PrefixStore), used only once. Called by all of them. `deadline` also checks
+/// whether another rank has failed, and then throws PeerFailed where somebody waits.
 using BackendMaker = std::function<std::unique_ptr<Backend>(
     const std::shared_ptr<Store>& store, int rank, int size, const Deadline& deadline)>;
 
@@ -90,7 +91,7 @@ class ProcessGroup {
  public:
   /// Waits until all ranks have called it; then `make` makes the backend, from `store`, where the
   /// ranks also write and read which of them failed first. Throws PeerFailed if a rank fails before
-  /// that, Timeout with the ranks that have not come within options.timeout.
+  /// all are connected, Timeout with the ranks that have not come within options.timeout.
   ProcessGroup(BackendMaker make, std::shared_ptr<Store> store, int rank, int size,
                const ProcessGroupOptions& options = {});
   /// Aborts what has not run.

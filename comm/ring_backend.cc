@@ -63,7 +63,8 @@ void enlarge_buffers(const Socket& socket) {
 Socket connect_to_rank(Store& store, int rank, const Deadline& deadline) {
   const std::string address = store.get(address_key(rank), deadline);
   const auto colon = address.rfind(':');
-  return connect_to(address.substr(0, colon), std::stoi(address.substr(colon + 1)), deadline);
+  return connect_to(address.substr(0, colon), std::stoi(address.substr(colon + 1)), deadline,
+                    /*is_listening=*/true);
 }
 
 // Whether the guest has to be let go: it is gone, or it says nothing that a rank would say, or the
@@ -83,7 +84,7 @@ bool hear(Guest& guest, std::uint64_t group, int rank, std::vector<Socket>& peer
 }
 
 // The ranks above `rank` connect; strangers who are slow to speak, or speak nonsense, keep nobody
-// waiting.
+// waiting. No rank leaves before all have met, unless it fails.
 void accept_ranks(const Socket& listening, std::uint64_t group, int rank,
                   std::vector<Socket>& peers, const Deadline& deadline) {
   std::vector<Guest> guests;
@@ -98,8 +99,13 @@ void accept_ranks(const Socket& listening, std::uint64_t group, int rank,
                " still waits for a connection of rank ", missing,
                ", which has failed or cannot reach the address that rank ", rank, " listens on");
     waits.assign(1, {listening.fd(), POLLIN, 0});
+    for (const Socket& peer : peers) waits.push_back({peer.fd(), POLLRDHUP, 0});  // -1: ignored
     for (const Guest& guest : guests) waits.push_back({guest.socket.fd(), POLLIN, 0});
     ::poll(waits.data(), waits.size(), static_cast<int>(deadline.left().count()));
+    for (std::size_t r = 0; r < peers.size(); ++r) {
+      WEFT_CHECK(waits[1 + r].revents == 0, PeerFailed, kName, "rank ", r,
+                 " closed its connection");
+    }
     std::erase_if(guests, [&](Guest& guest) { return hear(guest, group, rank, peers); });
     if (waits[0].revents == 0) continue;
     if (auto socket = accept_from(listening, Deadline(std::chrono::milliseconds(0)))) {

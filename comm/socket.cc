@@ -93,7 +93,7 @@ bool connected_to_itself(const Socket& socket) {
 int try_connect(const Socket& socket, const addrinfo& address, const Deadline& deadline) {
   if (::connect(socket.fd(), address.ai_addr, address.ai_addrlen) < 0) {
     if (errno != EINPROGRESS && errno != EINTR) return errno;
-    if (!wait_for(socket, POLLOUT, Deadline(deadline.left(kMostPerAttempt)))) return ETIMEDOUT;
+    if (!wait_for(socket, POLLOUT, deadline.at_most(kMostPerAttempt))) return ETIMEDOUT;
   }
   int error = 0;
   socklen_t size = sizeof error;
@@ -180,13 +180,14 @@ int port_of(const Socket& socket) {
                    : reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
-Socket connect_to(const std::string& host, int port, const Deadline& deadline) {
+Socket connect_to(const std::string& host, int port, const Deadline& deadline, bool is_listening) {
   WEFT_CHECK(port >= 1 && port <= 65535, InvalidArgument, kOp, "port ", port,
              " is none: 1 to 65535");
   std::string failure;
   for (milliseconds pause = kFirstPause;; pause = std::min(pause * 2, kLongestPause)) {
     const Resolved resolved = resolve(host, port);
     failure = resolved.failure;
+    bool refused = is_listening && resolved.addresses;
     for (const addrinfo* address = resolved.addresses.get(); address; address = address->ai_next) {
       Socket socket = open_socket(*address);
       const int error = socket.valid() ? try_connect(socket, *address, deadline) : errno;
@@ -195,7 +196,9 @@ Socket connect_to(const std::string& host, int port, const Deadline& deadline) {
         return socket;
       }
       failure = reason(error);
+      refused = refused && error == ECONNREFUSED;
     }
+    WEFT_CHECK(!refused, PeerFailed, kOp, "nobody listens any more on ", place(host, port));
     WEFT_CHECK(!deadline.passed(), Timeout, kOp, "nobody to connect to on ", place(host, port),
                " within the time: ", failure);
     // Nothing tells when somebody begins to listen.

@@ -38,8 +38,10 @@ Socket listen_on(const std::string& host, int port);
 /// The port a socket is bound to.
 int port_of(const Socket& socket);
 /// Tries until somebody listens there or the deadline passes: Timeout then, with the last reason.
+/// With `is_listening` somebody did already, and it is PeerFailed when nobody does any more.
 /// TCP_NODELAY is set.
-Socket connect_to(const std::string& host, int port, const Deadline& deadline);
+Socket connect_to(const std::string& host, int port, const Deadline& deadline,
+                  bool is_listening = false);
 /// The next connection; nothing when the deadline passed.
 std::optional<Socket> accept_from(const Socket& listening, const Deadline& deadline);
 /// "tcp://127.0.0.1:29500"; an IPv6 address gets brackets: "tcp://[::1]:29500"

@@ -29,7 +29,16 @@ void Store::set(std::string_view key, std::string_view value) {
 }
 
 std::optional<std::string> Store::wait(std::string_view key, const Deadline& deadline) {
-  return do_get(checked_key(key), deadline);
+  const std::string checked = checked_key(key);
+  for (;;) {
+    try {
+      if (auto value = do_get(checked, Deadline(deadline.left()))) return value;
+      if (deadline.passed()) return std::nullopt;
+    } catch (const Error& error) {
+      // A store that does not answer for a moment has until the deadline, too.
+      if (error.code() != ErrorCode::Timeout || deadline.passed()) throw;
+    }
+  }
 }
 
 std::string Store::get(std::string_view key, const Deadline& deadline) {

@@ -103,9 +103,10 @@ std::shared_ptr<Hub> meet(Store& store, int rank, int size, const Deadline& dead
                                     [](const Hub::Rank& other) { return !other.here; });
     return static_cast<int>(first - hub->ranks.begin());
   };
-  WEFT_CHECK(
-      hub->ranks[rank].changed.wait_until(lock, deadline.at(), [&] { return missing() == size; }),
-      Timeout, kName, "rank ", missing(), " has not come");
+  while (missing() < size) {
+    WEFT_CHECK(!deadline.passed(), Timeout, kName, "rank ", missing(), " has not come");
+    hub->ranks[rank].changed.wait_for(lock, deadline.left());
+  }
   return hub;
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -68,14 +69,15 @@ std::size_t count_of(const Buffer& x) { return static_cast<std::size_t>(x.count)
 
 class NcclBackend final : public DeviceBackend {
  public:
-  NcclBackend(Store& store, int rank, int size, const Stream& stream, const Deadline& deadline)
-      : DeviceBackend(rank, size), stream_(stream) {
+  NcclBackend(Store& store, int rank, int size, const Stream& stream, const Deadline& deadline,
+              const std::function<void()>& check_others)
+      : DeviceBackend(rank, size), stream_(stream), check_others_(check_others) {
     ncclUniqueId id;
     if (rank == 0) {
       check_result(ncclGetUniqueId(&id), "ncclGetUniqueId");
       store.set("id", {id.internal, sizeof id.internal});
     } else {
-      const std::string told = store.get("id", deadline);
+      const std::string told = store.get("id", Deadline(deadline.left(), check_others));
       WEFT_CHECK(told.size() == sizeof id.internal, Comm, kName, "the store has ", told.size(),
                  " bytes where NCCL's id should be; other programs use its keys");
       std::memcpy(id.internal, told.data(), told.size());
@@ -182,6 +184,7 @@ class NcclBackend final : public DeviceBackend {
     ncclResult_t result = f();
     while (result == ncclInProgress) {
       check_aborted();
+      check_others_();
       WEFT_CHECK(!deadline.passed(), Timeout, kName, name,
                  " is not queued yet: not all ranks are there");
       check_result(ncclCommGetAsyncError(comm_, &result), "ncclCommGetAsyncError");
@@ -228,13 +231,14 @@ class NcclBackend final : public DeviceBackend {
   }
 
   const Stream stream_;
+  const std::function<void()> check_others_;
   ncclComm_t comm_ = nullptr;
   std::atomic<bool> aborted_{false};
 };
 
 std::unique_ptr<DeviceBackend> make(Store& store, int rank, int size, const Stream& stream,
-                                    const Deadline& deadline) {
-  return std::make_unique<NcclBackend>(store, rank, size, stream, deadline);
+                                    const Deadline& deadline, const std::function<void()>& check) {
+  return std::make_unique<NcclBackend>(store, rank, size, stream, deadline, check);
 }
 
 int version() {

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -150,8 +151,8 @@ class FakeNccl final : public DeviceBackend {
 
 constexpr Nccl kFake{[] { return problem; }, [] { return 22809; },
                      [](int device) { return "GPU " + std::to_string(device); },
-                     [](Store& store, int rank, int size, const Stream&,
-                        const Deadline& deadline) -> std::unique_ptr<DeviceBackend> {
+                     [](Store& store, int rank, int size, const Stream&, const Deadline& deadline,
+                        const std::function<void()>&) -> std::unique_ptr<DeviceBackend> {
                        return std::make_unique<FakeNccl>(store, rank, size, deadline);
                      }};
 

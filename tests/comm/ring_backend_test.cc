@@ -6,6 +6,7 @@
 #include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "weft/comm/socket.h"
@@ -60,13 +61,27 @@ TEST(RingBackend, ARankThatIsMissingIsNamedWithThoseThatWait) {
   const auto store = std::make_shared<MemoryStore>();
   const BackendMaker make = ring_backend("127.0.0.1");
   std::vector<std::future<void>> ranks;
-  for (const int r : {0, 2}) {
+  for (const int r : {0, 2}) {  // who gives up first leaves, which rank 0 would notice
     ranks.push_back(std::async(std::launch::async, [&, r] {
       EXPECT_WEFT_ERROR(
-          make(store, r, 4, Deadline(milliseconds(300))), Timeout,
+          make(store, r, 4, Deadline(milliseconds(r == 0 ? 300 : 2000))), Timeout,
           r == 0 ? "rank 0 still waits for a connection of rank 1, 3," : "in meeting rank 1");
     }));
   }
+}
+
+TEST(RingBackend, ARankThatLeavesBeforeAllHaveMetIsNotWaitedFor) {
+  const auto store = std::make_shared<MemoryStore>();
+  auto rank0 = std::async(std::launch::async, [&] {
+    EXPECT_WEFT_ERROR(ring_backend("127.0.0.1")(store, 0, 3, patience()), PeerFailed,
+                      "rank 1 closed its connection");
+  });
+  const Socket rank1 = connect_to("127.0.0.1", port_in(*store, 0), patience());
+  const Hello hello{std::stoull(store->get("group")), 1};
+  send_all(rank1, std::as_bytes(std::span(&hello, 1)), patience(), "rank 0");
+  std::this_thread::sleep_for(milliseconds(50));  // so that it is known by then, most of the time
+  rank1.shut_down();
+  rank0.get();
 }
 
 TEST(RingBackend, NonsenseInAConnectionIsAnError) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "weft/core/error.h"
 #include "weft/tests/core/expect_error.h"
 
 namespace weft::comm {
@@ -53,6 +54,25 @@ TEST(Socket, WhoKeepsSilentIsNamedAtTheDeadline) {
   send_all(pair.other, numbered(100), Deadline(kLong), "rank 1");
   EXPECT_WEFT_ERROR(recv_all(pair.one, bytes, Deadline(kShort), "rank 2"), Timeout,
                     "rank 2 has sent 100 of 400 bytes");
+}
+
+TEST(Socket, AWaitEndsByWhatItsDeadlineChecks) {
+  const Pair pair;
+  std::byte bytes[1];
+  int checks = 0;
+  const Deadline deadline(
+      kLong, [&] { WEFT_CHECK(++checks % 3 != 0, PeerFailed, "test", "it is in vain"); });
+  const int free_port = port_of(listen_on(kHost, 0));
+  EXPECT_WEFT_ERROR(recv_all(pair.one, bytes, deadline, "rank 2"), PeerFailed, "in vain");
+  EXPECT_WEFT_ERROR(accept_from(pair.listening, deadline), PeerFailed, "in vain");
+  EXPECT_WEFT_ERROR(connect_to(kHost, free_port, deadline), PeerFailed, "in vain");
+  EXPECT_EQ(checks, 9);
+}
+
+TEST(Socket, WhoListensNoMoreIsNotWaitedFor) {
+  const int free_port = port_of(listen_on(kHost, 0));
+  EXPECT_WEFT_ERROR(connect_to(kHost, free_port, Deadline(kLong), /*is_listening=*/true),
+                    PeerFailed, "nobody listens any more on port ");
 }
 
 TEST(Socket, WhoDoesNotReadIsNamedAtTheDeadline) {

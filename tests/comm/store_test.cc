@@ -16,6 +16,7 @@
 
 #include "weft/comm/file_store.h"
 #include "weft/comm/tcp_store.h"
+#include "weft/core/error.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/io/files.h"
 
@@ -103,6 +104,18 @@ TEST_P(StoreTest, TheLongestKeysAndValuesPass) {
   EXPECT_TRUE(other->get(key) == value);
   one->set("after", "it");
   EXPECT_EQ(other->get("after"), "it");
+}
+
+TEST_P(StoreTest, AWaitEndsByWhatItsDeadlineChecks) {
+  const auto one = connect(), other = connect();
+  int checks = 0;
+  const Deadline deadline(kLong, [&] {
+    if (++checks == 2) other->set("key", "value");
+    WEFT_CHECK(checks < 4, PeerFailed, "test", "it is in vain");
+  });
+  EXPECT_EQ(one->get("key", deadline), "value");
+  EXPECT_EQ(checks, 2);
+  EXPECT_WEFT_ERROR(one->wait("never", deadline), PeerFailed, "it is in vain");
 }
 
 TEST_P(StoreTest, RefusesLongerOnesAndKeysWithoutBytes) {

@@ -33,6 +33,7 @@
 #include "weft/comm/backends.h"
 #include "weft/comm/exchange_state.h"
 #include "weft/core/error.h"
+#include "weft/core/phase.h"
 #include "weft/core/trace.h"
 
 namespace weft::comm {
@@ -175,6 +176,7 @@ std::shared_ptr<gloo::transport::Context> connect_mesh(Store& store, const std::
   } catch (const std::exception& error) {
     WEFT_THROW(Comm, kName, "cannot listen on ", local_addr, ": ", error.what());
   }
+  fault_point();
   std::vector<std::vector<char>> addresses(size);
   for (int r = 0; r < size; ++r) {
     if (r == rank) continue;

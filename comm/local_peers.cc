@@ -17,6 +17,7 @@
 #include <system_error>
 
 #include "weft/core/error.h"
+#include "weft/core/phase.h"
 
 namespace weft::comm {
 namespace {
@@ -147,6 +148,7 @@ LocalPeers::LocalPeers(Store& store, int rank, int size, const Deadline& deadlin
       ::bind(listening.fd(), own.get(), own.size) == 0 && ::listen(listening.fd(), size) == 0, Comm,
       kOp, "cannot listen on a Unix socket: ", reason());
   store.set(key("name", rank), name);
+  fault_point();
 
   std::string failure;  // of a connection that this rank makes: to those below
   for (int peer = 0; peer < rank && failure.empty(); ++peer) {

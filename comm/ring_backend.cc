@@ -27,6 +27,7 @@
 #include "weft/comm/random_number.h"
 #include "weft/comm/socket.h"
 #include "weft/core/error.h"
+#include "weft/core/phase.h"
 
 namespace weft::comm {
 namespace {
@@ -122,6 +123,7 @@ std::vector<Socket> connect_mesh(Store& store, const std::string& local_addr, in
   const std::uint64_t group = group_number(store);
   const Socket listening = listen_on(local_addr, 0);
   store.set(address_key(rank), detail::concat(local_addr, ":", port_of(listening)));
+  fault_point();
   for (int r = 0; r < rank; ++r) {
     const std::string who = detail::concat("rank ", r);
     within("meeting " + who, [&] { peers[r] = connect_to_rank(store, r, deadline); });

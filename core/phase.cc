@@ -107,8 +107,8 @@ struct BusyRanks {
 [[noreturn]] void refuse(std::string_view text) {
   WEFT_THROW(InvalidArgument, kOp, kFaultVariable, " is '", text,
              "', expected KIND:rank=R[:step=N][:phase=PHASE] with KIND kill, stop, raise or exit "
-             "and PHASE rendezvous, forward, allreduce or save, as in kill:rank=1:step=5; unset it "
-             "for a run without a fault");
+             "and PHASE rendezvous, connect, forward, allreduce or save, as in kill:rank=1:step=5; "
+             "unset it for a run without a fault");
 }
 
 std::string_view take_word(std::string_view& rest) {
@@ -133,11 +133,11 @@ std::optional<Fault> own_fault() {
   return restarts && std::atoi(restarts) > 0 ? std::nullopt : std::optional(fault);
 }
 
-void strike(Fault::Kind kind) {
+void strike(Fault::Kind kind, const char* phase) {
   switch (kind) {
     case Fault::Kind::kill: std::raise(SIGKILL); break;
     case Fault::Kind::stop: std::raise(SIGSTOP); break;
-    case Fault::Kind::raise: WEFT_THROW(Internal, current, "fault injected by ", kFaultVariable);
+    case Fault::Kind::raise: WEFT_THROW(Internal, phase, "fault injected by ", kFaultVariable);
     case Fault::Kind::exit: ::_exit(kExitStatus);
   }
 }
@@ -213,7 +213,8 @@ const char* busy_with(int rank) {
 Fault Fault::parse(std::string_view text) {
   constexpr std::array<std::pair<std::string_view, Kind>, 4> kinds = {
       {{"kill", Kind::kill}, {"stop", Kind::stop}, {"raise", Kind::raise}, {"exit", Kind::exit}}};
-  constexpr std::array<std::string_view, 4> phases = {"rendezvous", "forward", "allreduce", "save"};
+  constexpr std::array<std::string_view, 5> phases = {"rendezvous", "connect", "forward",
+                                                      "allreduce", "save"};
   std::string_view rest = text;
   const auto* const kind =
       std::ranges::find(kinds, take_word(rest), [](auto& k) { return k.first; });
@@ -236,12 +237,14 @@ Fault Fault::parse(std::string_view text) {
   return fault;
 }
 
-void fault_point() {
-  if (!current) return;
+void fault_point() { fault_point(current); }
+
+void fault_point(const char* phase) {
+  if (!phase) return;
   static const std::optional<Fault> fault = own_fault();
   if (!fault || fault->rank != thread_state().rank) return;
   if (fault->step >= 0 && fault->step != thread_state().step) return;
-  if (fault->phase.empty() || fault->phase == current) strike(fault->kind);
+  if (fault->phase.empty() || fault->phase == phase) strike(fault->kind, phase);
 }
 
 }  // namespace weft

@@ -118,6 +118,7 @@ struct Fault {
 ///            raise  throws Internal from here  exit  the process ends at once, with status 3
 ///     step   thread_state().step; any if not given
 ///     PHASE  rendezvous  before the rank joins the others
+///            connect     all ranks of a group have come and connect: some wait for this one
 ///            forward     at the beginning of a train::Step
 ///            allreduce   in the middle of an all-reduce: some of it has been sent
 ///            save        in the middle of saving: the file is written, but under another name
@@ -125,5 +126,7 @@ struct Fault {
 /// A run that its launcher has restarted (TORCHELASTIC_RESTART_COUNT) does not fail again. Throws
 /// InvalidArgument for any other value.
 void fault_point();
+/// In a phase that no PhaseScope shows, since it is part of another one.
+void fault_point(const char* phase);
 
 }  // namespace weft

@@ -16,6 +16,7 @@
 #include "weft/comm/nccl.h"
 #include "weft/comm/nccl/library.h"
 #include "weft/core/error.h"
+#include "weft/core/phase.h"
 #include "weft/kernels/cuda/check.h"
 
 namespace weft::comm::nccl {
@@ -72,6 +73,7 @@ class NcclBackend final : public DeviceBackend {
   NcclBackend(Store& store, int rank, int size, const Stream& stream, const Deadline& deadline,
               const std::function<void()>& check_others)
       : DeviceBackend(rank, size), stream_(stream), check_others_(check_others) {
+    fault_point("connect");
     ncclUniqueId id;
     if (rank == 0) {
       check_result(ncclGetUniqueId(&id), "ncclGetUniqueId");

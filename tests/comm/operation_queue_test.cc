@@ -32,6 +32,7 @@
 #include "weft/core/thread_state.h"
 #include "weft/core/trace.h"
 #include "weft/tensor/creation.h"
+#include "weft/tests/comm/hooked_store.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/core/use_up_threads.h"
 #include "weft/tests/io/files.h"
@@ -496,61 +497,19 @@ class Lines final : public LogSink {
   std::promise<void> first_;
 };
 
-// A store whose calls first ask `fails`, which may throw.
-class Failing final : public Store {
- public:
-  using Fails = std::function<void(const std::string& key)>;
-  Failing(std::shared_ptr<Store> store, Fails fails)
-      : store_(std::move(store)), fails_(std::move(fails)) {}
-  std::unique_ptr<Store> duplicate() const override {
-    return std::make_unique<Failing>(store_, fails_);
-  }
-  std::string describe() const override { return store_->describe(); }
-
- private:
-  void do_set(const std::string& key, std::string_view value, const Deadline&) override {
-    fails_(key);
-    store_->set(key, value);
-  }
-  std::optional<std::string> do_get(const std::string& key, const Deadline& deadline) override {
-    fails_(key);
-    return store_->wait(key, deadline);
-  }
-  std::optional<std::string> do_try_get(const std::string& key, const Deadline&) override {
-    fails_(key);
-    return store_->try_get(key);
-  }
-  std::int64_t do_add(const std::string& key, std::int64_t delta, const Deadline&) override {
-    fails_(key);
-    return store_->add(key, delta);
-  }
-  std::string do_set_once(const std::string& key, std::string_view value,
-                          const Deadline&) override {
-    fails_(key);
-    return store_->set_once(key, value);
-  }
-  bool do_erase(const std::string& key, const Deadline&) override { return store_->erase(key); }
-
-  const std::shared_ptr<Store> store_;
-  const Fails fails_;
-};
-
-[[noreturn]] void time_out() {
-  throw Error(ErrorCode::Timeout, "store", "does not answer", __FILE__, __LINE__);
-}
-
 std::vector<std::string> lines_of_slow_rank_0(
     const std::function<Work(ProcessGroup&)>& rank_0,
     const std::function<Work(ProcessGroup&)>& rank_1,
-    const Failing::Fails& store_fails = [](const std::string&) {}) {
+    const testing::HookedStore::Hook& store_fails = [](const std::string&) {}) {
   constexpr ProcessGroupOptions slow{.timeout = milliseconds(30'000), .slow = milliseconds(20)};
   Lines log;
   run_ranks(
       2,
       [&](ProcessGroup& ranks) {
         const auto store = std::make_shared<PrefixStore>("slow", ranks.store());
-        ProcessGroup group(thread_backend(), std::make_shared<Failing>(store, store_fails),
-                           ranks.rank(), 2, slow);
+        ProcessGroup group(thread_backend(),
+                           std::make_shared<testing::HookedStore>(store, store_fails), ranks.rank(),
+                           2, slow);
         if (group.rank() == 0) {
           Work work;
           {
@@ -583,7 +542,7 @@ TEST(OperationQueueTest, ALongWaitIsToldWithoutTheStoreToo) {
   for (const std::string failing : {"progress/1", "progress/"}) {  // of one call; of all
     EXPECT_EQ(lines_of_slow_rank_0(call, call,
                                    [&](const std::string& key) {
-                                     if (key.starts_with(failing)) time_out();
+                                     if (key.starts_with(failing)) testing::store_times_out();
                                    }),
               std::vector<std::string>{"all_reduce 1: waiting for 20 ms"});
   }
@@ -629,10 +588,11 @@ TEST(OperationQueueTest, RanksTellHowFarTheyAreOnceTheStoreAnswers) {
           if (key != own || times == 0) return;
           --times;
           ++failed;
-          time_out();
+          testing::store_times_out();
         };
-        ProcessGroup group(thread_backend(), std::make_shared<Failing>(store, fails), ranks.rank(),
-                           2, {.timeout = milliseconds(30'000), .slow = milliseconds(20)});
+        ProcessGroup group(thread_backend(), std::make_shared<testing::HookedStore>(store, fails),
+                           ranks.rank(), 2,
+                           {.timeout = milliseconds(30'000), .slow = milliseconds(20)});
         group.barrier().wait();
         EXPECT_EQ(store->get(own, Deadline(kOptions.timeout)), "1 barrier 1");
       },

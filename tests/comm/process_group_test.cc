@@ -10,7 +10,9 @@
 #include <cstdlib>
 #include <functional>
 #include <iterator>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -23,6 +25,7 @@
 #include "weft/core/thread_state.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
+#include "weft/tests/comm/hooked_store.h"
 #include "weft/tests/comm/ranks.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/core/fake_runtime.h"
@@ -723,6 +726,95 @@ TEST_P(MakingAGroup, ARankThatHasFailedIsNotWaitedFor) {
                         "rank 1 failed before all ranks had connected: killed by signal 9");
     }
   });
+}
+
+// What the ranks of a subgroup throw when `failing` throws in the `call`-th call of the store with
+// which its backend connects; nothing where that makes fewer calls.
+std::map<int, Error> errors_of_connecting(const std::string& backend,
+                                          const std::vector<int>& subgroup, int failing, int call) {
+  std::mutex mutex;
+  std::map<int, Error> errors;
+  run_ranks(
+      4,
+      [&](ProcessGroup& threads) {
+        int makes = 0, calls = 0;
+        const auto fail = [&](const std::string&) {
+          if (calls++ == call) throw Error(ErrorCode::Io, "test", "enough", __FILE__, __LINE__);
+        };
+        const BackendMaker make = [&](std::shared_ptr<Store> store, int rank, int size,
+                                      const Deadline& deadline) {
+          if (++makes == 2 && threads.rank() == failing) {
+            store = std::make_shared<weft::testing::HookedStore>(store, fail);
+          }
+          return testing::maker_of(backend)(store, rank, size, deadline);
+        };
+        ProcessGroup group(make, std::make_shared<PrefixStore>(backend, threads.store()),
+                           threads.rank(), 4, kOptions);
+        try {
+          group.subgroup(subgroup);
+        } catch (const Error& error) {
+          const std::lock_guard lock(mutex);
+          errors.emplace(group.rank(), error);
+        }
+      },
+      kOptions);
+  return errors;
+}
+
+TEST_P(MakingAGroup, ARankThatFailsWhileItConnectsIsNamedByTheOthers) {
+  const std::string missing = testing::missing_backend(GetParam());
+  if (!missing.empty()) GTEST_SKIP() << missing;
+  // Of three threads the last may come when the first has gone, which is Comm.
+  const bool threads = std::string_view(GetParam()) == "threads";
+  const std::vector<int> subgroup = threads ? std::vector{1, 3} : std::vector{1, 2, 3};
+  for (const int failing : subgroup) {
+    for (int call = 0;; ++call) {
+      SCOPED_TRACE(detail::concat("rank ", failing, " at call ", call));
+      const auto errors = errors_of_connecting(GetParam(), subgroup, failing, call);
+      if (errors.empty()) {
+        EXPECT_GT(call, 0);
+        break;
+      }
+      ASSERT_EQ(errors.size(), subgroup.size());
+      for (const auto& [rank, error] : errors) {
+        const std::string text = error.what();
+        if (rank == failing) {
+          EXPECT_TRUE(text.starts_with("[test] enough")) << text;
+          continue;
+        }
+        ASSERT_EQ(error.code(), ErrorCode::PeerFailed) << text;
+        const std::string name = "rank " + std::to_string(failing);
+        EXPECT_TRUE(text.find(name + " failed first: [test] enough") != text.npos ||
+                    text.find(name + " failed before all ranks had connected: [test] enough") !=
+                        text.npos)
+            << text;
+      }
+    }
+  }
+}
+
+TEST(ProcessGroupTest, AStoreThatDoesNotAnswerForAMomentEndsNoGroup) {
+  std::atomic<int> silent{0};
+  run_ranks(
+      2,
+      [&](ProcessGroup& threads) {
+        std::shared_ptr<Store> store = std::make_shared<PrefixStore>("ring", threads.store());
+        if (threads.rank() == 0) {
+          store->get("arrival/1", testing::patience());
+          std::this_thread::sleep_for(milliseconds(500));  // rank 1 asks who has failed
+        } else {
+          const auto ask = [&](const std::string& key) {
+            if (key != kFailureKey && (key != "backend/addr/0" || silent == 3)) return;
+            if (key != kFailureKey) ++silent;
+            weft::testing::store_times_out();
+          };
+          store = std::make_shared<weft::testing::HookedStore>(store, ask);
+        }
+        ProcessGroup group(ring_backend("127.0.0.1"), store, threads.rank(), 2, kOptions);
+        group.barrier().wait();
+      },
+      kOptions);
+  EXPECT_EQ(silent, 3);
 }
 
 TEST(ProcessGroupTest, ARankThatDoesNotComeToAGroupIsNamed) {

@@ -186,6 +186,7 @@ TEST(Fault, IsRead) {
   EXPECT_EQ(least.step, -1);
   EXPECT_EQ(least.phase, "");
   EXPECT_EQ(Fault::parse("raise:phase=rendezvous:rank=1").phase, "rendezvous");
+  EXPECT_EQ(Fault::parse("raise:phase=connect:rank=1").phase, "connect");
 }
 
 TEST(Fault, AnythingElseIsRefused) {
@@ -252,6 +253,18 @@ TEST(FaultPoint, StrikesInTheMiddleOfAnAllReduce) {
     fault_point();
   });
   EXPECT_EQ(status, W_EXITCODE(3, 0));
+}
+
+TEST(FaultPoint, StrikesInAPhaseThatIsPartOfAnother) {
+  const auto status_with = [](const char* fault) {
+    return wait_status_of([&] {
+      ::setenv("WEFT_FAULT", fault, 1);
+      const PhaseScope operation("all_reduce", [] { return ""; });
+      fault_point("connect");
+    });
+  };
+  EXPECT_EQ(status_with("exit:rank=0:phase=connect"), W_EXITCODE(3, 0));
+  EXPECT_EQ(status_with("exit:rank=0:phase=allreduce"), 0);
 }
 
 TEST(FaultPoint, SparesARunThatWasRestarted) {

@@ -28,6 +28,7 @@ int main(int, char** argv) {
     const int rank = group->rank(), gpus = device_count(DeviceType::cuda);
     const Device gpu(DeviceType::cuda, rank % gpus);
     for (int step = 0; step < 5; ++step) {
+      thread_state().step = step;
       if (step == 3 && rank == 1) {
         if (fault == "kill") raise(SIGKILL);
         if (fault == "raise") throw std::runtime_error("this rank has had enough");

@@ -153,7 +153,8 @@ class Launched : public ::testing::Test {
  protected:
   /// nccl_ranks by weftrun; the status.
   int run(int ranks, const std::string& fault, const std::string& environment = "") {
-    const std::string command = environment + " timeout 100 launch/weftrun --nproc-per-node " +
+    const std::string command = environment +
+                                " timeout 100 launch/weftrun --grace 60 --nproc-per-node " +
                                 std::to_string(ranks) + " tests/gpu/nccl_ranks " + fault + " >" +
                                 folder.path("log") + " 2>&1";
     const int status = std::system(command.c_str());
@@ -189,8 +190,25 @@ TEST_F(Launched, ARankThatIsKilledFailsTheOthersInTime) {
     ASSERT_NE(run(3, fault), 0);
     expect_in_log("rank 0 step 2: 9");
     expect_in_log("PeerFailed: ");
-    EXPECT_EQ(log().find("step 3"), std::string::npos) << log();
+    EXPECT_EQ(log().find("step 3:"), std::string::npos) << log();
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
+  }
+}
+
+TEST_F(Launched, ARankThatFailsWhileNcclConnectsFailsTheOthersInTime) {
+  for (const std::string failing : {"0", "1"}) {  // 0 writes NCCL's id for the others
+    for (const std::string kind : {"kill", "raise"}) {
+      SCOPED_TRACE(kind + " of rank " + failing);
+      ASSERT_NE(run(3, "none", "WEFT_FAULT=" + kind + ":rank=" + failing + ":step=0:phase=connect"),
+                0);
+      for (const char* const other : {"0", "1", "2"}) {
+        if (other == failing) continue;
+        expect_in_log("[" + std::string(other) + "] PeerFailed: [process_group] rank " + failing);
+      }
+      expect_in_log("(rank " + failing + " failed first: ");
+      expect_in_log(kind == "kill" ? "killed by signal 9" : "[connect] fault injected");
+      EXPECT_EQ(log().find("step 0:"), std::string::npos) << log();
+    }
   }
 }
 

@@ -28,7 +28,7 @@ using testing::Weftrun;
 
 constexpr const char* kTimeout = "10";  // seconds: what ranks need to start on a loaded machine
 const std::vector<std::string> kKinds = {"kill", "raise", "exit", "stop"};
-const std::vector<std::string> kPhases = {"rendezvous", "forward", "allreduce", "save"};
+const std::vector<std::string> kPhases = {"rendezvous", "connect", "forward", "allreduce", "save"};
 const std::vector<std::string> kBackends = {"shm", "gloo", "ring"};
 
 int repeats() {
@@ -189,10 +189,14 @@ std::string expected_text(const std::string& kind, const std::string& phase, int
   // Nobody knows more of who stands still: "ranks 0, 2 have not come", of whom one has gone again.
   // And who gave up first is not called the one that failed.
   if (kind == "stop") {
-    return "^(?!.* failed first: ).*ranks? ([0-9]+, )*" + std::to_string(rank) + "\\b";
+    // Who connects waits for one rank after the other, perhaps for one that waits itself.
+    const std::string named = phase == "connect" ? "[0-9]+" : std::to_string(rank);
+    return "^(?!.* failed first: ).*ranks? ([0-9]+, )*" + named + "\\b";
   }
   std::string text = "rank " + std::to_string(rank);
-  text += phase == "rendezvous" ? " failed before all ranks had met: " : " failed first: ";
+  text += phase == "rendezvous" ? " failed before all ranks had met: "
+          : phase == "connect"  ? " failed (first|before all ranks had connected): "
+                                : " failed first: ";
   if (kind == "kill") text += R"(killed by signal 9 \(SIGKILL\) in )";
   if (kind == "exit") text += "exit status 3 in ";
   if (kind == "raise") text += R"(\[)";
@@ -215,7 +219,9 @@ std::vector<Cell> cells(bool stop) {
     for (const std::string& phase : kPhases) {
       const std::string& one = kBackends[next++ % kBackends.size()];
       for (const std::string& backend : kBackends) {
-        if ((kind == "stop") == stop && (soak() || backend == one)) {
+        // Each connects in its own way.
+        const bool all = soak() || (phase == "connect" && !stop);
+        if ((kind == "stop") == stop && (all || backend == one)) {
           list.push_back({kind, phase, backend});
         }
       }

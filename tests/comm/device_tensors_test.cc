@@ -10,12 +10,15 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "weft/comm/backends.h"
+#include "weft/comm/failure.h"
 #include "weft/comm/process_group.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
+#include "weft/tests/comm/hooked_store.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/core/fake_runtime.h"
 
@@ -222,6 +225,40 @@ TEST_F(NcclTest, WhatFailsOnTheDeviceEndsTheGroup) {
               EXPECT_WEFT_ERROR(work.wait(), Library, "[fake] it is broken");
               EXPECT_WEFT_ERROR(static_cast<void>(group.barrier()), Comm, "it is broken");
               gpus().set_done(stream, true);
+            },
+            {.cuda = CudaTransport::nccl});
+}
+
+// Operations on a device ask it again and again who has failed.
+TEST_F(NcclTest, AStoreThatAnswersSlowlyIsAskedLessOften) {
+  constexpr milliseconds kAnswer{50};
+  std::atomic<int> asked{0};
+  const auto answer_slowly = [&](const std::string& key) {
+    if (key != kFailureKey) return;
+    ++asked;
+    std::this_thread::sleep_for(kAnswer);
+  };
+  run_ranks(2,
+            [&](ProcessGroup& ranks) {
+              std::shared_ptr<Store> store = std::make_shared<PrefixStore>("slow", ranks.store());
+              if (ranks.rank() == 0)
+                store = std::make_shared<testing::HookedStore>(store, answer_slowly);
+              ProcessGroup group(thread_backend(), store, ranks.rank(), 2,
+                                 {.cuda = CudaTransport::nccl});
+              void* const stream = group.rank() == 0 ? spare_stream(gpu_of(group)) : nullptr;
+              expect_sum(group);
+              group.barrier().wait();  // it is over on the device, too
+              if (group.rank() == 0) gpus().set_done(stream, false);
+              const auto begin = std::chrono::steady_clock::now();
+              const int before = asked;
+              group.all_reduce(on(gpu_of(group), {1}, {1})).wait();
+              if (group.rank() == 1) return;
+              std::this_thread::sleep_for(milliseconds(2500));
+              const int often = asked - before;
+              const auto waited = std::chrono::steady_clock::now() - begin;
+              gpus().set_done(stream, true);
+              EXPECT_GE(often, 1);
+              EXPECT_LE(often, 1 + waited / (20 * kAnswer));
             },
             {.cuda = CudaTransport::nccl});
 }

@@ -66,6 +66,13 @@ inline parallel::PipelineOptions pipeline_options(const PipelineFlags& flags) {
   return options;
 }
 
+/// Of a full batch: no more than it has rows for.
+inline int micro_batches(const parallel::PipelineOptions& options, std::int64_t batch_size) {
+  const int chunks = options.actions ? options.actions->micro_batches : options.chunks;
+  return static_cast<int>(
+      parallel::part_sizes(batch_size, static_cast<std::size_t>(chunks)).size());
+}
+
 /// For so many devices or ranks: one each, or two for the interleaved schedule.
 inline std::size_t stage_count(const parallel::PipelineOptions& options, std::size_t devices) {
   if (options.actions) return static_cast<std::size_t>(options.actions->stages);

@@ -20,6 +20,15 @@ void resnet(train::Options options, const examples::ResNetFlags& flags,
     model.eval();  // the running statistics stay as well
   }
   if (train::show_model(options, model, {1, 3, flags.image_size, flags.image_size})) return;
+  data::DataLoaderOptions loading = options.loader();
+  if (flags.deferred_batch_norm) {
+    parallel::convert_deferred_batch_norm(
+        model, examples::micro_batches(examples::pipeline_options(pipeline), options.batch_size));
+    loading.drop_last = true;  // it may be of fewer micro-batches
+    WEFT_CHECK(sets.train.size() >= options.batch_size, InvalidArgument, "resnet_pipe",
+               "--deferred-batch-norm leaves out what is no full batch, and there are only ",
+               sets.train.size(), " images for --batch-size ", options.batch_size);
+  }
   const Shape shape = {std::max<std::int64_t>(1, options.batch_size / pipeline.chunks), 3,
                        flags.image_size, flags.image_size};
   parallel::Pipeline pipe = examples::pipeline(
@@ -27,7 +36,7 @@ void resnet(train::Options options, const examples::ResNetFlags& flags,
   optim::SGD sgd(examples::trainable(model),
                  {.lr = options.lr, .momentum = 0.9, .weight_decay = 1e-4});
   const auto schedule = examples::make_schedule(flags.schedule, sgd, options.epochs);
-  data::DataLoader loader(sets.train, options.loader());
+  data::DataLoader loader(sets.train, loading);
   auto test = train::test_loader(
       sets.test, options,
       {.batch_size = options.batch_size, .workers = options.workers, .device = devices.back()});
@@ -67,6 +76,9 @@ int main(int argc, char** argv) {
   examples::PipelineFlags pipeline;
   std::vector<train::Flag> all = examples::flags(flags);
   std::ranges::move(examples::flags(pipeline, "--pipeline-schedule"), std::back_inserter(all));
+  all.push_back({"--deferred-batch-norm", &flags.deferred_batch_norm,
+                 "batch norms keep the statistics of whole batches; leaves out an epoch's last "
+                 "batch if it is not full"});
   return train::run(
       argc, argv,
       {.example = "resnet_pipe",

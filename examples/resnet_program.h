@@ -23,7 +23,8 @@ struct ResNetFlags {
   std::string weights = {};
   std::string freeze = "none";
   std::string schedule = "none";
-  bool sync_bn = false;  // of resnet_ddp alone
+  bool sync_bn = false;              // of resnet_ddp alone
+  bool deferred_batch_norm = false;  // of resnet_pipe alone
 };
 
 inline std::vector<train::Flag> flags(ResNetFlags& values) {

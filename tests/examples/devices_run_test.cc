@@ -1,8 +1,10 @@
 // The programs of several devices: their losses are those of the program of one.
 #include <signal.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -103,6 +105,47 @@ TEST_F(DevicesRun, ResNetsTrainOnTwoDevices) {
   ASSERT_EQ(run("cnn", false, "cnn", cnn), 0) << log();
   ASSERT_EQ(run("cnn_dp", false, "cnn_dp", cnn), 0) << log();
   EXPECT_EQ(metrics("cnn_dp")["losses"].size(), metrics("cnn")["losses"].size());
+}
+
+// The first norm's inputs are the same with a pipeline and without; the others' are not, since each
+// micro-batch is normalised by itself. 12 images in 5 chunks are 4 micro-batches.
+TEST_F(DevicesRun, DeferredBatchNormsKeepTheStatisticsOfWholeBatches) {
+  const std::string options =
+      kOptions + std::string("--data fake --image-size 8 --batch-size 12 --limit-steps 1 ");
+  const std::string pipeline = options + "--host-devices 2 --chunks 5 ";
+  ASSERT_EQ(run("one", false, "resnet", options), 0) << log();
+  ASSERT_EQ(run("plain", false, "resnet_pipe", pipeline), 0) << log();
+  ASSERT_EQ(run("deferred", false, "resnet_pipe", pipeline + "--deferred-batch-norm"), 0) << log();
+  const auto weights = [&](const std::string& out) {
+    std::map<std::string, std::vector<double>> values;
+    for (const auto& [name, x] :
+         io::load_safetensors(folder.path(out + "/model.safetensors")).tensors) {
+      values[name] = x.to_vector<double>();
+    }
+    return values;
+  };
+  auto one = weights("one"), plain = weights("plain"), deferred = weights("deferred");
+  ASSERT_EQ(deferred.size(), one.size());
+  int norms = 0;
+  for (const auto& [name, count] : deferred) {
+    if (!name.ends_with("num_batches_tracked")) continue;
+    ++norms;
+    EXPECT_EQ(count[0], 1) << name;
+    EXPECT_EQ(plain[name][0], 4) << name;
+  }
+  EXPECT_EQ(norms, 20);
+  // In f64 sums in another order differ by 1e-16 of their size.
+  const auto& mean = one["bn1.running_mean"];
+  const auto& var = one["bn1.running_var"];
+  ASSERT_EQ(mean.size(), 64U);
+  double furthest = 0;  // of the plain ones
+  for (std::size_t i = 0; i < mean.size(); ++i) {
+    EXPECT_NEAR(deferred["bn1.running_mean"][i], mean[i], 1e-12);
+    // As torchgpipe's it is biased: of 192 values 191/192 of what the batch norm itself keeps.
+    EXPECT_NEAR(deferred["bn1.running_var"][i], 0.9 + (var[i] - 0.9) * 191 / 192, 1e-12);
+    furthest = std::max(furthest, std::abs(plain["bn1.running_mean"][i] - mean[i]));
+  }
+  EXPECT_GT(furthest, 1e-3);
 }
 
 // Also behind the test of the first epoch, which runs the model in evaluation mode and then in its

@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <utility>
 #include <vector>
 
+#include "weft/core/allocator.h"
 #include "weft/core/device.h"
 #include "weft/core/runtime.h"
 
@@ -25,6 +28,32 @@ class DevicesTest : public ::testing::TestWithParam<DeviceType> {
     std::vector<Device> list;
     for (int i = 0; i < n; ++i) list.emplace_back(GetParam(), i);
     return list;
+  }
+
+  /// Runs `step` until ten in a row have taken no fresh memory from the drivers of these devices
+  /// and left no more in use. Not from the first steps on: which results of two threads are there
+  /// at once is a matter of luck, so a later step may be the first to need the most.
+  template <class Step>
+  static void expect_steady_memory(const std::vector<Device>& devices, const Step& step) {
+    const auto taken = [&] {
+      std::pair<std::int64_t, std::int64_t> sum;
+      for (const Device device : devices) {
+        const MemoryStats stats = memory_stats(device);
+        sum.first += stats.driver_allocations;
+        sum.second += stats.in_use_bytes;
+      }
+      return sum;
+    };
+    auto before = taken();
+    int in_a_row = 0, steps = 0;
+    for (; in_a_row < 10 && steps < 300; ++steps) {
+      step();
+      const auto now = taken();
+      in_a_row = now == before ? in_a_row + 1 : 0;
+      before = now;
+    }
+    EXPECT_EQ(in_a_row, 10) << "after " << steps << " steps: " << before.first
+                            << " driver allocations, " << before.second << " bytes in use";
   }
 };
 

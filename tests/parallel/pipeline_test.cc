@@ -175,6 +175,30 @@ TEST_P(PipelineTest, RecomputationKeepsLess) {
   EXPECT_LT(peak(Recompute::always) * 2, peak(Recompute::never));
 }
 
+TEST_P(PipelineTest, ASteadyStepTakesNoFreshMemory) {
+  for (const std::string& schedule : schedule_names()) {
+    for (const Recompute mode : {Recompute::never, Recompute::except_last}) {
+      SCOPED_TRACE(schedule + ", " + to_string(mode));
+      // A layer's result takes 256 KiB for each micro-batch.
+      nn::Sequential model = seeded(1, [] {
+        return nn::Sequential{nn::Linear(6, 128),   nn::Tanh(), nn::Linear(128, 128), nn::Tanh(),
+                              nn::Linear(128, 128), nn::Tanh(), nn::Linear(128, 3)};
+      });
+      std::vector<nn::AnyModule> stages = {model.slice(0, 4), model.slice(4, 7)};
+      if (schedule == "interleaved") {
+        stages = {model.slice(0, 2), model.slice(2, 4), model.slice(4, 6), model.slice(6, 7)};
+      }
+      Pipeline pipe(stages,
+                    {.devices = devices(2), .chunks = 4, .checkpoint = mode, .schedule = schedule});
+      const auto data = rows(2048);
+      expect_steady_memory(devices(2), [&] {
+        model.zero_grad();
+        pipe.step({data.x}, {data.label}, cross_entropy);
+      });
+    }
+  }
+}
+
 TEST_P(PipelineTest, OneDeviceMayStandForSeveral) {
   nn::Sequential model = net(), alone = net();
   Pipeline pipe(halves(model), {.devices = {first(), first()}, .chunks = 3, .schedule = "1f1b"});

@@ -12,7 +12,9 @@
 
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/autograd.h"
+#include "weft/autograd/function.h"
 #include "weft/core/allocator.h"
+#include "weft/core/worker.h"
 #include "weft/nn/dropout.h"
 #include "weft/parallel/scatter_gather.h"
 #include "weft/tests/core/expect_error.h"
@@ -329,6 +331,53 @@ TEST_P(PipelineTest, StagesRunAtOnce) {
   Pipeline pipe({Meets(), Meets()}, {.devices = devices(2), .chunks = 64});
   pipe(ones({64, 1}));
   EXPECT_EQ(Meets::most, 2);
+}
+
+// x itself; its backward takes a while where the first device's worker runs it.
+struct Lingers : autograd::Function<Lingers> {
+  static Tensor forward(autograd::Context&, const Tensor& x) { return raw::clone(x); }
+  static std::vector<Tensor> backward(autograd::Context&, std::span<const Tensor> grads) {
+    const Device* const worker = worker_device();
+    if (worker && worker->index == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    return {grads[0]};
+  }
+};
+
+// Two branches that begin and end on the first device, each by way of another one.
+struct OverThreeDevices : nn::Module<OverThreeDevices> {
+  nn::Linear left = child("left", nn::Linear(6, 6)), right = child("right", nn::Linear(6, 6));
+  Device second, third;
+  OverThreeDevices(Device b, Device c) : second(b), third(c) {}
+  Tensor forward(const Tensor& x) {
+    const auto by_way_of = [](const Tensor& y, Device device) {
+      return Lingers::apply(y.to(device)).to(y.device());
+    };
+    return by_way_of(left(x), second) + by_way_of(right(x), third);
+  }
+};
+
+// In the backward of the first stage one branch ends while the first device's worker is still at
+// the other. The rest of that branch is for the first device, whose second thread waits for the
+// turn of its own list meanwhile: one more has to take it.
+TEST_P(PipelineTest, AListThatWaitsForItsTurnLeavesTheDeviceToOthers) {
+  if (count() < 3) GTEST_SKIP() << "needs three devices";
+  OverThreeDevices front = seeded(1, [] { return OverThreeDevices(devices(3)[1], devices(3)[2]); });
+  OverThreeDevices same = nn::clone(front);
+  nn::Linear head(6, 3), same_head = nn::clone(head);
+  Pipeline pipe({front, head}, {.devices = {first(), first()},
+                                .chunks = 8,
+                                .checkpoint = Recompute::never,
+                                .schedule = "1f1b"});
+  const auto data = rows(16);
+  pipe.step({data.x}, {data.label}, cross_entropy);
+  same.to(first());
+  same_head.to(first());
+  nn::cross_entropy(same_head(same(data.x.to(first()))), data.label.to(first())).backward();
+  for (std::size_t i = 0; i < front.parameters().size(); ++i) {
+    EXPECT_LT(testing::relative_difference(home(front.parameters()[i].grad()),
+                                           home(same.parameters()[i].grad())),
+              1e-5);
+  }
 }
 
 struct Fails : nn::Module<Fails> {

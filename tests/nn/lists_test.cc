@@ -202,6 +202,43 @@ TEST(AnyModule, IsAHandleOnItsModule) {
   EXPECT_WEFT_ERROR(any(std::vector{ones({7})}), Shape, " in fc at ");
 }
 
+TEST(AnyModule, PassesTensorsThrough) {
+  const Tensor x = testing::some({2, 3}), skip = testing::some({2, 5}), other = testing::some({1});
+  nn::Linear fc(3, 4);
+  nn::AnyModule one = nn::pass_through(fc);
+  const std::vector<Tensor> two = one(std::vector{x, skip});
+  ASSERT_EQ(two.size(), 2u);
+  EXPECT_EQ(values_of(two[0]), values_of(fc(x)));
+  EXPECT_TRUE(two[1].same(skip));
+  const std::vector<Tensor> three = nn::pass_through(fc, 2)(std::vector{x, skip, other});
+  ASSERT_EQ(three.size(), 3u);
+  EXPECT_TRUE(three[1].same(skip));
+  EXPECT_TRUE(three[2].same(other));
+  EXPECT_EQ(nn::pass_through(nn::Identity(), 0)(x).to_vector<double>(), x.to_vector<double>());
+
+  // It is the module.
+  EXPECT_EQ(one.type_name(), "Linear");
+  EXPECT_EQ(names_of(one.state_dict()), names_of(fc.state_dict()));
+  EXPECT_TRUE(one.parameters()[0].same(fc.weight));
+  one.eval();
+  EXPECT_FALSE(fc.is_training());
+  EXPECT_EQ(one.as<nn::Linear>(), nullptr);
+  nn::AnyModule copy = nn::clone(one);
+  EXPECT_FALSE(copy.parameters()[0].same(fc.weight));
+  EXPECT_EQ(values_of(copy(std::vector{x, skip})[0]), values_of(fc(x)));
+  EXPECT_TRUE(copy(std::vector{x, skip})[1].same(skip));
+
+  struct Net : nn::Module<Net> {
+    nn::Linear middle = child("middle", nn::Linear(3, 4));
+  };
+  const Net net;
+  EXPECT_WEFT_ERROR(nn::pass_through(net.middle)(std::vector{ones({7}), skip}), Shape,
+                    " in middle at ");
+  EXPECT_WEFT_ERROR(nn::pass_through(fc, 2)(std::vector{x}), InvalidArgument,
+                    "[Linear] has 2 tensors to pass through, got 1");
+  EXPECT_WEFT_ERROR(one(std::vector{x, x, skip}), InvalidArgument, "does not take 2 tensors");
+}
+
 TEST(AnyModule, ClonesAndReplicates) {
   set_host_devices(2);
   const nn::AnyModule any = nn::Sequential{nn::Linear(3, 4), nn::ReLU(), nn::Linear(4, 2)};

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "weft/autograd/autograd.h"
@@ -41,6 +42,38 @@ inline nn::Sequential cnn() {
   return {nn::Conv2d(1, 4, 3), nn::ReLU(),    nn::MaxPool2d(2),
           nn::Conv2d(4, 6, 2), nn::Flatten(), nn::Linear(24, 3)};
 }
+
+/// x [N,1,8,8] -> [N,4,2,2], and for the way up [N,4,4,4] and [N,2,8,8]
+struct UNetDown : nn::Module<UNetDown> {
+  nn::Conv2d conv1 = child("conv1", nn::Conv2d(1, 2, 3, {.padding = 1}));
+  nn::Conv2d conv2 = child("conv2", nn::Conv2d(2, 4, 3, {.padding = 1}));
+  nn::MaxPool2d pool = child("pool", nn::MaxPool2d(2));
+  std::tuple<Tensor, Tensor, Tensor> forward(const Tensor& x) {
+    const Tensor large = tanh(conv1(x)), small = tanh(conv2(pool(large)));
+    return {pool(small), small, large};
+  }
+};
+/// Its results, the first one changed -> [N,1,8,8]
+struct UNetUp : nn::Module<UNetUp> {
+  nn::ConvTranspose2d up2 = child("up2", nn::ConvTranspose2d(4, 2, 2, {.stride = 2}));
+  nn::ConvTranspose2d up1 = child("up1", nn::ConvTranspose2d(6, 2, 2, {.stride = 2}));
+  nn::Conv2d conv = child("conv", nn::Conv2d(4, 1, 3, {.padding = 1}));
+  Tensor forward(const Tensor& x, const Tensor& small, const Tensor& large) {
+    const Tensor y = tanh(up1(cat({up2(x), small}, 1)));
+    return conv(cat({y, large}, 1));
+  }
+};
+/// x [N,1,8,8] -> [N,1,8,8], a small U-Net (Ronneberger et al. 2015)
+struct UNet : nn::Module<UNet> {
+  UNetDown down = child("down", UNetDown());
+  nn::Sequential middle =
+      child("middle", nn::Sequential{nn::Conv2d(4, 4, 3, {.padding = 1}), nn::Tanh()});
+  UNetUp up = child("up", UNetUp());
+  Tensor forward(const Tensor& x) {
+    const auto [y, small, large] = down(x);
+    return up(middle(y), small, large);
+  }
+};
 
 /// Passes its input on, after a while that is another each time.
 struct Delay : nn::Module<Delay> {

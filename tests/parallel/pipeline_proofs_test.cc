@@ -55,6 +55,29 @@ Gradients gradients_of(DType dtype, const LabelledBatch& whole, std::int64_t beg
   return gradients;
 }
 
+// The micro-batches in the order in which a stage adds up their gradients.
+std::vector<int> order_of(const Schedule& schedule, std::size_t stage) {
+  std::vector<int> order;
+  for (const auto& actions : schedule.devices) {
+    for (const Action& action : actions) {
+      const bool adds =
+          action.kind == Action::Kind::backward || action.kind == Action::Kind::backward_weight;
+      if (adds && action.stage == static_cast<int>(stage)) order.push_back(action.micro_batch);
+    }
+  }
+  return order;
+}
+
+// Of parameter `index`, added up in that order.
+Tensor sum_of(const std::vector<Gradients>& parts, const std::vector<int>& order,
+              std::size_t index) {
+  Tensor sum = raw::clone(parts[static_cast<std::size_t>(order[0])][index]);
+  for (std::size_t i = 1; i < order.size(); ++i) {
+    raw::add_scaled_(sum, 1, parts[static_cast<std::size_t>(order[i])][index]);
+  }
+  return sum;
+}
+
 class PipelineProofs : public testing::DevicesTest {
  protected:
   struct Case {
@@ -111,25 +134,69 @@ TEST_P(PipelineProofs, GradientsAddUpAsTheScheduleSaysBitForBit) {
     const std::vector<Gradients>& parts = of_parts[c.chunks];
     std::size_t index = 0;  // of the parameter
     for (std::size_t s = 0; s < pipe.stages().size(); ++s) {
-      std::vector<int> order;
-      for (const auto& actions : pipe.schedule(static_cast<int>(parts.size())).devices) {
-        for (const Action& action : actions) {
-          const bool adds =
-              action.kind == Action::Kind::backward || action.kind == Action::Kind::backward_weight;
-          if (adds && action.stage == static_cast<int>(s)) order.push_back(action.micro_batch);
-        }
-      }
+      const std::vector<int> order = order_of(pipe.schedule(static_cast<int>(parts.size())), s);
       ASSERT_EQ(order.size(), parts.size());
       for (const Tensor& p : pipe.stages()[s].parameters()) {
-        Tensor sum = raw::clone(parts[static_cast<std::size_t>(order[0])][index]);
-        for (std::size_t i = 1; i < order.size(); ++i) {
-          raw::add_scaled_(sum, 1, parts[static_cast<std::size_t>(order[i])][index]);
-        }
-        EXPECT_TRUE(same_bits(p.grad().to(Device()), sum)) << "parameter " << index;
+        EXPECT_TRUE(same_bits(p.grad().to(Device()), sum_of(parts, order, index)))
+            << "parameter " << index;
         ++index;
       }
     }
   });
+}
+
+// Both proofs in f64 for a net whose skip connections go past the middle stage.
+TEST_P(PipelineProofs, SkipConnectionsGoPastAStage) {
+  if (count() < 3) GTEST_SKIP() << "needs three devices";
+  const Scoped deterministic(&ThreadState::deterministic, true);
+  const Scoped threads(&ThreadState::num_threads, 1);
+  const Tensor x = batch(0, {kRows, 1, 8, 8}, DType::f64).x;
+  const auto unet = [] {
+    testing::UNet made = seeded(5, [] { return testing::UNet(); });
+    made.to(DType::f64);
+    return made;
+  };
+  const auto gradients_of_rows = [&](std::int64_t begin, std::int64_t rows) {
+    testing::UNet model = unet();
+    model.to(first());
+    const Tensor part = raw::narrow(x, 0, begin, rows).to(first());
+    const Tensor loss = nn::mse_loss(model(part), part);
+    (rows == kRows ? loss : loss * (static_cast<double>(rows) / kRows)).backward();
+    Gradients gradients;
+    for (const Tensor& p : model.parameters()) gradients.push_back(p.grad().to(Device()));
+    return gradients;
+  };
+  const Gradients whole = gradients_of_rows(0, kRows);
+  for (const int chunks : {1, 3, 7}) {
+    std::vector<Gradients> parts;
+    std::int64_t begin = 0;
+    for (const std::int64_t rows : part_sizes(kRows, static_cast<std::size_t>(chunks))) {
+      parts.push_back(gradients_of_rows(begin, rows));
+      begin += rows;
+    }
+    for (const std::string schedule : {"gpipe", "1f1b", "zb-h1"}) {
+      for (const Recompute mode : {Recompute::never, Recompute::except_last, Recompute::always}) {
+        const Case c{schedule, mode, 3, 3, chunks};
+        SCOPED_TRACE(c.text());
+        testing::UNet model = unet();
+        Pipeline pipe(
+            {model.down, nn::pass_through(model.middle, 2), model.up},
+            {.devices = devices(3), .chunks = chunks, .checkpoint = mode, .schedule = schedule});
+        pipe.step({x}, {x}, [](auto y, auto target) { return nn::mse_loss(y[0], target[0]); });
+        std::size_t index = 0;
+        for (std::size_t s = 0; s < 3; ++s) {
+          const auto order = order_of(pipe.schedule(static_cast<int>(parts.size())), s);
+          for (const Tensor& p : pipe.stages()[s].parameters()) {
+            const Tensor grad = p.grad().to(Device());
+            EXPECT_TRUE(same_bits(grad, sum_of(parts, order, index))) << "parameter " << index;
+            EXPECT_LE(testing::relative_difference(grad, whole[index]), 1e-9) << index;
+            ++index;
+          }
+        }
+        EXPECT_EQ(index, model.parameters().size());
+      }
+    }
+  }
 }
 
 // (b) f64, against the whole batch.

@@ -307,6 +307,44 @@ TEST_P(PipelineRanks, TensorsOfAnyKindGoBetweenStages) {
   });
 }
 
+// A skip connection goes by way of the rank between.
+TEST_P(PipelineRanks, SkipConnectionsGoPastAStage) {
+  const Scoped deterministic(&ThreadState::deterministic, true);
+  const Scoped threads(&ThreadState::num_threads, 1);
+  const Tensor x = batch(0, {kRows, 1, 8, 8}, DType::f64).x;
+  const auto unet = [] {
+    testing::UNet made = seeded(5, [] { return testing::UNet(); });
+    made.to(DType::f64);
+    return made;
+  };
+  const auto in_three = [](const testing::UNet& whole) {
+    return std::vector<nn::AnyModule>{whole.down, nn::pass_through(whole.middle, 2), whole.up};
+  };
+  const auto loss = [](auto y, auto target) { return nn::mse_loss(y[0], target[0]); };
+  in_groups(GetParam(), 3, [&](comm::ProcessGroup& group) {
+    for (const std::string schedule : {"gpipe", "1f1b", "zb-h1"}) {
+      for (const Recompute mode : {Recompute::never, Recompute::always}) {
+        const Case c{schedule, mode, 3, 3};
+        SCOPED_TRACE(c.text());
+        PipelineOptions options{.chunks = 3, .checkpoint = mode, .schedule = schedule};
+        testing::UNet alone = unet(), model = unet();
+        options.devices.resize(3);
+        Pipeline one(in_three(alone), options);
+        options.devices.clear();
+        options.group = shared(group);
+        Pipeline pipe(in_three(model), options);
+        EXPECT_TRUE(same_bits(pipe.step({x}, {x}, loss), one.step({x}, {x}, loss)));
+        const auto own = static_cast<std::size_t>(group.rank());
+        const Gradients ours = pipe.stages()[own].parameters();
+        const Gradients theirs = one.stages()[own].parameters();
+        for (std::size_t i = 0; i < ours.size(); ++i) {
+          EXPECT_TRUE(same_bits(ours[i].grad(), theirs[i].grad())) << "stage " << own;
+        }
+      }
+    }
+  });
+}
+
 // A schedule of the user's with sends and receives of its own, micro-batches out of order.
 TEST_P(PipelineRanks, RunsASchedulesOwnCommunication) {
   const Schedule schedule = parse_schedule(

@@ -56,6 +56,7 @@ void autoencoder(train::Options options, const std::string& names) {
                          options, {.batch_size = 500, .device = options.device});
   double squared_error = 0;
   for (auto& [x, label] : test) {
+    train::throw_if_interrupted();
     const auto [output, code] = model(x);
     if (test.position() == 1)
       io::write_png(recorder.path("compare.png"), train::compare_picture(x, code, output));

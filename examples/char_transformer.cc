@@ -89,6 +89,7 @@ void char_transformer(const train::Options& options, examples::TransformerOption
       train::test_loader(test_windows, options, {.batch_size = 100, .device = options.device});
   double nats = 0;
   for (auto& [x, y] : test) {
+    train::throw_if_interrupted();
     nats += examples::next_character_loss(model, x, y).item<double>() * x.shape(0);
   }
   const double bits = nats / test.dataset().size() / std::log(2.0);

@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "weft/core/phase.h"
+#include "weft/train/interrupt.h"
 #include "weft/train/metrics.h"
 #include "weft/train/options.h"
 #include "weft/train/ranks.h"
@@ -43,14 +45,19 @@ inline std::shared_ptr<data::DistributedSampler> distributed_sampler(std::int64_
 }
 
 /// Calls f(batch) for those of a test set's batches that this rank takes, every size-th one. As
-/// long as it takes: the other ranks, which may have fewer or none, wait for this one.
+/// long as it takes: the other ranks, which may have fewer or none, wait for this one. When a
+/// signal comes, to whichever rank, all throw train::Interrupted, as train::top_accuracy does.
 template <class Loader, class F>
 void own_batches(Loader& test, const train::Ranks& ranks, const F& f) {
-  const BusyScope busy("evaluation");
+  std::optional<BusyScope> busy("evaluation");
   int batch = 0;
   for (auto& tensors : test) {
+    if (train::interrupted()) break;
     if (batch++ % ranks.size == ranks.rank) f(tensors);
   }
+  busy.reset();
+  // Others may wait in the sum already: whoever stays away makes it fail.
+  if (ranks.sum({train::interrupted() ? 1.0 : 0.0})[0] > 0) throw train::Interrupted();
 }
 
 /// What the ranks' talk has cost so far, for metrics.json (train/metrics.h says what each is).

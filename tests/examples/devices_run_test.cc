@@ -87,6 +87,12 @@ TEST_F(DevicesRun, APipelineSavesWhenItIsInterrupted) {
   EXPECT_EQ(largest_difference("part", "whole"), 0);
 }
 
+TEST_F(DevicesRun, SigintEndsATest) {
+  expect_test_ends_at_sigint("autoencoder", "");
+  std::filesystem::remove_all(folder.path("stopped"));
+  expect_test_ends_at_sigint("autoencoder_pipe", "--host-devices 2 --chunks 2");
+}
+
 // Batch norms see the rows of their own device or micro-batch: another training than on one.
 TEST_F(DevicesRun, ResNetsTrainOnTwoDevices) {
   const std::string options =

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <spawn.h>
 #include <sys/types.h>
 #include <sys/wait.h>
@@ -12,6 +13,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -62,6 +64,17 @@ class LaunchedTest : public ::testing::Test {
     EXPECT_EQ(::waitpid(child, &status, 0), child);
     EXPECT_TRUE(WIFEXITED(status));
     return WEXITSTATUS(status);
+  }
+  /// SIGINT while the autoencoder's test runs, which begins with a picture: the program ends at
+  /// once, without a result.
+  void expect_test_ends_at_sigint(const std::string& program, const std::string& options) const {
+    write_mnist(folder.path("data"), 40, 20000);
+    const pid_t child = start("stopped", false, program, "--epochs 1 --batch-size 40 " + options);
+    await([&] { return std::filesystem::exists(folder.path("stopped/compare.png")); });
+    ASSERT_EQ(::kill(child, SIGINT), 0);
+    EXPECT_EQ(finish(child), 130) << log();
+    EXPECT_NE(log().find(program + ": interrupted in a test"), std::string::npos) << log();
+    EXPECT_FALSE(std::filesystem::exists(folder.path("stopped/model.safetensors")));
   }
   /// What the last run printed.
   std::string log() const { return read_file(folder.path("log")); }

@@ -47,6 +47,10 @@ TEST_F(ModelParallelRun, TheAutoencoderOnTwoDevicesIsTheOneOnASingleDevice) {
   expect_same_run("part", "one");
 }
 
+TEST_F(ModelParallelRun, SigintEndsATest) {
+  expect_test_ends_at_sigint("autoencoder_mp", "--host-devices 2");
+}
+
 TEST_F(ModelParallelRun, TheResNetInTwoPartsIsTheOneOnASingleDevice) {
   const std::string options =
       "--dtype f64 --no-shuffle --image-size 8 --limit-steps 3 --batch-size 8 --data fake --lr 0.1 "

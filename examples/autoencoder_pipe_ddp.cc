@@ -56,7 +56,9 @@ void autoencoder(const train::Options& options, const examples::PipelineFlags& f
       io::write_png(recorder.path("compare.png"), train::compare_picture(x, code, output));
     squared_error += nn::mse_loss(output, x).item<double>() * x.shape(0);
   });
-  recorder.finish(model, "mse", all.sum({squared_error})[0] / test.dataset().size());
+  const double mse = all.sum({squared_error})[0] / test.dataset().size();
+  recorder.note(ranks.bytes_sent(pipe));
+  recorder.finish(model, "mse", mse);
 }
 
 int main(int argc, char** argv) {

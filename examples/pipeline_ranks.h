@@ -11,6 +11,7 @@
 
 #include "weft/examples/pipeline.h"
 #include "weft/examples/ranks.h"
+#include "weft/train/metrics.h"
 #include "weft/train/options.h"
 #include "weft/weft.h"
 
@@ -52,6 +53,14 @@ struct PipelineRanks {
     train::Ranks ranks = examples::ranks(world);
     ranks.batches = count();
     return ranks;
+  }
+
+  /// What this rank has sent so far, for metrics.json; `pipe`: of these groups.
+  train::TestFigures bytes_sent(const parallel::Pipeline& pipe) const {
+    std::int64_t bytes = world->traffic().bytes_sent + pipe.traffic().bytes_sent;
+    if (pipeline != world) bytes += pipeline->traffic().bytes_sent;
+    if (replicas) bytes += replicas->traffic().bytes_sent;
+    return {{"bytes_sent", static_cast<double>(bytes)}};
   }
 
   /// This pipeline's share of `size` images. The same on all of its ranks, whatever numbers their

@@ -337,6 +337,9 @@ const Schedule& Pipeline::schedule(int micro_batches) const {
   return state_->plan(micro_batches).schedule;
 }
 const Timeline& Pipeline::timeline() const { return state_->timeline; }
+comm::Traffic Pipeline::traffic() const {
+  return state_->links ? state_->links->traffic() : comm::Traffic();
+}
 
 Tensor Pipeline::step(std::span<const Tensor> inputs, std::span<const Tensor> targets,
                       const Loss& loss) {

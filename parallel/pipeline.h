@@ -146,6 +146,10 @@ class Pipeline {
   /// rank's list, as that of device 0.
   const Timeline& timeline() const;
 
+  /// What this rank has exchanged with those of the neighbouring stages, by groups of its own; the
+  /// groups of the options count what else there is. Nothing within one process.
+  comm::Traffic traffic() const;
+
   /// With a group: copies each stage's parameters and buffers from the rank that runs it to all
   /// ranks, to save or to test the whole model. All ranks call it.
   void all_gather();

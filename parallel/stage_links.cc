@@ -239,6 +239,19 @@ void StageLinks::finish() {
   for (const comm::Work& work : sent) work.wait();
 }
 
+comm::Traffic StageLinks::traffic() const {
+  comm::Traffic sum;
+  for (const auto* const links : {&to_, &from_}) {
+    for (const auto& [rank, link] : *links) {
+      const comm::Traffic of_link = link->group->traffic();
+      sum.bytes_sent += of_link.bytes_sent;
+      sum.bytes_received += of_link.bytes_received;
+      sum.messages_sent += of_link.messages_sent;
+    }
+  }
+  return sum;
+}
+
 void StageLinks::abort() noexcept {
   for (auto* const links : {&to_, &from_}) {
     for (auto& [rank, link] : *links) link->group->abort();

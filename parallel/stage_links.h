@@ -66,6 +66,8 @@ class StageLinks {
              const Fail& fail);
   /// Waits until everything has been received and sent; throws the errors of sends.
   void finish();
+  /// Of all connections.
+  comm::Traffic traffic() const;
   /// Ends the connections, from any thread: waiting threads get Comm.
   void abort() noexcept;
 

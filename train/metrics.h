@@ -34,7 +34,8 @@ struct Metrics {
   std::string float32_matmul_precision, conv_fp32_precision;  ///< core/float32_precision.h
   int world_size = 1;
   std::string backend;  ///< by which the ranks talk; empty in a world of one
-  /// The program's own figures. Programs of several ranks note the cost of rank 0's communication:
+  /// The program's own figures. Programs of several ranks note the cost of rank 0's communication,
+  /// pipelines only the first:
   ///   bytes_sent    in the whole run, including the first weights and tests; with shared memory as
   ///                 many as a ring would send
   ///   allreduce_ms  mean per step: from the first bucket sent to the last one reduced

@@ -35,6 +35,8 @@ TEST_F(PipeDdpRun, TwoRanksAreOneProcess) {
     ASSERT_EQ(run("two", true, "autoencoder_pipe_ddp", options + pipeline), 0) << log();
     expect_same_run("one", "two");
     EXPECT_NE(log().find("batch 8 per 2 ranks, 8 in all: 2 ranks by"), std::string::npos) << log();
+    // Whatever the cut, the first rank hands over at least the codes of 40 images, twice.
+    EXPECT_GT(metrics("two")["bytes_sent"], 2 * 40 * 32 * 8);
   }
   EXPECT_EQ(metrics("two")["world_size"], 2);
   EXPECT_EQ(metrics("two")["optimizer"], "Adam");

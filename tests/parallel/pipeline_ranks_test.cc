@@ -345,6 +345,25 @@ TEST_P(PipelineRanks, SkipConnectionsGoPastAStage) {
   });
 }
 
+TEST_P(PipelineRanks, CountsWhatItSends) {
+  const LabelledBatch data = batch(0, {4, 6}, DType::f64);
+  in_groups(GetParam(), 2, [&](comm::ProcessGroup& group) {
+    nn::Sequential model = net(DType::f64);
+    Pipeline pipe(in_stages(model, 2), {.chunks = 2, .group = shared(group)});
+    pipe.step({data.x}, {data.label}, loss_of);
+    const comm::Traffic before = pipe.traffic();
+    pipe.step({data.x}, {data.label}, loss_of);
+    const comm::Traffic after = pipe.traffic();
+    // For each micro-batch a description of 4 KiB and two rows of eight numbers.
+    EXPECT_EQ(after.bytes_sent - before.bytes_sent, 2 * (4096 + 2 * 8 * 8));
+    EXPECT_EQ(after.bytes_received - before.bytes_received, 2 * (4096 + 2 * 8 * 8));
+    EXPECT_EQ(after.messages_sent - before.messages_sent, 4);
+  });
+  Pipeline alone(in_stages(net(DType::f64), 1));
+  alone.step({data.x}, {data.label}, loss_of);
+  EXPECT_EQ(alone.traffic().bytes_sent, 0);
+}
+
 // A schedule of the user's with sends and receives of its own, micro-batches out of order.
 TEST_P(PipelineRanks, RunsASchedulesOwnCommunication) {
   const Schedule schedule = parse_schedule(

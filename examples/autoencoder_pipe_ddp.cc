@@ -14,7 +14,7 @@ void autoencoder(const train::Options& options, const examples::PipelineFlags& f
   examples::Autoencoder model;
   model.to(options.dtype);
   if (train::show_model(options, model, {1, 1, 28, 28})) return;
-  const std::int64_t rows = std::max<std::int64_t>(1, options.batch_size / flags.chunks);
+  const std::int64_t rows = examples::micro_batches(flags, options.batch_size)[0];
   parallel::Pipeline pipe =
       examples::pipeline(examples::layers(model),
                          zeros({rows, 1, 28, 28}, {options.dtype, options.device}), ranks, flags);

@@ -66,11 +66,12 @@ inline parallel::PipelineOptions pipeline_options(const PipelineFlags& flags) {
   return options;
 }
 
-/// Of a full batch: no more than it has rows for.
-inline int micro_batches(const parallel::PipelineOptions& options, std::int64_t batch_size) {
+/// The rows of each micro-batch of a full batch; the first one is the largest.
+inline std::vector<std::int64_t> micro_batches(const PipelineFlags& flags,
+                                               std::int64_t batch_size) {
+  const parallel::PipelineOptions options = pipeline_options(flags);
   const int chunks = options.actions ? options.actions->micro_batches : options.chunks;
-  return static_cast<int>(
-      parallel::part_sizes(batch_size, static_cast<std::size_t>(chunks)).size());
+  return parallel::part_sizes(batch_size, static_cast<std::size_t>(chunks));
 }
 
 /// For so many devices or ranks: one each, or two for the interleaved schedule.

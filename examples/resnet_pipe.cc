@@ -20,17 +20,17 @@ void resnet(train::Options options, const examples::ResNetFlags& flags,
     model.eval();  // the running statistics stay as well
   }
   if (train::show_model(options, model, {1, 3, flags.image_size, flags.image_size})) return;
+  const std::vector<std::int64_t> micro_batches =
+      examples::micro_batches(pipeline, options.batch_size);
   data::DataLoaderOptions loading = options.loader();
   if (flags.deferred_batch_norm) {
-    parallel::convert_deferred_batch_norm(
-        model, examples::micro_batches(examples::pipeline_options(pipeline), options.batch_size));
+    parallel::convert_deferred_batch_norm(model, static_cast<int>(micro_batches.size()));
     loading.drop_last = true;  // it may be of fewer micro-batches
     WEFT_CHECK(sets.train.size() >= options.batch_size, InvalidArgument, "resnet_pipe",
                "--deferred-batch-norm leaves out what is no full batch, and there are only ",
                sets.train.size(), " images for --batch-size ", options.batch_size);
   }
-  const Shape shape = {std::max<std::int64_t>(1, options.batch_size / pipeline.chunks), 3,
-                       flags.image_size, flags.image_size};
+  const Shape shape = {micro_batches[0], 3, flags.image_size, flags.image_size};
   parallel::Pipeline pipe = examples::pipeline(
       examples::layers(model), zeros(shape, {options.dtype, options.device}), devices, pipeline);
   optim::SGD sgd(examples::trainable(model),

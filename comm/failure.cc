@@ -2,14 +2,17 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cstddef>
+#include <new>
 #include <utility>
-
-#include "weft/core/error.h"
 
 namespace weft::comm {
 namespace {
 
+// A store that is slow does not slow down the work that it is asked beside.
+constexpr int kPause = 20;
+constexpr std::chrono::milliseconds kLongestPause{2000};
 constexpr std::size_t kMostPhaseBytes = 1 << 10, kMostCauseBytes = 8 << 10;
 
 std::string one_line(std::string_view text, std::size_t most) {
@@ -68,6 +71,12 @@ std::string describe(const Failure& failure) {
   return text;
 }
 
+std::string as_first(const Failure& failure) {
+  return detail::concat(
+      "rank ", failure.rank,
+      failure.timed_out ? " was the first to give up: " : " failed first: ", describe(failure));
+}
+
 Failure note_failure(Store& store, const Failure& failure, std::string_view key) {
   return parse_failure(store.set_once(key, to_text(failure)));
 }
@@ -76,6 +85,18 @@ std::optional<Failure> find_failure(Store& store, const Deadline& deadline, std:
   const std::optional<std::string> text = store.wait(key, deadline);
   if (!text) return {};
   return parse_failure(*text);
+}
+
+Error caught_error(const char* op) {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::bad_alloc& error) {
+    return Error(ErrorCode::OutOfMemory, op, error.what(), __FILE__, __LINE__);
+  } catch (const std::exception& error) {
+    return Error(ErrorCode::Library, op, error.what(), __FILE__, __LINE__);
+  }
 }
 
 FailureReport::FailureReport(Store& run_store, Failure mine, bool lost_a_rank)
@@ -91,12 +112,9 @@ std::string FailureReport::who_was_first() const {
     first = if_told<std::optional<Failure>>(
         [&] { return find_failure(run_store_, Deadline(kStoreTimeout)); });
   }
-  const char* did = !first             ? " lost a rank before: "
-                    : first->timed_out ? " was the first to give up: "
-                                       : " failed first: ";
-  if (!first) first = noted_;
-  if (!first || first->rank == mine_.rank) return {};
-  return "rank " + std::to_string(first->rank) + did + describe(*first);
+  if (first) return first->rank == mine_.rank ? "" : as_first(*first);
+  if (!noted_ || noted_->rank == mine_.rank) return {};
+  return detail::concat("rank ", noted_->rank, " lost a rank before: ", describe(*noted_));
 }
 
 std::optional<Failure> FailureWatch::look() {
@@ -105,7 +123,8 @@ std::optional<Failure> FailureWatch::look() {
   const auto told =
       if_told<std::optional<std::string>>([&] { return run_store_->try_get(kFailureKey); });
   const auto done = Clock::now();
-  next_ = done + std::max<Clock::duration>(Deadline::kCheckEvery, pause_ * (done - now));
+  next_ = done +
+          std::clamp<Clock::duration>(kPause * (done - now), Deadline::kCheckEvery, kLongestPause);
   if (!told) return {};
   const Failure first = parse_failure(*told);
   return first.rank == rank_ ? std::nullopt : std::optional(first);

@@ -11,6 +11,7 @@
 
 #include "weft/comm/deadline.h"
 #include "weft/comm/store.h"
+#include "weft/core/error.h"
 
 namespace weft::comm {
 
@@ -43,6 +44,8 @@ std::string to_text(const Failure& failure);
 Failure parse_failure(std::string_view text);
 /// "killed by signal 9 in all_reduce 17 (bucket 2) at step 5"
 std::string describe(const Failure& failure);
+/// "rank 1 failed first: killed by signal 9 ...", or "rank 1 was the first to give up: ..."
+std::string as_first(const Failure& failure);
 
 /// Writes it for the whole run, unless another failure is there already; returns the one that is
 /// there now.
@@ -65,6 +68,9 @@ Result if_told(F&& ask) {
   }
 }
 
+/// The exception that is being handled, as an error of `op` if it is none of weft's.
+Error caught_error(const char* op);
+
 /// A rank whose work has failed: it notes why, closes its connections, by which the others notice,
 /// and then asks who was the first.
 class FailureReport {
@@ -85,10 +91,9 @@ class FailureReport {
 /// Asks the store now and then whether another rank has failed. For one thread.
 class FailureWatch {
  public:
-  /// `rank`: this one's number in the run. Between two questions there are 200 ms, or `pause` times
-  /// what the store took to answer if that is longer.
-  FailureWatch(Store* run_store, int rank, int pause)
-      : run_store_(run_store), rank_(rank), pause_(pause) {}
+  /// `rank`: this one's number in the run. Between two questions there are 200 ms; a store that is
+  /// slow has 20 times what it took to answer, but 2 s at most.
+  FailureWatch(Store* run_store, int rank) : run_store_(run_store), rank_(rank) {}
   /// Often returns without asking. A store that does not answer says nothing.
   std::optional<Failure> look();
 
@@ -96,7 +101,7 @@ class FailureWatch {
   using Clock = Deadline::Clock;
 
   Store* const run_store_;
-  const int rank_, pause_;
+  const int rank_;
   Clock::time_point next_ = Clock::now() + Deadline::kCheckEvery;
 };
 

@@ -31,6 +31,7 @@
 #include <vector>
 
 #include "weft/comm/backends.h"
+#include "weft/comm/connect.h"
 #include "weft/comm/exchange_state.h"
 #include "weft/core/error.h"
 #include "weft/core/phase.h"
@@ -125,20 +126,14 @@ std::vector<char> address_in(const std::string& all, int rank, int of, int size)
   return {part.begin(), part.end()};
 }
 
-void close_all(gloo::transport::Context& context) {
-  for (int r = 0; r < context.size; ++r) {
-    if (r != context.rank) context.getPair(r)->close();
-  }
-}
-
 // Gloo's connect() waits for the other rank and looks at nothing else, so a thread of its own calls
-// it. Who closes the connections ends that.
+// it. Who closes the connection ends that.
 void connect_pairs(gloo::transport::Context& context,
                    const std::vector<std::vector<char>>& addresses, const Deadline& deadline) {
   std::atomic<int> rank{0};
-  std::atomic<bool> closed{false};
+  std::atomic<bool> ending{false};
   auto connecting = std::async(std::launch::async, [&] {
-    for (int r = 0; r < context.size && !closed; ++r) {
+    for (int r = 0; r < context.size && !ending; ++r) {
       if (r == context.rank) continue;
       rank = r;
       context.getPair(r)->connect(addresses[r]);
@@ -149,8 +144,12 @@ void connect_pairs(gloo::transport::Context& context,
       WEFT_CHECK(!deadline.passed(), Timeout, kName, "rank ", rank, " has not connected");
     }
   } catch (...) {
-    closed = true;
-    close_all(context);
+    ending = true;
+    // That one alone: a connection that is reset before the other rank's Gloo has accepted it would
+    // end that process (getpeername() in Gloo's own thread, where nobody catches).
+    do {
+      context.getPair(rank)->close();
+    } while (connecting.wait_for(milliseconds(10)) != std::future_status::ready);
     throw;
   }
   try {
@@ -160,31 +159,42 @@ void connect_pairs(gloo::transport::Context& context,
   }
 }
 
-std::shared_ptr<gloo::transport::Context> connect_mesh(Store& store, const std::string& local_addr,
-                                                       int rank, int size,
-                                                       const Deadline& deadline) {
-  const NoSigpipe no_sigpipe;
+std::string address_key(int rank) { return "addresses/" + std::to_string(rank); }
+
+// The other ranks find it in the store.
+std::shared_ptr<gloo::transport::Context> listening_context(Store& store,
+                                                            const std::string& local_addr, int rank,
+                                                            int size) {
   const BatchThreads batch;
-  const auto key = [](int of) { return detail::concat("addresses/", of); };
-  std::shared_ptr<gloo::transport::Context> context;
   try {
-    context = gloo::transport::tcp::CreateDevice(local_addr.c_str())->createContext(rank, size);
+    const std::shared_ptr<gloo::transport::Context> context =
+        gloo::transport::tcp::CreateDevice(local_addr.c_str())->createContext(rank, size);
     context->setTimeout(kForever);
-    store.set(key(rank), addresses_of(*context));
+    store.set(address_key(rank), addresses_of(*context));
+    return context;
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
     WEFT_THROW(Comm, kName, "cannot listen on ", local_addr, ": ", error.what());
   }
-  fault_point();
+}
+
+void connect_mesh(gloo::transport::Context& context, Store& store, const Deadline& deadline) {
+  const int rank = context.rank, size = context.size;
+  const auto told = [&](int by, const std::string& key) {
+    return within(detail::concat("meeting rank ", by), [&] { return store.get(key, deadline); });
+  };
   std::vector<std::vector<char>> addresses(size);
   for (int r = 0; r < size; ++r) {
-    if (r == rank) continue;
-    within(detail::concat("meeting rank ", r),
-           [&] { addresses[r] = address_in(store.get(key(r), deadline), rank, r, size); });
+    if (r != rank) addresses[r] = address_in(told(r, address_key(r)), rank, r, size);
   }
-  connect_pairs(*context, addresses, deadline);
-  return context;
+  // Gloo's own thread ends the process when a connection breaks that it has just made, since it
+  // then asks for the name of the other end. So nobody connects to a rank that may have gone while
+  // it waited for the others.
+  const auto ready_key = [](int of) { return "ready/" + std::to_string(of); };
+  store.set(ready_key(rank), "");
+  for (int r = 0; r < size; ++r) told(r, ready_key(r));
+  connect_pairs(context, addresses, deadline);
 }
 
 // --- Messages ------------------------------------------------------------------------------------
@@ -361,7 +371,11 @@ class GlooBackend final : public Backend {
     }
   }
 
-  void close() noexcept { close_all(*context_); }
+  void close() noexcept {
+    for (int r = 0; r < size(); ++r) {
+      if (r != rank()) context_->getPair(r)->close();
+    }
+  }
 
   const std::shared_ptr<gloo::transport::Context> context_;
   ExchangeState state_{kName};
@@ -380,8 +394,13 @@ class GlooBackend final : public Backend {
 BackendMaker gloo_backend(std::string local_addr) {
   return [local_addr = std::move(local_addr)](const std::shared_ptr<Store>& store, int rank,
                                               int size, const Deadline& deadline) {
-    return std::make_unique<GlooBackend>(rank, size,
-                                         connect_mesh(*store, local_addr, rank, size, deadline));
+    const NoSigpipe no_sigpipe;
+    const auto context = listening_context(*store, local_addr, rank, size);
+    fault_point();
+    return closing_late(context, [&] {
+      connect_mesh(*context, *store, deadline);
+      return std::make_unique<GlooBackend>(rank, size, context);
+    });
   };
 }
 

@@ -19,6 +19,8 @@ namespace weft::comm {
 namespace {
 
 constexpr const char* kOp = "init_process_group";
+// How long rank 0 keeps the store for the others.
+constexpr std::chrono::milliseconds kLeaveTime{2000};
 
 // Where and as whom this process joins.
 struct Place {
@@ -182,11 +184,15 @@ NamedBackend choose_backend(const std::string& name, int size, const std::string
 
 // --- The store -----------------------------------------------------------------------------------
 
-// With its server, which ends with the last who holds the store.
+// With its server, which ends with the last who holds the store: not before the others have read
+// there why this rank ends, and have left.
 std::shared_ptr<Store> host_store(const TcpStoreServer::Options& options) {
   struct Hosted {
     explicit Hosted(const TcpStoreServer::Options& options)
         : server(options), store(server.store()) {}
+    ~Hosted() { server.wait_for_clients_to_leave(Deadline(kLeaveTime)); }
+    Hosted(const Hosted&) = delete;
+    Hosted& operator=(const Hosted&) = delete;
     TcpStoreServer server;
     std::unique_ptr<Store> store;
   };
@@ -199,7 +205,8 @@ std::shared_ptr<Store> tcp_store(const Place& place, const InitOptions& options,
   const std::string token =
       options.token ? *options.token : environment_variable("WEFT_STORE_TOKEN").value_or("");
   if (!place.hosts_store || place.rank != 0) {
-    return std::make_shared<TcpStore>(place.host, place.port, token, deadline);
+    return std::make_shared<TcpStore>(place.host, place.port, token, deadline,
+                                      place.hosts_store ? "rank 0" : "");
   }
   // The others come to the host's name, which may stand for another address of this machine.
   const bool elsewhere = !is_loopback(place.host) && !is_loopback(options.local_addr);

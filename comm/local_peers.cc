@@ -59,7 +59,7 @@ bool of_this_user(const Socket& socket) {
 }
 
 // Descriptors travel beside one byte.
-void send_descriptor(const Socket& to, const Socket& descriptor) {
+void send_descriptor(const Socket& to, int rank, const Socket& descriptor) {
   char byte = 0;
   iovec data{&byte, 1};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
@@ -73,7 +73,7 @@ void send_descriptor(const Socket& to, const Socket& descriptor) {
   std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
   // One byte has room: nobody sends two before the first was taken.
   WEFT_CHECK(::sendmsg(to.fd(), &message, MSG_NOSIGNAL) == 1, PeerFailed, kOp,
-             "cannot give memory to another rank: ", reason());
+             "cannot give memory to rank ", rank, ": ", reason());
 }
 
 Socket receive_descriptor(const Socket& from, int rank, const Deadline& deadline) {
@@ -133,8 +133,11 @@ SharedMemory::SharedMemory(const Socket& memory, std::size_t bytes) : bytes_(byt
 
 SharedMemory::~SharedMemory() { ::munmap(data_, bytes_); }
 
-LocalPeers::LocalPeers(Store& store, int rank, int size, const Deadline& deadline)
-    : rank_(rank), size_(size), sockets_(static_cast<std::size_t>(size)) {
+LocalPeers::LocalPeers(int rank, int size)
+    : rank_(rank), size_(size), sockets_(static_cast<std::size_t>(size)) {}
+
+void LocalPeers::connect(Store& store, const Deadline& deadline) {
+  const int rank = rank_, size = size_;
   const auto key = [](const char* what, int of) { return detail::concat("local/", what, '/', of); };
   const auto told = [&](const char* what, int by) {
     return within(detail::concat("meeting rank ", by),
@@ -142,11 +145,11 @@ LocalPeers::LocalPeers(Store& store, int rank, int size, const Deadline& deadlin
   };
   // Known by way of the store alone.
   const std::string name = random_name();
-  const Socket listening = local_socket();
+  listening_ = local_socket();
   const AbstractAddress own(name);
   WEFT_CHECK(
-      ::bind(listening.fd(), own.get(), own.size) == 0 && ::listen(listening.fd(), size) == 0, Comm,
-      kOp, "cannot listen on a Unix socket: ", reason());
+      ::bind(listening_.fd(), own.get(), own.size) == 0 && ::listen(listening_.fd(), size) == 0,
+      Comm, kOp, "cannot listen on a Unix socket: ", reason());
   store.set(key("name", rank), name);
   fault_point();
 
@@ -177,7 +180,7 @@ LocalPeers::LocalPeers(Store& store, int rank, int size, const Deadline& deadlin
              detail::concat("rank ", peer));
   }
   for (int missing = size - 1 - rank; missing > 0;) {
-    std::optional<Socket> socket = accept_from(listening, deadline);
+    std::optional<Socket> socket = accept_from(listening_, deadline);
     WEFT_CHECK(socket, Timeout, kOp, missing, " ranks have not come");
     if (!of_this_user(*socket)) continue;
     int peer = -1;
@@ -186,6 +189,7 @@ LocalPeers::LocalPeers(Store& store, int rank, int size, const Deadline& deadlin
     sockets_[static_cast<std::size_t>(peer)] = std::move(*socket);
     --missing;
   }
+  listening_ = Socket();
 }
 
 std::unique_ptr<SharedMemory> LocalPeers::share(std::size_t bytes, const Deadline& deadline) const {
@@ -201,7 +205,7 @@ std::unique_ptr<SharedMemory> LocalPeers::share(std::size_t bytes, const Deadlin
   const Socket memory = new_memory(bytes);
   auto shared = std::make_unique<SharedMemory>(memory, bytes);
   for (int peer = 1; peer < size_; ++peer) {
-    send_descriptor(sockets_[static_cast<std::size_t>(peer)], memory);
+    send_descriptor(sockets_[static_cast<std::size_t>(peer)], peer, memory);
   }
   return shared;
 }

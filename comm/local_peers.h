@@ -32,9 +32,10 @@ class SharedMemory {
 /// A Unix socket to each other rank, in the abstract namespace: no file, nothing left behind.
 class LocalPeers {
  public:
+  LocalPeers(int rank, int size);
   /// Meets the others in `store`. Throws Unsupported, on all ranks, where one cannot be reached
   /// this way: it is on another host, or another user's.
-  LocalPeers(Store& store, int rank, int size, const Deadline& deadline);
+  void connect(Store& store, const Deadline& deadline);
 
   /// Zeroed memory that all ranks have mapped; all must call it, with the same size. Throws Comm
   /// where rank 0 has another.
@@ -46,6 +47,7 @@ class LocalPeers {
 
  private:
   int rank_, size_;
+  Socket listening_;             // while they connect
   std::vector<Socket> sockets_;  // by rank; none to itself
 };
 

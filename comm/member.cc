@@ -1,9 +1,11 @@
 #include "weft/comm/member.h"
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <charconv>
 #include <fstream>
 #include <iterator>
@@ -108,7 +110,10 @@ bool same_network(const Member& a, const Member& b) {
 bool has_ended(const Member& member) {
   const Member here = this_member(0, "");
   if (member.boot != here.boot) return member.host == here.host;
-  return member.pids == here.pids && process_start(member.pid) != member.start;
+  // Without /proc, or where that hides other users' processes, nothing is known.
+  if (member.pids != here.pids || here.start == 0) return false;
+  const bool of_another_user = ::kill(static_cast<pid_t>(member.pid), 0) != 0 && errno == EPERM;
+  return !of_another_user && process_start(member.pid) != member.start;
 }
 
 }  // namespace weft::comm

@@ -35,7 +35,8 @@ bool same_process(const Member& a, const Member& b);
 /// Whether they reach each other on loopback.
 bool same_network(const Member& a, const Member& b);
 /// Whether `member` is known to have ended: there is no such process here, or its host has been
-/// booted since. False for other hosts and other PID namespaces, about which nothing is known.
+/// booted since. False for other hosts, other PID namespaces and other users' processes, about
+/// which nothing is known.
 bool has_ended(const Member& member);
 
 /// When process `pid` began, in clock ticks since the boot; nothing if there is no such process, or

@@ -22,22 +22,6 @@ namespace weft::comm {
 namespace {
 
 constexpr const char* kOp = "process_group";
-// For so many times as long as the store takes to say who has failed it is not asked again: one
-// that is slow, or does not answer, does not slow down the operations.
-constexpr int kStorePause = 20;
-
-// The exception being handled.
-Error caught_error() {
-  try {
-    throw;
-  } catch (const Error& error) {
-    return error;
-  } catch (const std::bad_alloc& error) {
-    return Error(ErrorCode::OutOfMemory, kOp, error.what(), __FILE__, __LINE__);
-  } catch (const std::exception& error) {
-    return Error(ErrorCode::Library, kOp, error.what(), __FILE__, __LINE__);
-  }
-}
 
 // f() in a span, with the operation's tag behind the module path.
 template <class F>
@@ -80,7 +64,7 @@ void block_sigpipe() {
 }  // namespace
 
 OperationQueue::OperationQueue(Members members, const ProcessGroupOptions& options,
-                               std::unique_ptr<Backend> backend, std::unique_ptr<Store> group_store,
+                               std::unique_ptr<Backend> backend, std::shared_ptr<Store> group_store,
                                std::unique_ptr<Store> run_store)
     : members_(std::move(members)),
       rank_of_thread_(thread_state().rank),
@@ -88,7 +72,7 @@ OperationQueue::OperationQueue(Members members, const ProcessGroupOptions& optio
       backend_(std::move(backend)),
       group_store_(std::move(group_store)),
       run_store_(std::move(run_store)),
-      others_(run_store_.get(), members_.number_in_run(members_.rank), kStorePause),
+      others_(run_store_.get(), members_.number_in_run(members_.rank)),
       devices_(members_, options_.cuda, group_store_.get()) {
   for (Store* const store : {group_store_.get(), run_store_.get()}) {
     if (store) store->set_timeout(kStoreTimeout);
@@ -193,7 +177,7 @@ std::optional<Error> OperationQueue::run(const Operation& operation) {
       }
     });
   } catch (...) {
-    return caught_error();
+    return caught_error(kOp);
   }
   return {};
 }

@@ -37,7 +37,7 @@ class OperationQueue {
   /// of the queue's own. A group of one rank has neither, and no backend: its operations are done
   /// at once.
   OperationQueue(Members members, const ProcessGroupOptions& options,
-                 std::unique_ptr<Backend> backend, std::unique_ptr<Store> group_store,
+                 std::unique_ptr<Backend> backend, std::shared_ptr<Store> group_store,
                  std::unique_ptr<Store> run_store);
   /// Aborts what has not run.
   ~OperationQueue();
@@ -83,7 +83,8 @@ class OperationQueue {
   const int rank_of_thread_;  // by which its BusyScopes are found
   const ProcessGroupOptions options_;
   const std::unique_ptr<Backend> backend_;
-  const std::unique_ptr<Store> group_store_, run_store_;
+  const std::shared_ptr<Store> group_store_;
+  const std::unique_ptr<Store> run_store_;
 
   mutable std::mutex mutex_;
   std::condition_variable wake_, wake_watch_;

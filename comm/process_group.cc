@@ -111,14 +111,15 @@ ProcessGroup::Impl::Impl(BackendMaker maker, std::shared_ptr<Store> store_of_gro
     : make(std::move(maker)), store(std::move(store_of_group)), run_store(std::move(store_of_run)) {
   const ProcessGroupOptions options = checked(given);
   std::unique_ptr<Backend> backend;
-  std::unique_ptr<Store> of_group, of_run;
+  std::shared_ptr<Store> of_group;
+  std::unique_ptr<Store> of_run;
   if (members.size() > 1) {
     if (options.cuda == CudaTransport::nccl) check_nccl();
     WEFT_CHECK(make && store, InvalidArgument, kOp, "a group of ", members.size(),
                " ranks needs a backend and a store in which they meet");
     of_group = store->duplicate();
     of_run = run_store->duplicate();
-    backend = connect_members(make, *store, *of_run, members, options.timeout);
+    backend = connect_members(make, of_group, *of_run, members, options.timeout);
   }
   queue = std::make_unique<OperationQueue>(std::move(members), options, std::move(backend),
                                            std::move(of_group), std::move(of_run));

@@ -66,7 +66,8 @@ struct ProcessGroupOptions {
 
 /// Makes a backend for rank `rank` of `size`, which find each other in `store` by keys of the
 /// group's own (a PrefixStore), used only once. Called by all of them. `deadline` also checks
-/// whether another rank has failed, and then throws PeerFailed where somebody waits.
+/// whether another rank has failed, and then throws PeerFailed where somebody waits; it ends with
+/// the call.
 using BackendMaker = std::function<std::unique_ptr<Backend>(
     const std::shared_ptr<Store>& store, int rank, int size, const Deadline& deadline)>;
 

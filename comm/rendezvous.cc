@@ -239,6 +239,12 @@ std::shared_ptr<Store> join(const std::shared_ptr<Store>& store, const Joining& 
   return rendezvous.complete(deadline);
 }
 
+std::optional<Member> member_of(Store& run_store, int rank) {
+  const std::optional<std::string> text = run_store.try_get(rank_key(rank));
+  if (!text) return {};
+  return parse_member(*text);
+}
+
 std::shared_ptr<Store> join_in_file(const std::string& path, const Joining& joining,
                                     milliseconds timeout, const Deadline& deadline) {
   const bool leader = joining.me.rank == 0;

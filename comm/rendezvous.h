@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "weft/comm/deadline.h"
@@ -27,8 +28,12 @@ struct Joining {
 std::shared_ptr<Store> join(const std::shared_ptr<Store>& store, const Joining& joining,
                             const Deadline& deadline);
 
-/// The same in a file, which rank 0 makes, and removes when all have opened it. A file left by a
-/// process that has ended is replaced. `timeout` becomes the store's.
+/// The process that joined as rank `rank`, in the store that join() returned; nothing if nobody
+/// did.
+std::optional<Member> member_of(Store& run_store, int rank);
+
+/// The same as join() in a file, which rank 0 makes, and removes when all have opened it. A file
+/// left by a process that has ended is replaced. `timeout` becomes the store's.
 std::shared_ptr<Store> join_in_file(const std::string& path, const Joining& joining,
                                     std::chrono::milliseconds timeout, const Deadline& deadline);
 

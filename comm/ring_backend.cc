@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "weft/comm/backends.h"
+#include "weft/comm/connect.h"
 #include "weft/comm/exchange_state.h"
 #include "weft/comm/random_number.h"
 #include "weft/comm/socket.h"
@@ -116,12 +117,16 @@ void accept_ranks(const Socket& listening, std::uint64_t group, int rank,
   }
 }
 
-// A connection to each other rank, at its number.
-std::vector<Socket> connect_mesh(Store& store, const std::string& local_addr, int rank, int size,
-                                 const Deadline& deadline) {
-  std::vector<Socket> peers(size);
+struct Mesh {
+  Socket listening;
+  std::vector<Socket> peers;  // by rank; none to itself
+};
+
+void connect_mesh(Mesh& mesh, Store& store, const std::string& local_addr, int rank,
+                  const Deadline& deadline) {
+  auto& [listening, peers] = mesh;
   const std::uint64_t group = group_number(store);
-  const Socket listening = listen_on(local_addr, 0);
+  listening = listen_on(local_addr, 0);
   store.set(address_key(rank), detail::concat(local_addr, ":", port_of(listening)));
   fault_point();
   for (int r = 0; r < rank; ++r) {
@@ -134,7 +139,6 @@ std::vector<Socket> connect_mesh(Store& store, const std::string& local_addr, in
   for (const Socket& peer : peers) {
     if (peer.valid()) enlarge_buffers(peer);
   }
-  return peers;
 }
 
 // --- Messages ------------------------------------------------------------------------------------
@@ -303,8 +307,12 @@ class RingBackend final : public Backend {
 BackendMaker ring_backend(std::string local_addr) {
   return [local_addr = std::move(local_addr)](const std::shared_ptr<Store>& store, int rank,
                                               int size, const Deadline& deadline) {
-    return std::make_unique<RingBackend>(rank,
-                                         connect_mesh(*store, local_addr, rank, size, deadline));
+    const auto mesh = std::make_shared<Mesh>();
+    mesh->peers.resize(size);
+    return closing_late(mesh, [&] {
+      connect_mesh(*mesh, *store, local_addr, rank, deadline);
+      return std::make_unique<RingBackend>(rank, std::move(mesh->peers));
+    });
   };
 }
 

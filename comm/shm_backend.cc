@@ -23,6 +23,7 @@
 
 #include "weft/comm/backends.h"
 #include "weft/comm/collectives.h"
+#include "weft/comm/connect.h"
 #include "weft/comm/exchange_state.h"
 #include "weft/comm/local_peers.h"
 #include "weft/comm/reduce.h"
@@ -105,17 +106,17 @@ struct Block {
 
 class ShmBackend final : public Backend {
  public:
-  ShmBackend(Store& store, int rank, int size, const Deadline& deadline)
+  ShmBackend(std::shared_ptr<LocalPeers> peers, int rank, int size, const Deadline& deadline)
       : Backend(rank, size),
-        peers_(store, rank, size, deadline),
+        peers_(std::move(peers)),
         layout_(size),
-        memory_(peers_.share(layout_.bytes(), deadline)) {}
+        memory_(peers_->share(layout_.bytes(), deadline)) {}
 
   const char* name() const override { return kName; }
 
   void abort() noexcept override {
     state_.abort();
-    peers_.shut_down();
+    peers_->shut_down();
     ring(rank());
   }
 
@@ -179,7 +180,7 @@ class ShmBackend final : public Backend {
   bool push(int to, std::span<const std::byte> bytes, std::size_t& done);
   bool pull(int from, std::span<std::byte> bytes, std::size_t& done);
 
-  const LocalPeers peers_;
+  const std::shared_ptr<const LocalPeers> peers_;
   const Layout layout_;
   const std::unique_ptr<SharedMemory> memory_;
   std::uint32_t stage_ = 0;
@@ -218,7 +219,7 @@ void ShmBackend::wait(const Lacking& lacking, const What& what, const Deadline& 
     own.asleep.store(0);
     if (state_.aborted()) state_.throw_aborted();
     if ((rank = lacking()) < 0) return;
-    if (peers_.gone(rank)) {
+    if (peers_->gone(rank)) {
       // What it did last may have come in between.
       if (lacking() < 0) return;
       state_.throw_closed(rank);
@@ -478,7 +479,7 @@ void ShmBackend::pass_messages(std::span<const Outgoing> out, std::span<const In
 
 intrusive_ptr<Storage> ShmBackend::share_block(std::size_t bytes, const Deadline& deadline) {
   const std::size_t each = round_up(std::max<std::size_t>(bytes, 1), kLine);
-  auto block = std::make_shared<Block>(Block{peers_.share(each * index(size()), deadline), each});
+  auto block = std::make_shared<Block>(Block{peers_->share(each * index(size()), deadline), each});
   {
     blocks_.push_back(block);
   }
@@ -492,7 +493,11 @@ intrusive_ptr<Storage> ShmBackend::share_block(std::size_t bytes, const Deadline
 
 BackendMaker shm_backend() {
   return [](const std::shared_ptr<Store>& store, int rank, int size, const Deadline& deadline) {
-    return std::make_unique<ShmBackend>(*store, rank, size, deadline);
+    const auto peers = std::make_shared<LocalPeers>(rank, size);
+    return closing_late(peers, [&] {
+      peers->connect(*store, deadline);
+      return std::make_unique<ShmBackend>(peers, rank, size, deadline);
+    });
   };
 }
 

@@ -198,7 +198,8 @@ Socket connect_to(const std::string& host, int port, const Deadline& deadline, b
       failure = reason(error);
       refused = refused && error == ECONNREFUSED;
     }
-    WEFT_CHECK(!refused, PeerFailed, kOp, "nobody listens any more on ", place(host, port));
+    WEFT_CHECK(!refused, PeerFailed, kOp, "nobody listens any more on ", place(host, port),
+               ", or it cannot be reached from here");
     WEFT_CHECK(!deadline.passed(), Timeout, kOp, "nobody to connect to on ", place(host, port),
                " within the time: ", failure);
     // Nothing tells when somebody begins to listen.

@@ -201,6 +201,7 @@ struct TcpStoreServer::Impl {
     end_waits();
     if (polls[1].revents != 0) accept_some();
     std::erase_if(connections, [](const auto& c) { return c->closed; });
+    clients = connections.size();
   }
 
   static short events_of(const Connection& c) {
@@ -388,6 +389,7 @@ struct TcpStoreServer::Impl {
   const int port;
   const Socket wake;  // an eventfd: a key was set, or it is time to quit
   std::atomic<bool> quit{false};
+  std::atomic<std::size_t> clients{0};
   // The thread's own.
   std::vector<std::unique_ptr<Connection>> connections;  // in the order of their coming
   std::vector<pollfd> polls;
@@ -407,6 +409,12 @@ int TcpStoreServer::port() const { return impl_->port; }
 
 std::unique_ptr<Store> TcpStoreServer::store() const {
   return std::make_unique<MemoryStore>(impl_->table, tcp_url(impl_->options.host, port()));
+}
+
+void TcpStoreServer::wait_for_clients_to_leave(const Deadline& deadline) const {
+  while (impl_->clients > 0 && !deadline.passed()) {
+    std::this_thread::sleep_for(milliseconds(2));
+  }
 }
 
 // --- The client ----------------------------------------------------------------------------------
@@ -429,16 +437,19 @@ struct Answer {
 }  // namespace
 
 struct TcpStore::Impl {
-  Impl(std::string h, int p, std::string t, const Deadline& deadline)
+  Impl(std::string h, int p, std::string t, const Deadline& deadline, std::string o,
+       bool is_listening)
       : host(std::move(h)),
         port(p),
         token(std::move(t)),
-        name("the store at " + tcp_url(host, port)),
-        socket(greet(deadline)) {}
+        owner(std::move(o)),
+        name(detail::concat("the store ", owner.empty() ? "" : "of ", owner,
+                            owner.empty() ? "at " : " at ", tcp_url(host, port))),
+        socket(greet(deadline, is_listening)) {}
 
   // A new connection, in which the server knows this client.
-  Socket greet(const Deadline& deadline) const {
-    Socket connected = connect_to(host, port, deadline);
+  Socket greet(const Deadline& deadline, bool is_listening) const {
+    Socket connected = within(name, [&] { return connect_to(host, port, deadline, is_listening); });
     const Answer answer = within("its handshake", [&] {
       return exchange(connected, frame(std::string(kGreeting) + token), deadline);
     });
@@ -468,6 +479,7 @@ struct TcpStore::Impl {
   const std::string host;
   const int port;
   const std::string token;
+  const std::string owner;
   const std::string name;
   std::mutex mutex;
   std::condition_variable free;
@@ -517,7 +529,7 @@ class TcpStore::Turn {
   Answer guarded_exchange(const std::string& request, const Deadline& deadline) {
     Socket socket = std::move(impl_.socket);
     try {
-      if (!socket.valid()) socket = impl_.greet(deadline);
+      if (!socket.valid()) socket = impl_.greet(deadline, /*is_listening=*/true);
       Answer answer = impl_.exchange(socket, request, deadline);
       impl_.socket = std::move(socket);
       return answer;
@@ -533,16 +545,21 @@ class TcpStore::Turn {
   Impl& impl_;
 };
 
-TcpStore::TcpStore(std::string host, int port, std::string token, const Deadline& deadline) {
+TcpStore::TcpStore(std::string host, int port, std::string token, const Deadline& deadline,
+                   std::string owner) {
   check_token(host, token);
-  impl_ = std::make_unique<Impl>(std::move(host), port, std::move(token), deadline);
+  impl_ = std::make_unique<Impl>(std::move(host), port, std::move(token), deadline,
+                                 std::move(owner), /*is_listening=*/false);
 }
+
+TcpStore::TcpStore(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 TcpStore::~TcpStore() = default;
 
 std::unique_ptr<Store> TcpStore::duplicate() const {
-  auto copy =
-      std::make_unique<TcpStore>(impl_->host, impl_->port, impl_->token, Deadline(timeout()));
+  std::unique_ptr<TcpStore> copy(new TcpStore(
+      std::make_unique<Impl>(impl_->host, impl_->port, impl_->token, Deadline(timeout()),
+                             impl_->owner, /*is_listening=*/true)));
   copy->set_timeout(timeout());
   return copy;
 }

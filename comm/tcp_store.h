@@ -28,6 +28,8 @@ class TcpStoreServer {
   int port() const;
   /// The served keys, without a connection.
   std::unique_ptr<Store> store() const;
+  /// Returns when no client is connected, or at the deadline.
+  void wait_for_clients_to_leave(const Deadline& deadline) const;
 
  private:
   struct Impl;
@@ -43,7 +45,9 @@ class TcpStoreServer {
 /// then: a set() may come after a later one, an add() that is called again may count twice.
 class TcpStore final : public Store {
  public:
-  TcpStore(std::string host, int port, std::string token, const Deadline& deadline);
+  /// `owner`: who hosts it, for messages, as "rank 0".
+  TcpStore(std::string host, int port, std::string token, const Deadline& deadline,
+           std::string owner = "");
   ~TcpStore() override;
 
   std::unique_ptr<Store> duplicate() const override;
@@ -52,6 +56,7 @@ class TcpStore final : public Store {
  private:
   struct Impl;
   class Turn;
+  explicit TcpStore(std::unique_ptr<Impl> impl);
   void do_set(const std::string& key, std::string_view value, const Deadline&) override;
   std::optional<std::string> do_get(const std::string& key, const Deadline&) override;
   std::optional<std::string> do_try_get(const std::string& key, const Deadline&) override;

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "weft/comm/backends.h"
+#include "weft/comm/connect.h"
 #include "weft/comm/failure.h"
 #include "weft/core/device.h"
 #include "weft/core/thread_state.h"
@@ -790,6 +791,58 @@ TEST_P(MakingAGroup, ARankThatFailsWhileItConnectsIsNamedByTheOthers) {
             << text;
       }
     }
+  }
+}
+
+// Whoever has failed in an operation, and is told of it, may go on with another group.
+TEST_P(MakingAGroup, AnOldFailureOfARankThatComesEndsNoGroup) {
+  const std::string missing = testing::missing_backend(GetParam());
+  if (!missing.empty()) GTEST_SKIP() << missing;
+  in_groups(GetParam(), 3, [](ProcessGroup& group) {
+    if (group.rank() == 0) {
+      note_failure(*group.store(), {.rank = 0, .cause = "nobody came", .timed_out = true});
+    }
+    group.barrier().wait();
+    // The others look for failures meanwhile.
+    if (group.rank() == 2) std::this_thread::sleep_for(2 * Deadline::kCheckEvery);
+    group.duplicate()->barrier().wait();
+  });
+}
+
+// Without a launcher nothing but this rank's own word says why its connections are closed.
+TEST(ProcessGroupTest, WhoGivesUpAGroupSaysSoBeforeItClosesItsConnections) {
+  for (const bool of_weft : {true, false}) {
+    std::atomic<bool> said{false};
+    run_ranks(
+        2,
+        [&](ProcessGroup& threads) {
+          const auto store = std::make_shared<PrefixStore>("group", threads.store());
+          const auto closed = [&](void*) {
+            said = store->try_get("left") && store->try_get(kFailureKey);
+          };
+          const BackendMaker fails = [&](const std::shared_ptr<Store>&, int, int, const Deadline&) {
+            const std::shared_ptr<void> connections(nullptr, closed);
+            return closing_late(connections, [&]() -> std::unique_ptr<Backend> {
+              if (of_weft) throw Error(ErrorCode::Comm, "test", "enough", __FILE__, __LINE__);
+              throw std::runtime_error("enough");
+            });
+          };
+          const BackendMaker waits = [&](const std::shared_ptr<Store>& keys, int, int,
+                                         const Deadline& deadline) -> std::unique_ptr<Backend> {
+            keys->get("never", deadline);
+            return nullptr;
+          };
+          if (threads.rank() == 0) {
+            EXPECT_WEFT_ERROR(ProcessGroup(waits, store, 0, 2, kOptions), PeerFailed,
+                              "rank 1 failed before all ranks had connected: ");
+          } else if (of_weft) {
+            EXPECT_WEFT_ERROR(ProcessGroup(fails, store, 1, 2, kOptions), Comm, "enough");
+          } else {
+            EXPECT_WEFT_ERROR(ProcessGroup(fails, store, 1, 2, kOptions), Library, "enough");
+          }
+        },
+        kOptions);
+    EXPECT_TRUE(said);
   }
 }
 

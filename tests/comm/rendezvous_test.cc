@@ -310,5 +310,18 @@ TEST(Member, EndsWithItsProcess) {
   EXPECT_GT(process_start(::getpid()).value_or(0), 0);
 }
 
+// /proc may hide it.
+TEST(Member, OfAnotherUserIsNotKnownToHaveEnded) {
+  Member hidden = this_member(0, kHost);
+  hidden.start += 1;  // as if it could not be found
+  ASSERT_TRUE(has_ended(hidden));
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(::setuid(65534) != 0 ? 2 : has_ended(hidden) ? 1 : 0);
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  if (WEXITSTATUS(status) == 2) GTEST_SKIP() << "this user may not become another one";
+  EXPECT_EQ(status, 0);
+}
+
 }  // namespace
 }  // namespace weft::comm

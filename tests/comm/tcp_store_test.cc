@@ -177,6 +177,32 @@ TEST(TcpStore, TheEndOfTheServerIsToldToWhoWaitsAndToWhoComesLater) {
   EXPECT_WEFT_ERROR(idle->set("key", "value"), PeerFailed, name + " closed its connection");
 }
 
+TEST(TcpStore, WhereTheServerWasNobodyListensAnyMore) {
+  auto server = std::make_unique<TcpStoreServer>(TcpStoreServer::Options{});
+  const TcpStore store(kHost, server->port(), "", Deadline(kLong), "rank 0");
+  const std::string name = "the store of rank 0 at " + server->store()->describe();
+  server.reset();
+  EXPECT_WEFT_ERROR(store.duplicate(), PeerFailed, "nobody listens any more");
+  EXPECT_WEFT_ERROR(store.duplicate(), PeerFailed, name);
+}
+
+TEST(TcpStore, AServerMayWaitForItsClientsToLeave) {
+  const TcpStoreServer server({});
+  auto store = connect(server.port());
+  const Deadline soon(kShort);
+  server.wait_for_clients_to_leave(soon);
+  EXPECT_TRUE(soon.passed());
+  store->set("key", "still served");
+  auto leaving = std::async(std::launch::async, [&] {
+    std::this_thread::sleep_for(kShort);
+    store.reset();
+  });
+  const Deadline deadline(kLong);
+  server.wait_for_clients_to_leave(deadline);
+  EXPECT_FALSE(deadline.passed());
+  leaving.get();
+}
+
 TEST(TcpStore, WhatIsSetBeforeTheServersEndReachesWhoWaits) {
   for (int i = 0; i < 20; ++i) {
     auto server = std::make_unique<TcpStoreServer>(TcpStoreServer::Options{});

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <nlohmann/json.hpp>
+#include <variant>
 
 #include "weft/core/error.h"
 #include "weft/core/file.h"
@@ -49,6 +50,9 @@ void write_metrics(const std::string& path, const Metrics& metrics) {
   json["conv_fp32_precision"] = metrics.conv_fp32_precision;
   json["world_size"] = metrics.world_size;
   if (!metrics.backend.empty()) json["backend"] = metrics.backend;
+  for (const auto& [name, value] : metrics.flags) {
+    std::visit([&](const auto& v) { json["flags"][name] = v; }, value);
+  }
   for (const auto& [name, value] : metrics.notes) json[name] = value;
   if (metrics.loss_name.empty()) {
     json["losses"] = metrics.losses;

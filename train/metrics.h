@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "weft/train/checkpoint.h"
+#include "weft/train/options.h"
 
 namespace weft::train {
 
@@ -34,6 +35,7 @@ struct Metrics {
   std::string float32_matmul_precision, conv_fp32_precision;  ///< core/float32_precision.h
   int world_size = 1;
   std::string backend;  ///< by which the ranks talk; empty in a world of one
+  FlagValues flags;     ///< the program's own
   /// The program's own figures. Programs of several ranks note the cost of rank 0's communication,
   /// pipelines only the first:
   ///   bytes_sent    in the whole run, including the first weights and tests; with shared memory as

@@ -286,6 +286,9 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
     }
     options.local_rank = [given = *local_rank] { return given; };
   }
+  for (const Flag& flag : flags) {
+    std::visit([&](const auto* value) { options.flags[flag.name.substr(2)] = *value; }, flag.value);
+  }
   if (options.host_devices > 0 && app.count("--device") == 0) device = "cpu";
   options.device = Device(device);
   if (const int gpus = device_count(DeviceType::cuda);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +16,9 @@
 #include "weft/data/mnist.h"
 
 namespace weft::train {
+
+/// Of the flags that a program has besides the common ones, by their names without the dashes.
+using FlagValues = std::map<std::string, std::variant<bool, std::int64_t, double, std::string>>;
 
 struct Options {
   std::string example = {};      ///< the program's name, set by the program
@@ -55,6 +59,7 @@ struct Options {
   bool summary = false;                 ///< show what nn::summary finds, and train nothing
   bool keep_checkpoints = false;        ///< one of each epoch; else only the last
   int as_ranks = 1;                     ///< take the steps of so many ranks (shards.h)
+  FlagValues flags = {};                ///< filled in; metrics.json has them
 
   /// Options for the loader of the training data; `sampler` replaces shuffle. Throws
   /// InvalidArgument if --as-ranks was given.

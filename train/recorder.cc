@@ -475,6 +475,7 @@ void Recorder::write_figures() const {
   metrics.conv_fp32_precision = options_.conv_fp32_precision;
   metrics.world_size = ranks_.size;
   metrics.backend = ranks_.backend;
+  metrics.flags = options_.flags;
   metrics.notes = notes_;
   metrics.losses = losses_;
   metrics.loss_name = loss_name_;

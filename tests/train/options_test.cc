@@ -121,6 +121,13 @@ TEST(Options, AProgramHasSomeOfItsOwn) {
   EXPECT_FALSE(p.status.has_value()) << p.err;
   EXPECT_FALSE(zero);
   EXPECT_EQ(depth, 50);
+  const FlagValues defaults = {{"zero", false},
+                               {"depth", std::int64_t{50}},
+                               {"scale", 1.0},
+                               {"schedule", std::string("none")},
+                               {"hidden", std::int64_t{7}},
+                               {"weights", std::string()}};
+  EXPECT_EQ(p.options.flags, defaults);
   p = parse({"--zero", "--depth=18", "--scale", "0.25", "--schedule", "step", "--epochs", "2"},
             flags);
   EXPECT_FALSE(p.status.has_value()) << p.err;
@@ -128,6 +135,7 @@ TEST(Options, AProgramHasSomeOfItsOwn) {
   EXPECT_EQ(depth, 18);
   EXPECT_EQ(scale, 0.25);
   EXPECT_EQ(schedule, "step");
+  EXPECT_EQ(p.options.flags.at("scale"), FlagValues::mapped_type(0.25));
   EXPECT_EQ(p.options.epochs, 2);
   EXPECT_FALSE(parse({"--scale", "1/48"}, flags).status.has_value());
   EXPECT_EQ(scale, 1.0 / 48);

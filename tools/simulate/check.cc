@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "weft/core/error.h"
 
@@ -81,12 +82,20 @@ std::vector<Measured> of_table(const json& run) {
   return rows;
 }
 
-// An example program: what its name says it is.
+// An example program: what its name and its flags say it is.
 std::vector<Measured> of_program(const json& run) {
   const std::string example = run.at("example");
   const std::size_t end = example.rfind('_');
-  const std::string program = example.substr(0, end),
-                    kind = end == std::string::npos ? "" : example.substr(end);
+  std::string program = example.substr(0, end),
+              kind = end == std::string::npos ? "" : example.substr(end);
+  const json flags = run.value("flags", json::object());
+  if (flags.contains("depth")) program += flags["depth"].dump();
+  // Which predictions are not of.
+  for (const auto& [name, usual] :
+       {std::pair("image-size", json(224)), {"width-scale", json(1.0)}}) {
+    const json value = flags.value(name, usual);
+    if (value != usual) program += concat(", ", name, " ", value.dump());
+  }
   const int ranks = run.value("world_size", 1), threads = run.value("threads", 0);
   Way way{.batch = ranks * run.at("batch_size").get<std::int64_t>()};
   std::string what = example;
@@ -97,7 +106,16 @@ std::vector<Measured> of_program(const json& run) {
   if (kind == "_dp" && devices > 0) way.engine = "data_parallel", way.devices = devices;
   if (kind == "_mp" && devices > 0) way.engine = "model_parallel", way.devices = devices;
   if (kind.empty() && threads != 1) what += concat(" of ", threads, " threads");
-  if (kind == "_pipe") what += " (its metrics do not tell the schedule)";
+  if (kind == "_pipe" && devices > 0 && flags.contains("chunks")) {
+    // resnet_pipe's --schedule is that of the learning rate.
+    const std::string name = flags.contains("pipeline-schedule") ? "pipeline-schedule" : "schedule";
+    what = flags.at(name + "-file");
+    if (what == "none") {
+      way = {"pipeline",        way.batch, devices, flags.at(name), flags.at("checkpoint"),
+             flags.at("chunks")};
+      what = to_string(way);
+    }
+  }
   return {{what, program, way, run.at("step_ms_median").get<double>() / 1e3}};
 }
 

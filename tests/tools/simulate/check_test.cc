@@ -114,6 +114,21 @@ TEST(Check, OfAProgram) {
   EXPECT_EQ(dp.program, "mlp");
   EXPECT_EQ(dp.way, (Way{.engine = "data_parallel", .batch = 64, .devices = 2}));
   EXPECT_DOUBLE_EQ(dp.seconds, 0.003);
+  const std::string pipe = R"({"example": "resnet_pipe", "batch_size": 8, "world_size": 1,
+      "peak_bytes_cpu:0": 1, "peak_bytes_cpu:1": 1, "step_ms_median": 3, "flags": {"depth": 50,
+      "chunks": 4, "checkpoint": "never", "schedule": "step", "pipeline-schedule": "1f1b",
+      "pipeline-schedule-file": )";
+  const Measured stages = way_of(pipe + R"("none"}})");
+  EXPECT_EQ(stages.program, "resnet50");
+  EXPECT_EQ(stages.what, "pipeline 1f1b, checkpoint never, 4 chunks");
+  EXPECT_EQ(stages.way, (Way{"pipeline", 8, 2, "1f1b", "never", 4}));
+  EXPECT_EQ(way_of(R"({"example": "resnet_pipe", "batch_size": 8, "step_ms_median": 3,
+                        "flags": {"depth": 18, "image-size": 32}})")
+                .program,
+            "resnet18, image-size 32");
+  const Measured own = way_of(pipe + R"("mine.txt"}})");
+  EXPECT_EQ(own.what, "mine.txt");
+  EXPECT_EQ(own.way, (Way{.batch = 8}));
   const Measured ddp =
       way_of(R"({"example": "mlp_ddp", "batch_size": 32, "world_size": 2, "step_ms_median": 3})");
   EXPECT_EQ(ddp.way, (Way{.engine = "ddp", .batch = 64, .devices = 2}));

@@ -178,6 +178,19 @@ TEST_F(FromAnotherDevice, TheRuntimesCallsFindTheirs) {
   elsewhere([&] { cuda.copy(back->data(), Device(), memory, kSecond, kBytes, side); });
   elsewhere([&] { cuda.synchronize_device(1); });
   expect(0);
+
+  // To the first GPU, in the order of the second one's stream. The first round makes them peers.
+  void* const peer = cuda.allocate(0, kBytes);
+  for (int round = 0; round < 2; ++round) {
+    elsewhere([&] { cuda.copy(memory, kSecond, from->data(), Device(), kBytes, stream); });
+    elsewhere([&] { cuda.copy(peer, kFirst, memory, kSecond, kBytes, stream); });
+    elsewhere([&] { cuda.fill_zero(memory, kBytes, stream); });
+    elsewhere([&] { cuda.synchronize(stream); });
+    cuda.copy(back->data(), Device(), peer, kFirst, kBytes, cuda.default_stream(0));
+    cuda.synchronize(cuda.default_stream(0));
+    expect(3);
+  }
+  cuda.free(0, peer, kBytes);
   cuda.free(1, memory, kBytes);
 }
 

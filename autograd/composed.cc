@@ -76,7 +76,7 @@ namespace {
 // The values at the indices, which lie in range.
 class PositionNode final : public Node {
  public:
-  PositionNode(const char* name, const Tensor& x, int dim, const Tensor& index)
+  PositionNode(const char* name, const Tensor& x, std::int64_t dim, const Tensor& index)
       : Node(name), shape_(x.shape()), dim_(dim) {
     add_input(x);
     index_ = save(index);
@@ -92,11 +92,11 @@ class PositionNode final : public Node {
  private:
   void release_saved() override { index_.reset(); }
   Shape shape_;
-  int dim_;
+  std::int64_t dim_;
   SavedTensor index_;
 };
 
-ValuesAndIndices extreme_of_dim(const char* name, bool largest, const Tensor& x, int dim,
+ValuesAndIndices extreme_of_dim(const char* name, bool largest, const Tensor& x, std::int64_t dim,
                                 bool keepdim) {
   check_defined(name, "x", x);
   dim = normalize_dim(dim, std::max(x.dim(), 1), name);
@@ -116,10 +116,10 @@ ValuesAndIndices extreme_of_dim(const char* name, bool largest, const Tensor& x,
 
 }  // namespace
 
-ValuesAndIndices max_of_dim(const Tensor& x, int dim, bool keepdim) {
+ValuesAndIndices max_of_dim(const Tensor& x, std::int64_t dim, bool keepdim) {
   return extreme_of_dim("max", true, x, dim, keepdim);
 }
-ValuesAndIndices min_of_dim(const Tensor& x, int dim, bool keepdim) {
+ValuesAndIndices min_of_dim(const Tensor& x, std::int64_t dim, bool keepdim) {
   return extreme_of_dim("min", false, x, dim, keepdim);
 }
 

@@ -34,17 +34,17 @@ bool allclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol 
 /// max(x, 1): the largest values along one dimension, and the first index of each (i64). A NaN
 /// counts as the extreme. The gradient goes to that index alone. max(x, {1}) returns no indices and
 /// shares the gradient among equal values. Throws Shape if the dimension is empty.
-ValuesAndIndices max_of_dim(const Tensor& x, int dim, bool keepdim = false);
-ValuesAndIndices min_of_dim(const Tensor& x, int dim, bool keepdim = false);
+ValuesAndIndices max_of_dim(const Tensor& x, std::int64_t dim, bool keepdim = false);
+ValuesAndIndices min_of_dim(const Tensor& x, std::int64_t dim, bool keepdim = false);
 template <class Dim>
   requires(std::integral<Dim> && !std::same_as<Dim, bool>)
 ValuesAndIndices max(const Tensor& x, Dim dim, bool keepdim = false) {
-  return max_of_dim(x, static_cast<int>(dim), keepdim);
+  return max_of_dim(x, static_cast<std::int64_t>(dim), keepdim);
 }
 template <class Dim>
   requires(std::integral<Dim> && !std::same_as<Dim, bool>)
 ValuesAndIndices min(const Tensor& x, Dim dim, bool keepdim = false) {
-  return min_of_dim(x, static_cast<int>(dim), keepdim);
+  return min_of_dim(x, static_cast<std::int64_t>(dim), keepdim);
 }
 /// The square root of var(x, dims, correction); where it is 0, its gradient is 0. After `using
 /// namespace weft` write weft::std(x) or x.std(), since `std` alone is ambiguous. Throws Dtype
@@ -72,7 +72,7 @@ Tensor repeat(const Tensor& x, const Dims& counts);
 Tensor flip(const Tensor& x, const Dims& dims);
 /// Element i moves to i + shift modulo the length of dim; without a dim, all elements move in
 /// row-major order. As torch.roll.
-Tensor roll(const Tensor& x, std::int64_t shift, std::optional<int> dim = {});
+Tensor roll(const Tensor& x, std::int64_t shift, std::optional<std::int64_t> dim = {});
 /// x [..,n,m] with zeros above (tril) or below (triu) the given diagonal: 0 is the main diagonal, 1
 /// is the next one above it.
 Tensor tril(const Tensor& x, std::int64_t diagonal = 0);

@@ -55,7 +55,7 @@ Tensor dropout2d(const Tensor& x, double p, bool training) {
   return drop(x, empty(channels, {x.dtype(), x.device()}), p);
 }
 
-Tensor normalize(const Tensor& x, double p, int dim, double eps) {
+Tensor normalize(const Tensor& x, double p, std::int64_t dim, double eps) {
   const char* op = "normalize";
   check_defined(op, "x", x);
   WEFT_CHECK(is_floating(x.dtype()), Dtype, op, "x: got ", x.dtype(),
@@ -123,7 +123,7 @@ struct Taps {
   std::vector<Tensor> index, weights;  // i64 [out]; of the computed dtype, none for one tap
 };
 
-Tensor resample(const Tensor& x, int dim, const Taps& taps) {
+Tensor resample(const Tensor& x, std::int64_t dim, const Taps& taps) {
   Tensor y;
   for (std::size_t k = 0; k < taps.index.size(); ++k) {
     Tensor part = raw::index_select(x, dim, taps.index[k], false);
@@ -134,7 +134,7 @@ Tensor resample(const Tensor& x, int dim, const Taps& taps) {
 }
 
 // The gradient of resample, to a tensor of `length` positions.
-Tensor gather_back(const Tensor& grad, int dim, const Taps& taps, std::int64_t length) {
+Tensor gather_back(const Tensor& grad, std::int64_t dim, const Taps& taps, std::int64_t length) {
   Shape shape = grad.shape();
   shape[dim] = length;
   const Tensor x = zeros(shape, {grad.dtype(), grad.device()});
@@ -146,7 +146,7 @@ Tensor gather_back(const Tensor& grad, int dim, const Taps& taps, std::int64_t l
 }
 
 // Positions are computed in the dtype of the pixels, as PyTorch does; so their roundings agree.
-Taps taps_of(const Tensor& x, int dim, std::int64_t out, double per_pixel, bool bilinear,
+Taps taps_of(const Tensor& x, std::int64_t dim, std::int64_t out, double per_pixel, bool bilinear,
              bool align_corners) {
   const double last = static_cast<double>(x.shape(dim)) - 1;
   const TensorOptions like(x.dtype(), x.device());

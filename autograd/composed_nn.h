@@ -24,7 +24,7 @@ Tensor dropout2d(const Tensor& x, double p = 0.5, bool training = true);
 // --- Normalisation
 /// x / max(|x|_p, eps), with the norm over dimension `dim`; p may be infinite. Throws
 /// InvalidArgument for p < 1, Dtype unless x is floating.
-Tensor normalize(const Tensor& x, double p = 2, int dim = 1, double eps = 1e-12);
+Tensor normalize(const Tensor& x, double p = 2, std::int64_t dim = 1, double eps = 1e-12);
 /// x [N,C,..]: the channels of each image form `groups` groups of C / groups neighbouring channels.
 /// Each group becomes (group - its mean) / sqrt(its biased variance + eps). Then each channel is
 /// multiplied by weight [C], and bias [C] is added, where they are defined (Wu and He, "Group

@@ -84,7 +84,7 @@ Tensor flipped(const Tensor& x, const Dims& dims) {
   Tensor y = x;
   unsigned seen = 0;
   for (const std::int64_t d : dims) {
-    const int dim = normalize_dim(static_cast<int>(d), std::max(x.dim(), 1), "flip");
+    const int dim = normalize_dim(d, std::max(x.dim(), 1), "flip");
     WEFT_CHECK(!(seen >> dim & 1), Shape, "flip", "dimension ", dim, " appears twice in ", dims);
     seen |= 1u << dim;
     if (x.dim() == 0) continue;
@@ -94,7 +94,7 @@ Tensor flipped(const Tensor& x, const Dims& dims) {
   return y.same(x) ? raw::clone(x) : y;
 }
 
-Tensor rolled(const Tensor& x, std::int64_t shift, int dim) {
+Tensor rolled(const Tensor& x, std::int64_t shift, std::int64_t dim) {
   const std::int64_t n = x.shape()[dim];
   const std::int64_t first = n == 0 ? 0 : ((-shift % n) + n) % n;  // what comes to the front
   if (first == 0) return raw::clone(x);
@@ -105,7 +105,7 @@ Tensor rolled(const Tensor& x, std::int64_t shift, int dim) {
 Tensor triangle(const char* op, const Tensor& x, std::int64_t diagonal, bool lower) {
   check_defined(op, "x", x);
   WEFT_CHECK(x.dim() >= 2, Shape, op, "needs matrices, got ", x.shape());
-  const auto count = [&](int dim) {
+  const auto count = [&](std::int64_t dim) {
     return arange(0, static_cast<double>(x.shape(dim)), 1, {DType::i64, x.device()});
   };
   const Tensor columns = count(-1);
@@ -144,7 +144,7 @@ Tensor flip(const Tensor& x, const Dims& dims) {
                        [dims](const Tensor& grad) { return flipped(grad, dims); });
 }
 
-Tensor roll(const Tensor& x, std::int64_t shift, std::optional<int> dim) {
+Tensor roll(const Tensor& x, std::int64_t shift, std::optional<std::int64_t> dim) {
   check_defined("roll", "x", x);
   if (!dim || x.dim() == 0) {
     if (dim) normalize_dim(*dim, 1, "roll");

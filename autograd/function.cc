@@ -14,7 +14,7 @@ void Context::save_for_backward(std::span<const Tensor> tensors) {
   node_.to_save_.assign(tensors.begin(), tensors.end());
 }
 
-Tensor Context::saved(int i) const {
+Tensor Context::saved(std::int64_t i) const {
   if (node_.freed()) node_.throw_freed();
   WEFT_CHECK(i >= 0 && i < saved_count(), InvalidArgument, node_.op(), "saved(", i,
              "): ", saved_count(), " tensors were saved");
@@ -28,9 +28,9 @@ int Context::saved_count() const {
   return static_cast<int>(node_.finished_ ? node_.saved_.size() : node_.to_save_.size());
 }
 
-bool Context::needs_input_grad(int input) const {
-  WEFT_CHECK(input >= 0 && input < static_cast<int>(node_.input_places_.size()), InvalidArgument,
-             node_.op(), "needs_input_grad(", input, "): there are ", node_.input_places_.size(),
+bool Context::needs_input_grad(std::int64_t input) const {
+  WEFT_CHECK(input >= 0 && input < std::ssize(node_.input_places_), InvalidArgument, node_.op(),
+             "needs_input_grad(", input, "): there are ", node_.input_places_.size(),
              " tensor inputs");
   if (call_) return call_->wants(input);
   return node_.records_ && node_.needs(input);

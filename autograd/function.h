@@ -37,11 +37,11 @@ class Context {
   }
   /// The i-th saved tensor, in backward without history. Throws InvalidArgument if it was freed or
   /// changed in place, or if there is no i-th.
-  Tensor saved(int i) const;
+  Tensor saved(std::int64_t i) const;
   int saved_count() const;
   /// Whether dL/d(this tensor input) will be used; if not, backward may return an undefined tensor
   /// for it. For forward and backward.
-  bool needs_input_grad(int input) const;
+  bool needs_input_grad(std::int64_t input) const;
 
   /// Anything else that backward needs. All calls of backward share it: if several threads use one
   /// retained tape, backward may only read it.

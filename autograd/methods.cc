@@ -48,13 +48,13 @@ bool Tensor::allclose(const Tensor& other, double rtol, double atol, bool equal_
   return weft::allclose(*this, other, rtol, atol, equal_nan);
 }
 
-ValuesAndIndices Tensor::extreme(bool largest, int dim, bool keepdim) const {
+ValuesAndIndices Tensor::extreme(bool largest, std::int64_t dim, bool keepdim) const {
   return largest ? max_of_dim(*this, dim, keepdim) : min_of_dim(*this, dim, keepdim);
 }
-Tensor Tensor::argmax(std::optional<int> dim, bool keepdim) const {
+Tensor Tensor::argmax(std::optional<std::int64_t> dim, bool keepdim) const {
   return weft::argmax(*this, dim, keepdim);
 }
-Tensor Tensor::argmin(std::optional<int> dim, bool keepdim) const {
+Tensor Tensor::argmin(std::optional<std::int64_t> dim, bool keepdim) const {
   return weft::argmin(*this, dim, keepdim);
 }
 Tensor Tensor::var(const Dims& dims, double correction, bool keepdim) const {
@@ -63,30 +63,30 @@ Tensor Tensor::var(const Dims& dims, double correction, bool keepdim) const {
 Tensor Tensor::std(const Dims& dims, double correction, bool keepdim) const {
   return weft::std(*this, dims, correction, keepdim);
 }
-Tensor Tensor::softmax(int dim) const { return weft::softmax(*this, dim); }
-Tensor Tensor::log_softmax(int dim) const { return weft::log_softmax(*this, dim); }
+Tensor Tensor::softmax(std::int64_t dim) const { return weft::softmax(*this, dim); }
+Tensor Tensor::log_softmax(std::int64_t dim) const { return weft::log_softmax(*this, dim); }
 
 Tensor Tensor::matmul(const Tensor& other) const { return weft::matmul(*this, other); }
 Tensor Tensor::dot(const Tensor& other) const { return weft::dot(*this, other); }
-Tensor Tensor::index_select(int dim, const Tensor& index) const {
+Tensor Tensor::index_select(std::int64_t dim, const Tensor& index) const {
   return weft::index_select(*this, dim, index);
 }
-Tensor Tensor::gather(int dim, const Tensor& index) const {
+Tensor Tensor::gather(std::int64_t dim, const Tensor& index) const {
   return weft::gather(*this, dim, index);
 }
 Tensor Tensor::masked_select(const Tensor& mask) const { return weft::masked_select(*this, mask); }
-std::vector<Tensor> Tensor::chunk(int count, int dim) const {
+std::vector<Tensor> Tensor::chunk(std::int64_t count, std::int64_t dim) const {
   return weft::chunk(*this, count, dim);
 }
-std::vector<Tensor> Tensor::split(std::int64_t size, int dim) const {
+std::vector<Tensor> Tensor::split(std::int64_t size, std::int64_t dim) const {
   return weft::split(*this, size, dim);
 }
-std::vector<Tensor> Tensor::split(const Dims& sizes, int dim) const {
+std::vector<Tensor> Tensor::split(const Dims& sizes, std::int64_t dim) const {
   return weft::split(*this, sizes, dim);
 }
 Tensor Tensor::repeat(const Dims& counts) const { return weft::repeat(*this, counts); }
 Tensor Tensor::flip(const Dims& dims) const { return weft::flip(*this, dims); }
-Tensor Tensor::roll(std::int64_t shift, std::optional<int> dim) const {
+Tensor Tensor::roll(std::int64_t shift, std::optional<std::int64_t> dim) const {
   return weft::roll(*this, shift, dim);
 }
 Tensor Tensor::tril(std::int64_t diagonal) const { return weft::tril(*this, diagonal); }

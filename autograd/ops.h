@@ -70,13 +70,13 @@ using raw::one_hot;
 /// As raw::clamp. clamp(x, 0) has only a lower bound, clamp(x, {}, 1) only an upper one.
 Tensor clamp(const Tensor& x, std::optional<double> min, std::optional<double> max = {});
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
-std::vector<Tensor> chunk(const Tensor& x, int count, int dim = 0);
-std::vector<Tensor> split(const Tensor& x, std::int64_t size, int dim = 0);
-std::vector<Tensor> split(const Tensor& x, const Dims& sizes, int dim);
-Tensor cat(std::span<const Tensor> parts, int dim = 0);
-Tensor cat(std::initializer_list<Tensor> parts, int dim = 0);
-Tensor stack(std::span<const Tensor> parts, int dim = 0);
-Tensor stack(std::initializer_list<Tensor> parts, int dim = 0);
+std::vector<Tensor> chunk(const Tensor& x, std::int64_t count, std::int64_t dim = 0);
+std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t dim = 0);
+std::vector<Tensor> split(const Tensor& x, const Dims& sizes, std::int64_t dim);
+Tensor cat(std::span<const Tensor> parts, std::int64_t dim = 0);
+Tensor cat(std::initializer_list<Tensor> parts, std::int64_t dim = 0);
+Tensor stack(std::span<const Tensor> parts, std::int64_t dim = 0);
+Tensor stack(std::initializer_list<Tensor> parts, std::int64_t dim = 0);
 Tensor sum(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor mean(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor prod(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
@@ -85,10 +85,10 @@ Tensor max(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor min(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor var(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
 Tensor norm(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
-Tensor softmax(const Tensor& x, int dim);
-Tensor log_softmax(const Tensor& x, int dim);
-Tensor index_select(const Tensor& x, int dim, const Tensor& index);
-Tensor gather(const Tensor& x, int dim, const Tensor& index);
+Tensor softmax(const Tensor& x, std::int64_t dim);
+Tensor log_softmax(const Tensor& x, std::int64_t dim);
+Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index);
+Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index);
 /// As raw::embedding. The row padding_idx of weight gets no gradient; a negative padding_idx counts
 /// from the end. Throws InvalidArgument for a padding_idx that is no row.
 Tensor embedding(const Tensor& index, const Tensor& weight,

@@ -26,7 +26,7 @@ class ReducedNode : public Node {
     add_input(x);
     if (dims.empty()) kept_ = Dims::filled(shape_.size(), 1);
     for (const std::int64_t d : dims) {
-      if (!shape_.empty()) kept_[normalize_dim(static_cast<int>(d), shape_.size(), name)] = 1;
+      if (!shape_.empty()) kept_[normalize_dim(d, shape_.size(), name)] = 1;
     }
     for (int i = 0; i < shape_.size(); ++i) {
       if (kept_[i] == shape_[i]) continue;
@@ -157,7 +157,7 @@ class NormNode final : public ReducedNode {
 
 class SoftmaxNode final : public Node {
  public:
-  SoftmaxNode(const char* name, SoftmaxOp op, const Tensor& x, int dim, const Tensor& y)
+  SoftmaxNode(const char* name, SoftmaxOp op, const Tensor& x, std::int64_t dim, const Tensor& y)
       : Node(name), op_(op), dim_(dim) {
     add_input(x);
     y_ = save(y);
@@ -170,15 +170,17 @@ class SoftmaxNode final : public Node {
  private:
   void release_saved() override { y_.reset(); }
   SoftmaxOp op_;
-  int dim_;
+  std::int64_t dim_;
   SavedTensor y_;
 };
 
 // index_select and gather: what was read is added back where it came from.
 class PickNode final : public Node {
  public:
-  using AddBack = const Tensor& (*)(const Tensor&, int, const Tensor&, const Tensor&, bool checked);
-  PickNode(const char* name, AddBack add_back, const Tensor& x, int dim, const Tensor& index)
+  using AddBack = const Tensor& (*)(const Tensor&, std::int64_t, const Tensor&, const Tensor&,
+                                    bool checked);
+  PickNode(const char* name, AddBack add_back, const Tensor& x, std::int64_t dim,
+           const Tensor& index)
       : Node(name), add_back_(add_back), shape_(x.shape()), dim_(dim) {
     add_input(x);
     index_ = save(index);
@@ -195,7 +197,7 @@ class PickNode final : public Node {
   void release_saved() override { index_.reset(); }
   AddBack add_back_;
   Shape shape_;
-  int dim_;
+  std::int64_t dim_;
   SavedTensor index_;
 };
 
@@ -254,13 +256,13 @@ Tensor norm(const Tensor& x, const Dims& dims, bool keepdim) {
   return recording(x) ? record<NormNode>(y, x, dims, y) : y;
 }
 
-Tensor softmax(const Tensor& x, int dim) {
+Tensor softmax(const Tensor& x, std::int64_t dim) {
   if (autocasts(CastPolicy::f32_on_cuda, x)) [[unlikely]]
     return softmax(autocast(CastPolicy::f32_on_cuda, x), dim);
   Tensor y = raw::softmax(x, dim);
   return recording(x) ? record<SoftmaxNode>(y, "softmax", SoftmaxOp::softmax, x, dim, y) : y;
 }
-Tensor log_softmax(const Tensor& x, int dim) {
+Tensor log_softmax(const Tensor& x, std::int64_t dim) {
   if (autocasts(CastPolicy::f32_on_cuda, x)) [[unlikely]]
     return log_softmax(autocast(CastPolicy::f32_on_cuda, x), dim);
   Tensor y = raw::log_softmax(x, dim);
@@ -268,13 +270,13 @@ Tensor log_softmax(const Tensor& x, int dim) {
                       : y;
 }
 
-Tensor index_select(const Tensor& x, int dim, const Tensor& index) {
+Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index) {
   Tensor y = raw::index_select(x, dim, index);
   return recording(x)
              ? record<PickNode>(std::move(y), "index_select", raw::index_add_, x, dim, index)
              : y;
 }
-Tensor gather(const Tensor& x, int dim, const Tensor& index) {
+Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index) {
   Tensor y = raw::gather(x, dim, index);
   return recording(x) ? record<PickNode>(std::move(y), "gather", raw::scatter_add_, x, dim, index)
                       : y;

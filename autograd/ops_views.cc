@@ -67,12 +67,12 @@ class PermuteNode final : public Node {
 Dims inverse_of(const Dims& dims, int ndim) {
   Dims inverse = Dims::filled(ndim, 0);
   for (int i = 0; i < ndim; ++i) {
-    inverse[normalize_dim(static_cast<int>(dims[i]), ndim, "permute")] = i;
+    inverse[normalize_dim(dims[i], ndim, "permute")] = i;
   }
   return inverse;
 }
 
-Dims swapped(int dim0, int dim1, int ndim) {
+Dims swapped(std::int64_t dim0, std::int64_t dim1, int ndim) {
   Dims order = Dims::filled(ndim, 0);
   for (int i = 0; i < ndim; ++i) order[i] = i;
   if (ndim == 0) return order;
@@ -84,8 +84,8 @@ Dims swapped(int dim0, int dim1, int ndim) {
 // Elements start, start + step, ... of one dimension.
 class SliceNode final : public Node {
  public:
-  SliceNode(const char* name, int dim, std::int64_t start, std::int64_t end, std::int64_t step,
-            bool drops_dim, const Tensor& x)
+  SliceNode(const char* name, std::int64_t dim, std::int64_t start, std::int64_t end,
+            std::int64_t step, bool drops_dim, const Tensor& x)
       : Node(name),
         shape_(x.shape()),
         dim_(dim),
@@ -106,7 +106,7 @@ class SliceNode final : public Node {
 
  private:
   Shape shape_;
-  int dim_;
+  std::int64_t dim_;
   std::int64_t start_, end_, step_;
   bool drops_dim_;
 };
@@ -144,7 +144,7 @@ class CopyNode final : public Node {
 // Pieces along one dimension, each an output.
 class SplitNode final : public Node {
  public:
-  SplitNode(const char* name, std::span<const Tensor> pieces, int dim, const Tensor& x)
+  SplitNode(const char* name, std::span<const Tensor> pieces, std::int64_t dim, const Tensor& x)
       : Node(name, static_cast<int>(pieces.size())), shape_(x.shape()), dim_(dim) {
     add_input(x);
     sizes_.reserve(pieces.size());
@@ -169,12 +169,12 @@ class SplitNode final : public Node {
 
  private:
   Shape shape_;
-  int dim_;
+  std::int64_t dim_;
   std::vector<std::int64_t, PoolAllocator<std::int64_t>> sizes_;
 };
 
 std::vector<Tensor> record_split(const char* name, const Tensor& x, std::vector<Tensor> pieces,
-                                 int dim) {
+                                 std::int64_t dim) {
   if (!recording(x)) return pieces;
   const auto node = make_intrusive<SplitNode>(name, std::span<const Tensor>(pieces),
                                               normalize_dim(dim, x.dim(), name), x);
@@ -188,7 +188,7 @@ std::vector<Tensor> record_split(const char* name, const Tensor& x, std::vector<
 
 class CatNode final : public Node {
  public:
-  CatNode(std::span<const Tensor> parts, int dim) : Node("cat"), dim_(dim) {
+  CatNode(std::span<const Tensor> parts, std::int64_t dim) : Node("cat"), dim_(dim) {
     parts_.reserve(parts.size());
     for (const Tensor& part : parts) {
       add_input(part);
@@ -211,13 +211,13 @@ class CatNode final : public Node {
     std::int64_t size;
     DType dtype;
   };
-  int dim_;
+  std::int64_t dim_;
   std::vector<Part, PoolAllocator<Part>> parts_;
 };
 
 class StackNode final : public Node {
  public:
-  StackNode(std::span<const Tensor> parts, int dim) : Node("stack"), dim_(dim) {
+  StackNode(std::span<const Tensor> parts, std::int64_t dim) : Node("stack"), dim_(dim) {
     dtypes_.reserve(parts.size());
     for (const Tensor& part : parts) {
       add_input(part);
@@ -231,12 +231,12 @@ class StackNode final : public Node {
   }
 
  private:
-  int dim_;
+  std::int64_t dim_;
   std::vector<DType, PoolAllocator<DType>> dtypes_;
 };
 
-Tensor record_slice(const char* name, Tensor y, const Tensor& x, int dim, std::int64_t start,
-                    std::int64_t end, std::int64_t step, bool drops_dim) {
+Tensor record_slice(const char* name, Tensor y, const Tensor& x, std::int64_t dim,
+                    std::int64_t start, std::int64_t end, std::int64_t step, bool drops_dim) {
   if (!recording(x)) return y;
   return record_view<SliceNode>(std::move(y), x, name, normalize_dim(dim, x.dim(), name), start,
                                 end, step, drops_dim);
@@ -262,25 +262,25 @@ Tensor Tensor::reshape(const Shape& shape) const& {
 Tensor Tensor::reshape(const Shape& shape) && {
   return record_renamed(raw::reshape(*this, shape), std::move(*this), "reshape");
 }
-Tensor Tensor::flatten(int start_dim, int end_dim) const& {
+Tensor Tensor::flatten(std::int64_t start_dim, std::int64_t end_dim) const& {
   return record_view<ReshapeNode>(raw::flatten(*this, start_dim, end_dim), *this, "flatten");
 }
-Tensor Tensor::flatten(int start_dim, int end_dim) && {
+Tensor Tensor::flatten(std::int64_t start_dim, std::int64_t end_dim) && {
   return record_renamed(raw::flatten(*this, start_dim, end_dim), std::move(*this), "flatten");
 }
-Tensor Tensor::unflatten(int dim, const Shape& sizes) const& {
+Tensor Tensor::unflatten(std::int64_t dim, const Shape& sizes) const& {
   return record_view<ReshapeNode>(raw::unflatten(*this, dim, sizes), *this, "unflatten");
 }
-Tensor Tensor::unflatten(int dim, const Shape& sizes) && {
+Tensor Tensor::unflatten(std::int64_t dim, const Shape& sizes) && {
   return record_renamed(raw::unflatten(*this, dim, sizes), std::move(*this), "unflatten");
 }
 Tensor Tensor::squeeze() const {
   return record_view<ReshapeNode>(raw::squeeze(*this), *this, "squeeze");
 }
-Tensor Tensor::squeeze(int dim) const {
+Tensor Tensor::squeeze(std::int64_t dim) const {
   return record_view<ReshapeNode>(raw::squeeze(*this, dim), *this, "squeeze");
 }
-Tensor Tensor::unsqueeze(int dim) const {
+Tensor Tensor::unsqueeze(std::int64_t dim) const {
   return record_view<ReshapeNode>(raw::unsqueeze(*this, dim), *this, "unsqueeze");
 }
 
@@ -289,7 +289,7 @@ Tensor Tensor::permute(const Dims& dims) const {
   if (!recording(*this)) return y;
   return record_view<PermuteNode>(std::move(y), *this, "permute", inverse_of(dims, dim()));
 }
-Tensor Tensor::transpose(int dim0, int dim1) const {
+Tensor Tensor::transpose(std::int64_t dim0, std::int64_t dim1) const {
   Tensor y = raw::transpose(*this, dim0, dim1);
   if (!recording(*this)) return y;
   return record_view<PermuteNode>(std::move(y), *this, "transpose", swapped(dim0, dim1, dim()));
@@ -299,17 +299,18 @@ Tensor Tensor::t() const {
   return transpose(0, 1);
 }
 
-Tensor Tensor::slice(int dim, std::int64_t start, std::int64_t end, std::int64_t step) const {
+Tensor Tensor::slice(std::int64_t dim, std::int64_t start, std::int64_t end,
+                     std::int64_t step) const {
   return record_slice("slice", raw::slice(*this, dim, start, end, step), *this, dim, start, end,
                       step, false);
 }
-Tensor Tensor::narrow(int dim, std::int64_t start, std::int64_t length) const {
+Tensor Tensor::narrow(std::int64_t dim, std::int64_t start, std::int64_t length) const {
   Tensor y = raw::narrow(*this, dim, start, length);
   // narrow counts a negative start from the end, where start + length may be 0.
   if (start < 0) start += shape(dim);
   return record_slice("narrow", std::move(y), *this, dim, start, start + length, 1, false);
 }
-Tensor Tensor::select(int dim, std::int64_t index) const {
+Tensor Tensor::select(std::int64_t dim, std::int64_t index) const {
   Tensor y = raw::select(*this, dim, index);
   if (index < 0) index += shape(dim);
   return record_slice("select", std::move(y), *this, dim, index, index + 1, 1, true);
@@ -335,30 +336,30 @@ Tensor Tensor::to(Device device, DType dtype) const {
   return size_of(dtype) < size_of(this->dtype()) ? to(dtype).to(device) : to(device).to(dtype);
 }
 
-std::vector<Tensor> chunk(const Tensor& x, int count, int dim) {
+std::vector<Tensor> chunk(const Tensor& x, std::int64_t count, std::int64_t dim) {
   return record_split("chunk", x, raw::chunk(x, count, dim), dim);
 }
-std::vector<Tensor> split(const Tensor& x, std::int64_t size, int dim) {
+std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t dim) {
   return record_split("split", x, raw::split(x, size, dim), dim);
 }
-std::vector<Tensor> split(const Tensor& x, const Dims& sizes, int dim) {
+std::vector<Tensor> split(const Tensor& x, const Dims& sizes, std::int64_t dim) {
   return record_split("split", x, raw::split(x, sizes, dim), dim);
 }
 
-Tensor cat(std::span<const Tensor> parts, int dim) {
+Tensor cat(std::span<const Tensor> parts, std::int64_t dim) {
   Tensor y = raw::cat(parts, dim);
   if (!autograd::recording_any(parts)) return y;
   return record<CatNode>(std::move(y), parts, normalize_dim(dim, parts[0].dim(), "cat"));
 }
-Tensor cat(std::initializer_list<Tensor> parts, int dim) {
+Tensor cat(std::initializer_list<Tensor> parts, std::int64_t dim) {
   return cat(std::span<const Tensor>(parts.begin(), parts.size()), dim);
 }
-Tensor stack(std::span<const Tensor> parts, int dim) {
+Tensor stack(std::span<const Tensor> parts, std::int64_t dim) {
   Tensor y = raw::stack(parts, dim);
   if (!autograd::recording_any(parts)) return y;
   return record<StackNode>(std::move(y), parts, normalize_dim(dim, parts[0].dim() + 1, "stack"));
 }
-Tensor stack(std::initializer_list<Tensor> parts, int dim) {
+Tensor stack(std::initializer_list<Tensor> parts, std::int64_t dim) {
   return stack(std::span<const Tensor>(parts.begin(), parts.size()), dim);
 }
 

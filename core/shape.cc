@@ -13,18 +13,18 @@ Dims::Dims(std::span<const std::int64_t> values) {
   size_ = static_cast<int>(values.size());
 }
 
-Dims Dims::filled(int count, std::int64_t value) {
+Dims Dims::filled(std::int64_t count, std::int64_t value) {
   WEFT_CHECK(count >= 0 && count <= kMaxDims, Shape, "shape", "got ", count,
              " dimensions, expected 0 to ", kMaxDims);
   Dims dims;
-  dims.size_ = count;
+  dims.size_ = static_cast<int>(count);
   std::fill_n(dims.values_.begin(), count, value);
   return dims;
 }
 
 void Dims::push_back(std::int64_t value) { insert(size_, value); }
 
-void Dims::insert(int at, std::int64_t value) {
+void Dims::insert(std::int64_t at, std::int64_t value) {
   WEFT_CHECK(size_ < kMaxDims, Shape, "shape", "cannot add a dimension to ", *this, ", at most ",
              kMaxDims, " are possible");
   WEFT_CHECK(at >= 0 && at <= size_, Shape, "shape", "cannot insert at position ", at, " of ",
@@ -34,11 +34,19 @@ void Dims::insert(int at, std::int64_t value) {
   ++size_;
 }
 
-void Dims::erase(int at) {
+void Dims::erase(std::int64_t at) {
   WEFT_CHECK(at >= 0 && at < size_, Shape, "shape", "no position ", at, " in ", *this);
   std::copy(begin() + at + 1, end(), begin() + at);
   --size_;
 }
+
+namespace {
+
+[[noreturn]] void throw_too_large(const Shape& shape, const char* op) {
+  WEFT_THROW(Shape, op, "the number of elements of ", shape, " does not fit in 64 bits");
+}
+
+}  // namespace
 
 std::int64_t numel(const Shape& shape) {
   std::int64_t n = 1;
@@ -47,7 +55,7 @@ std::int64_t numel(const Shape& shape) {
   if (overflow) [[unlikely]] {
     // A zero anywhere makes the tensor empty, whatever the other sizes multiply to.
     if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
-    WEFT_THROW(Shape, "shape", "the number of elements of ", shape, " does not fit in 64 bits");
+    throw_too_large(shape, "shape");
   }
   return n;
 }
@@ -55,10 +63,13 @@ std::int64_t numel(const Shape& shape) {
 Strides contiguous_strides(const Shape& shape) {
   Strides strides = Dims::filled(shape.size(), 1);
   std::int64_t step = 1;  // an empty dimension counts as one, so that strides stay positive
+  bool overflow = false;
   for (int i = shape.size() - 1; i >= 0; --i) {
     strides[i] = step;
-    step *= std::max<std::int64_t>(shape[i], 1);
+    overflow |= __builtin_mul_overflow(step, std::max<std::int64_t>(shape[i], 1), &step);
   }
+  if (overflow) [[unlikely]]
+    throw_too_large(shape, "shape");
   return strides;
 }
 
@@ -85,11 +96,24 @@ Shape broadcast_shapes(const Shape& a, const Shape& b, const char* op) {
   return out;
 }
 
-int normalize_dim(int dim, int ndim, const char* op) {
+int normalize_dim(std::int64_t dim, int ndim, const char* op) {
   WEFT_CHECK(ndim > 0, Shape, op, "dimension: got ", dim, ", a scalar has no dimensions");
   WEFT_CHECK(dim >= -ndim && dim < ndim, Shape, op, "dimension: got ", dim, ", expected ", -ndim,
              " to ", ndim - 1, " for ", ndim, " dimensions");
-  return dim < 0 ? dim + ndim : dim;
+  return static_cast<int>(dim < 0 ? dim + ndim : dim);
+}
+
+void check_shape(const Shape& shape, const char* op) {
+  std::int64_t step = 1;
+  for (std::int64_t n : shape) {
+    WEFT_CHECK(n >= 0, Shape, op, "negative size in shape ", shape);
+    if (__builtin_mul_overflow(step, std::max<std::int64_t>(n, 1), &step)) [[unlikely]]
+      throw_too_large(shape, op);
+  }
+}
+
+void detail::throw_overflow(std::int64_t a, const char* sign, std::int64_t b, const char* op) {
+  WEFT_THROW(Shape, op, a, sign, b, " does not fit in 64 bits");
 }
 
 std::string to_string(const Dims& dims) { return detail::concat(dims); }

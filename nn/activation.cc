@@ -24,8 +24,12 @@ Softplus::Softplus(double beta, double threshold) : beta_(beta), threshold_(thre
   set_description("beta=" + detail::repr(beta) + ", threshold=" + detail::repr(threshold));
 }
 
-Softmax::Softmax(int dim) : dim_(dim) { set_description(weft::detail::concat("dim=", dim)); }
+Softmax::Softmax(std::int64_t dim) : dim_(dim) {
+  set_description(weft::detail::concat("dim=", dim));
+}
 
-LogSoftmax::LogSoftmax(int dim) : dim_(dim) { set_description(weft::detail::concat("dim=", dim)); }
+LogSoftmax::LogSoftmax(std::int64_t dim) : dim_(dim) {
+  set_description(weft::detail::concat("dim=", dim));
+}
 
 }  // namespace weft::nn

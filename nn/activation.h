@@ -77,21 +77,21 @@ class Softplus : public Module<Softplus> {
 /// exp(x) / sum exp(x) over dimension `dim`; a negative dim counts from the end.
 class Softmax : public Module<Softmax> {
  public:
-  explicit Softmax(int dim);
+  explicit Softmax(std::int64_t dim);
   Tensor forward(const Tensor& x) { return softmax(x, dim_); }
 
  private:
-  int dim_;
+  std::int64_t dim_;
 };
 
 /// log(softmax(x)) over dimension `dim`; a negative dim counts from the end.
 class LogSoftmax : public Module<LogSoftmax> {
  public:
-  explicit LogSoftmax(int dim);
+  explicit LogSoftmax(std::int64_t dim);
   Tensor forward(const Tensor& x) { return log_softmax(x, dim_); }
 
  private:
-  int dim_;
+  std::int64_t dim_;
 };
 
 }  // namespace weft::nn

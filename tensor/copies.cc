@@ -111,7 +111,7 @@ DType check_parts(const char* op, std::span<const Tensor> parts) {
 
 }  // namespace
 
-Tensor cat(std::span<const Tensor> parts, int dim) {
+Tensor cat(std::span<const Tensor> parts, std::int64_t dim) {
   const DType dtype = check_parts("cat", parts);
   const Tensor& first = parts[0];
   dim = normalize_dim(dim, first.dim(), "cat");
@@ -145,7 +145,7 @@ Tensor cat(std::span<const Tensor> parts, int dim) {
   return y;
 }
 
-Tensor stack(std::span<const Tensor> parts, int dim) {
+Tensor stack(std::span<const Tensor> parts, std::int64_t dim) {
   const DType dtype = check_parts("stack", parts);
   const Tensor& first = parts[0];
   check_rank("stack", first.shape(), first.dim() + 1);

@@ -18,7 +18,7 @@ Device device_of(const TensorOptions& options) {
 }
 
 Tensor allocate_for(const char* op, const Shape& shape, const TensorOptions& options) {
-  check_shape(op, shape);
+  check_shape(shape, op);
   const MemoryFormat format = options.channels_last ? MemoryFormat::nhwc : MemoryFormat::nchw;
   return allocate(shape, format, options.dtype, device_of(options));
 }
@@ -130,7 +130,7 @@ Tensor from_span(std::span<const T> values, const Shape& shape, const TensorOpti
   graph::check_not_capturing("from_span",
                              "host values are read once and not by the replays; make the tensor "
                              "before the step and copy_() into it");
-  check_shape("from_span", shape);
+  check_shape(shape, "from_span");
   WEFT_CHECK(static_cast<std::int64_t>(values.size()) == numel(shape), Shape, "from_span", "got ",
              values.size(), " values for shape ", shape, ", which holds ", numel(shape));
   const Tensor host = allocate(shape, dtype_of<T>, Device());
@@ -146,7 +146,7 @@ Tensor from_span(std::span<const T> values, const Shape& shape, const TensorOpti
 
 template <class T>
 Tensor borrow(std::span<T> memory, const Shape& shape, Device device) {
-  check_shape("borrow", shape);
+  check_shape(shape, "borrow");
   WEFT_CHECK(static_cast<std::int64_t>(memory.size()) == numel(shape), Shape, "borrow", "got ",
              memory.size(), " values for shape ", shape, ", which holds ", numel(shape));
   return make(Storage::borrow(device, memory.data(), memory.size_bytes()), 0, shape,
@@ -177,7 +177,7 @@ Tensor tensor(std::initializer_list<double> values, const TensorOptions& options
 Tensor as_strided(const intrusive_ptr<Storage>& storage, DType dtype, const Shape& shape,
                   const Strides& strides, std::int64_t offset) {
   WEFT_CHECK(storage, InvalidArgument, "as_strided", "there is no storage");
-  check_shape("as_strided", shape);
+  check_shape(shape, "as_strided");
   WEFT_CHECK(shape.size() == strides.size(), Shape, "as_strided", "shape ", shape, " and strides ",
              strides, " differ in length");
   // In 128 bits, so that no combination of a huge size and stride wraps around into the storage.

@@ -45,7 +45,7 @@ Tensor list_of(const char* op, const Tensor& index) {
 }
 
 // gather and scatter_add walk the index; elsewhere than in `dim` it must stay inside y.
-void check_walk(const char* op, const Tensor& x, int dim, const Tensor& index) {
+void check_walk(const char* op, const Tensor& x, std::int64_t dim, const Tensor& index) {
   bool fits = index.dim() == x.dim();
   for (int i = 0; fits && i < x.dim(); ++i) {
     fits = i == dim || index.shape()[i] <= x.shape()[i];
@@ -56,7 +56,7 @@ void check_walk(const char* op, const Tensor& x, int dim, const Tensor& index) {
 
 }  // namespace
 
-Tensor index_select(const Tensor& x, int dim, const Tensor& index, bool checked) {
+Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index, bool checked) {
   const char* op = "index_select";
   check_defined(op, "x", x);
   check_defined(op, "index", index);
@@ -79,7 +79,7 @@ Tensor index_select(const Tensor& x, int dim, const Tensor& index, bool checked)
   return y;
 }
 
-const Tensor& index_add_(const Tensor& y, int dim, const Tensor& index, const Tensor& x,
+const Tensor& index_add_(const Tensor& y, std::int64_t dim, const Tensor& index, const Tensor& x,
                          bool checked) {
   const char* op = "index_add_";
   check_operands(op, y, index, x);
@@ -106,7 +106,7 @@ const Tensor& index_add_(const Tensor& y, int dim, const Tensor& index, const Te
   return y;
 }
 
-Tensor gather(const Tensor& x, int dim, const Tensor& index, bool checked) {
+Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index, bool checked) {
   const char* op = "gather";
   check_defined(op, "x", x);
   check_defined(op, "index", index);
@@ -125,7 +125,7 @@ Tensor gather(const Tensor& x, int dim, const Tensor& index, bool checked) {
   return y;
 }
 
-const Tensor& scatter_add_(const Tensor& y, int dim, const Tensor& index, const Tensor& x,
+const Tensor& scatter_add_(const Tensor& y, std::int64_t dim, const Tensor& index, const Tensor& x,
                            bool checked) {
   const char* op = "scatter_add_";
   check_operands(op, y, index, x);

@@ -30,9 +30,7 @@ Tensor allocate(const Shape& shape, const Strides& strides, DType dtype, Device 
 }
 
 Tensor allocate(const Shape& shape, DType dtype, Device device) {
-  // The storage first: it refuses a shape too large for its strides.
-  auto storage = storage_for(shape, dtype, device);
-  return make(std::move(storage), 0, shape, contiguous_strides(shape), dtype);
+  return allocate(shape, contiguous_strides(shape), dtype, device);
 }
 
 Tensor allocate(const Shape& shape, MemoryFormat format, DType dtype, Device device) {
@@ -83,7 +81,6 @@ Strides result_strides(const Shape& shape, std::initializer_list<const Tensor*> 
   for (const Tensor* x : operands) {
     if (x->shape() == shape && x->is_dense()) return x->strides();
   }
-  weft::numel(shape);  // throws for a shape too large for its strides
   return contiguous_strides(shape);
 }
 
@@ -153,16 +150,6 @@ void check_writable(const char* op, const Tensor& y) {
     WEFT_CHECK(y.strides()[i] != 0 || y.shape()[i] <= 1, InvalidArgument, op,
                "several elements of an expanded tensor share memory (", y.shape(), ", strides ",
                y.strides(), "); clone() it before writing");
-  }
-}
-
-void check_shape(const char* op, const Shape& shape) {
-  std::int64_t step = 1;
-  for (std::int64_t n : shape) {
-    WEFT_CHECK(n >= 0, Shape, op, "negative size in shape ", shape);
-    // Also of an empty tensor: the strides beside an empty dimension are products, too.
-    WEFT_CHECK(!__builtin_mul_overflow(step, std::max<std::int64_t>(n, 1), &step), Shape, op,
-               "the number of elements of ", shape, " does not fit in 64 bits");
   }
 }
 

@@ -93,8 +93,6 @@ void check_same_kind(const char* op, const char* name_a, const Tensor& a, const 
 void check_floating(const char* op, const char* name, const Tensor& x);
 /// Refuses an in-place write where several elements share memory.
 void check_writable(const char* op, const Tensor& y);
-/// Sizes that are not negative, and few enough that strides fit in 64 bits.
-void check_shape(const char* op, const Shape& shape);
 /// That a result of `rank` dimensions, made from `shape`, is possible.
 void check_rank(const char* op, const Shape& shape, int rank);
 

@@ -116,24 +116,25 @@ const Tensor& bernoulli_(const Tensor& y, double p);
 /// A view if the strides of x allow it, else a copy, as torch.reshape; likewise flatten. One size
 /// in `shape` may be -1.
 Tensor reshape(const Tensor& x, const Shape& shape);
-Tensor flatten(const Tensor& x, int start_dim = 0, int end_dim = -1);
-Tensor unflatten(const Tensor& x, int dim, const Shape& sizes);
-Tensor transpose(const Tensor& x, int dim0, int dim1);
+Tensor flatten(const Tensor& x, std::int64_t start_dim = 0, std::int64_t end_dim = -1);
+Tensor unflatten(const Tensor& x, std::int64_t dim, const Shape& sizes);
+Tensor transpose(const Tensor& x, std::int64_t dim0, std::int64_t dim1);
 Tensor permute(const Tensor& x, const Dims& dims);
-Tensor slice(const Tensor& x, int dim, std::int64_t start, std::int64_t end, std::int64_t step = 1);
-Tensor select(const Tensor& x, int dim, std::int64_t index);
-Tensor narrow(const Tensor& x, int dim, std::int64_t start, std::int64_t length);
+Tensor slice(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_t end,
+             std::int64_t step = 1);
+Tensor select(const Tensor& x, std::int64_t dim, std::int64_t index);
+Tensor narrow(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_t length);
 Tensor squeeze(const Tensor& x);
-Tensor squeeze(const Tensor& x, int dim);
-Tensor unsqueeze(const Tensor& x, int dim);
+Tensor squeeze(const Tensor& x, std::int64_t dim);
+Tensor unsqueeze(const Tensor& x, std::int64_t dim);
 Tensor expand(const Tensor& x, const Shape& shape);
 /// As torch.chunk: pieces of ceil(size/count), so there may be fewer than count: 5 in 4 gives
 /// 2,2,1.
-std::vector<Tensor> chunk(const Tensor& x, int count, int dim = 0);
+std::vector<Tensor> chunk(const Tensor& x, std::int64_t count, std::int64_t dim = 0);
 /// Pieces of `size` (the last may be shorter), or of the given sizes, which must add up to the
 /// length of dim (else Shape).
-std::vector<Tensor> split(const Tensor& x, std::int64_t size, int dim = 0);
-std::vector<Tensor> split(const Tensor& x, const Dims& sizes, int dim);
+std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t dim = 0);
+std::vector<Tensor> split(const Tensor& x, const Dims& sizes, std::int64_t dim);
 /// A new tensor on the same memory, without autograd data.
 Tensor alias(const Tensor& x);
 
@@ -146,8 +147,8 @@ Tensor to(const Tensor& x, Device device);
 Tensor to(const Tensor& x, DType dtype);
 /// As torch.cat and torch.stack. Parts of several dtypes are promoted to a common one. Throws
 /// InvalidArgument without parts, Shape if their shapes do not fit.
-Tensor cat(std::span<const Tensor> parts, int dim = 0);
-Tensor stack(std::span<const Tensor> parts, int dim = 0);
+Tensor cat(std::span<const Tensor> parts, std::int64_t dim = 0);
+Tensor stack(std::span<const Tensor> parts, std::int64_t dim = 0);
 
 // --- Reductions: no dims means all; max, min, argmax and argmin need an element (Shape) ----------
 /// sum and prod of integers are i64, all and any boolean; else the dtype is x's. Throws Dtype for
@@ -166,29 +167,29 @@ Tensor var(const Tensor& x, const Dims& dims = {}, double correction = 1, bool k
 Tensor norm(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 /// i64: the first position of the extreme. A NaN counts as the extreme. Without a dim: the position
 /// in the row-major order of all elements.
-Tensor argmax(const Tensor& x, std::optional<int> dim = {}, bool keepdim = false);
-Tensor argmin(const Tensor& x, std::optional<int> dim = {}, bool keepdim = false);
+Tensor argmax(const Tensor& x, std::optional<std::int64_t> dim = {}, bool keepdim = false);
+Tensor argmin(const Tensor& x, std::optional<std::int64_t> dim = {}, bool keepdim = false);
 /// Sums x over the dimensions that broadcasting from `shape` added or enlarged. x itself if it has
 /// this shape. Throws Shape if x's shape is no broadcast of `shape`.
 Tensor sum_to(const Tensor& x, const Shape& shape);
 
 // --- Softmax over one dimension: floating; y lies in memory with that dimension innermost --------
 /// exp(x) / sum over dim of exp(x), with the largest x subtracted first.
-Tensor softmax(const Tensor& x, int dim);
+Tensor softmax(const Tensor& x, std::int64_t dim);
 /// x - log(sum over dim of exp(x)), with the largest x subtracted first.
-Tensor log_softmax(const Tensor& x, int dim);
+Tensor log_softmax(const Tensor& x, std::int64_t dim);
 /// dL/dx from dL/dy and y.
-Tensor softmax_backward(SoftmaxOp op, const Tensor& grad_y, const Tensor& y, int dim);
+Tensor softmax_backward(SoftmaxOp op, const Tensor& grad_y, const Tensor& y, std::int64_t dim);
 
 // --- Indexing: index is i64; out of range is InvalidArgument, naming the index -------------------
 /// A tensor without dimensions counts as one with a dimension of length 1. checked = false: the
 /// caller knows that the index is in range. Otherwise the check waits for CUDA.
-Tensor index_select(const Tensor& x, int dim, const Tensor& index, bool checked = true);
-const Tensor& index_add_(const Tensor& y, int dim, const Tensor& index, const Tensor& x,
+Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index, bool checked = true);
+const Tensor& index_add_(const Tensor& y, std::int64_t dim, const Tensor& index, const Tensor& x,
                          bool checked = true);
 /// As torch.gather; kernels/indexing.h has the formula. Likewise scatter_add_.
-Tensor gather(const Tensor& x, int dim, const Tensor& index, bool checked = true);
-const Tensor& scatter_add_(const Tensor& y, int dim, const Tensor& index, const Tensor& x,
+Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index, bool checked = true);
+const Tensor& scatter_add_(const Tensor& y, std::int64_t dim, const Tensor& index, const Tensor& x,
                            bool checked = true);
 /// index i64 [..], weight [n,dim] -> [..,dim]: for each entry of index, that row of weight. An
 /// index that is no row throws InvalidArgument on the CPU. On CUDA a check would have to wait for

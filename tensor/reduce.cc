@@ -49,7 +49,7 @@ unsigned reduced_dims(const char* op, const Tensor& x, const Dims& dims) {
   if (dims.empty()) return (1u << kMaxDims) - 1;
   unsigned reduced = 0;
   for (std::int64_t dim : dims) {
-    const int i = normalize_dim(static_cast<int>(dim), std::max(x.dim(), 1), op);
+    const int i = normalize_dim(dim, std::max(x.dim(), 1), op);
     WEFT_CHECK(!(reduced >> i & 1), Shape, op, "dimension ", i, " appears twice in ", dims);
     reduced |= 1u << i;
   }
@@ -166,7 +166,7 @@ Tensor norm(const Tensor& x, const Dims& dims, bool keepdim) {
 
 namespace {
 
-Tensor arg_reduce(const char* name, ArgReduceOp op, const Tensor& x, std::optional<int> of,
+Tensor arg_reduce(const char* name, ArgReduceOp op, const Tensor& x, std::optional<std::int64_t> of,
                   bool keepdim) {
   check_defined(name, "x", x);
   if (x.dim() == 0) {
@@ -190,10 +190,10 @@ Tensor arg_reduce(const char* name, ArgReduceOp op, const Tensor& x, std::option
 
 }  // namespace
 
-Tensor argmax(const Tensor& x, std::optional<int> dim, bool keepdim) {
+Tensor argmax(const Tensor& x, std::optional<std::int64_t> dim, bool keepdim) {
   return arg_reduce("argmax", ArgReduceOp::argmax, x, dim, keepdim);
 }
-Tensor argmin(const Tensor& x, std::optional<int> dim, bool keepdim) {
+Tensor argmin(const Tensor& x, std::optional<std::int64_t> dim, bool keepdim) {
   return arg_reduce("argmin", ArgReduceOp::argmin, x, dim, keepdim);
 }
 

@@ -19,16 +19,16 @@ View rows_view(const Tensor& x) {
 }
 
 // With `dim` last, copied unless it lies innermost already. A scalar counts as one row of one.
-Tensor with_dim_last(const Tensor& x, int dim) {
+Tensor with_dim_last(const Tensor& x, std::int64_t dim) {
   return contiguous(x.dim() == 0 ? reshape(x, {1}) : transpose(x, dim, -1));
 }
 
 // The inverse.
-Tensor with_dim_back(const Tensor& y, const Shape& shape, int dim) {
+Tensor with_dim_back(const Tensor& y, const Shape& shape, std::int64_t dim) {
   return shape.size() == 0 ? reshape(y, shape) : transpose(y, dim, -1);
 }
 
-Tensor softmax_forward(SoftmaxOp op, const Tensor& x, int dim) {
+Tensor softmax_forward(SoftmaxOp op, const Tensor& x, std::int64_t dim) {
   const char* name = name_of(op);
   check_floating(name, "x", x);
   dim = normalize_dim(dim, std::max(x.dim(), 1), name);
@@ -43,13 +43,15 @@ Tensor softmax_forward(SoftmaxOp op, const Tensor& x, int dim) {
 
 }  // namespace
 
-Tensor softmax(const Tensor& x, int dim) { return softmax_forward(SoftmaxOp::softmax, x, dim); }
+Tensor softmax(const Tensor& x, std::int64_t dim) {
+  return softmax_forward(SoftmaxOp::softmax, x, dim);
+}
 
-Tensor log_softmax(const Tensor& x, int dim) {
+Tensor log_softmax(const Tensor& x, std::int64_t dim) {
   return softmax_forward(SoftmaxOp::log_softmax, x, dim);
 }
 
-Tensor softmax_backward(SoftmaxOp op, const Tensor& grad_y, const Tensor& y, int dim) {
+Tensor softmax_backward(SoftmaxOp op, const Tensor& grad_y, const Tensor& y, std::int64_t dim) {
   const char* name = name_of(op);
   check_floating(name, "y", y);
   check_same_kind(name, "gradient", grad_y, "y", y);

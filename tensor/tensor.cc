@@ -12,7 +12,7 @@
 
 namespace weft {
 
-std::int64_t Tensor::shape(int dim) const {
+std::int64_t Tensor::shape(std::int64_t dim) const {
   const Shape& all = get().shape;
   return all[normalize_dim(dim, all.size(), "shape")];
 }

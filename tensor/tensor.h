@@ -54,7 +54,7 @@ class Tensor {
   explicit operator bool() const = delete;  // ambiguous: defined() or item<bool>()
 
   const Shape& shape() const { return get().shape; }
-  std::int64_t shape(int dim) const;  ///< negative counts from the end. Throws Shape.
+  std::int64_t shape(std::int64_t dim) const;  ///< negative counts from the end. Throws Shape.
   const Strides& strides() const { return get().strides; }
   int dim() const { return get().shape.size(); }
   std::int64_t numel() const { return weft::numel(get().shape); }
@@ -89,20 +89,20 @@ class Tensor {
   /// One entry may be -1; copies only if strides force it.
   Tensor reshape(const Shape& shape) const&;
   Tensor reshape(const Shape& shape) &&;
-  Tensor flatten(int start_dim = 0, int end_dim = -1) const&;
-  Tensor flatten(int start_dim = 0, int end_dim = -1) &&;
-  Tensor unflatten(int dim, const Shape& sizes) const&;
-  Tensor unflatten(int dim, const Shape& sizes) &&;
-  Tensor transpose(int dim0, int dim1) const;
+  Tensor flatten(std::int64_t start_dim = 0, std::int64_t end_dim = -1) const&;
+  Tensor flatten(std::int64_t start_dim = 0, std::int64_t end_dim = -1) &&;
+  Tensor unflatten(std::int64_t dim, const Shape& sizes) const&;
+  Tensor unflatten(std::int64_t dim, const Shape& sizes) &&;
+  Tensor transpose(std::int64_t dim0, std::int64_t dim1) const;
   Tensor t() const;  ///< 2-D transpose
   Tensor permute(const Dims& dims) const;
   /// Elements [start, end) at `step` > 0; negative bounds count from the end and are clamped.
-  Tensor slice(int dim, std::int64_t start, std::int64_t end, std::int64_t step = 1) const;
-  Tensor select(int dim, std::int64_t index) const;
-  Tensor narrow(int dim, std::int64_t start, std::int64_t length) const;
+  Tensor slice(std::int64_t dim, std::int64_t start, std::int64_t end, std::int64_t step = 1) const;
+  Tensor select(std::int64_t dim, std::int64_t index) const;
+  Tensor narrow(std::int64_t dim, std::int64_t start, std::int64_t length) const;
   Tensor squeeze() const;
-  Tensor squeeze(int dim) const;
-  Tensor unsqueeze(int dim) const;
+  Tensor squeeze(std::int64_t dim) const;
+  Tensor unsqueeze(std::int64_t dim) const;
   Tensor expand(const Shape& shape) const;  ///< -1 keeps a dimension
   Tensor operator[](std::int64_t index) const { return select(0, index); }
 
@@ -147,31 +147,31 @@ class Tensor {
   template <class Dim>
     requires(std::integral<Dim> && !std::same_as<Dim, bool>)
   ValuesAndIndices min(Dim dim, bool keepdim = false) const;
-  Tensor argmax(std::optional<int> dim = {}, bool keepdim = false) const;
-  Tensor argmin(std::optional<int> dim = {}, bool keepdim = false) const;
+  Tensor argmax(std::optional<std::int64_t> dim = {}, bool keepdim = false) const;
+  Tensor argmin(std::optional<std::int64_t> dim = {}, bool keepdim = false) const;
   Tensor var(const Dims& dims = {}, double correction = 1, bool keepdim = false) const;
   Tensor std(const Dims& dims = {}, double correction = 1, bool keepdim = false) const;
   Tensor norm(const Dims& dims = {}, bool keepdim = false) const;
   Tensor logsumexp(const Dims& dims = {}, bool keepdim = false) const;
   Tensor all(const Dims& dims = {}, bool keepdim = false) const;
   Tensor any(const Dims& dims = {}, bool keepdim = false) const;
-  Tensor softmax(int dim) const;
-  Tensor log_softmax(int dim) const;
+  Tensor softmax(std::int64_t dim) const;
+  Tensor log_softmax(std::int64_t dim) const;
 
   // Products, picking and arranging (records).
   Tensor matmul(const Tensor& other) const;
   Tensor dot(const Tensor& other) const;
-  Tensor index_select(int dim, const Tensor& index) const;
-  Tensor gather(int dim, const Tensor& index) const;
+  Tensor index_select(std::int64_t dim, const Tensor& index) const;
+  Tensor gather(std::int64_t dim, const Tensor& index) const;
   Tensor masked_select(const Tensor& mask) const;
   /// x[mask]: the elements where the mask holds, which covers the first dimensions of x.
   Tensor operator[](const Tensor& mask) const;
-  std::vector<Tensor> chunk(int count, int dim = 0) const;
-  std::vector<Tensor> split(std::int64_t size, int dim = 0) const;
-  std::vector<Tensor> split(const Dims& sizes, int dim) const;
+  std::vector<Tensor> chunk(std::int64_t count, std::int64_t dim = 0) const;
+  std::vector<Tensor> split(std::int64_t size, std::int64_t dim = 0) const;
+  std::vector<Tensor> split(const Dims& sizes, std::int64_t dim) const;
   Tensor repeat(const Dims& counts) const;
   Tensor flip(const Dims& dims) const;
-  Tensor roll(std::int64_t shift, std::optional<int> dim = {}) const;
+  Tensor roll(std::int64_t shift, std::optional<std::int64_t> dim = {}) const;
   Tensor tril(std::int64_t diagonal = 0) const;
   Tensor triu(std::int64_t diagonal = 0) const;
 
@@ -203,7 +203,7 @@ class Tensor {
   TensorImpl* impl() const { return impl_.get(); }
 
  private:
-  ValuesAndIndices extreme(bool largest, int dim, bool keepdim) const;
+  ValuesAndIndices extreme(bool largest, std::int64_t dim, bool keepdim) const;
   /// `method`: the caller's name, for the message.
   const TensorImpl& get(const char* method = __builtin_FUNCTION()) const {
     if (!impl_) [[unlikely]]
@@ -225,12 +225,12 @@ struct ValuesAndIndices {
 template <class Dim>
   requires(std::integral<Dim> && !std::same_as<Dim, bool>)
 ValuesAndIndices Tensor::max(Dim dim, bool keepdim) const {
-  return extreme(true, static_cast<int>(dim), keepdim);
+  return extreme(true, static_cast<std::int64_t>(dim), keepdim);
 }
 template <class Dim>
   requires(std::integral<Dim> && !std::same_as<Dim, bool>)
 ValuesAndIndices Tensor::min(Dim dim, bool keepdim) const {
-  return extreme(false, static_cast<int>(dim), keepdim);
+  return extreme(false, static_cast<std::int64_t>(dim), keepdim);
 }
 
 /// As numpy prints an array: shape-aware brackets, `...` above 1000 elements, then dtype and device

@@ -21,7 +21,7 @@ Shape infer_size(const char* op, const Shape& shape, std::int64_t count, const S
     unknown = i;
     known[i] = 1;
   }
-  check_shape(op, known);
+  check_shape(known, op);
   const std::int64_t rest = numel(known);
   if (unknown >= 0) {
     WEFT_CHECK(rest != 0, Shape, op, "-1 is ambiguous in ", shape, ": another size is 0");
@@ -66,7 +66,8 @@ std::int64_t clamp_bound(std::int64_t bound, std::int64_t size) {
   return std::clamp<std::int64_t>(bound < 0 ? bound + size : bound, 0, size);
 }
 
-Tensor narrow_unchecked(const Tensor& x, int dim, std::int64_t start, std::int64_t length) {
+Tensor narrow_unchecked(const Tensor& x, std::int64_t dim, std::int64_t start,
+                        std::int64_t length) {
   Shape shape = x.shape();
   shape[dim] = length;
   return make_view(x, x.offset() + start * x.strides()[dim], shape, x.strides());
@@ -85,7 +86,7 @@ Tensor reshape(const Tensor& x, const Shape& shape) {
   return make_view(copy, 0, target, contiguous_strides(target));
 }
 
-Tensor flatten(const Tensor& x, int start_dim, int end_dim) {
+Tensor flatten(const Tensor& x, std::int64_t start_dim, std::int64_t end_dim) {
   check_defined("flatten", "x", x);
   const int start = normalize_dim(start_dim, std::max(x.dim(), 1), "flatten");
   const int end = normalize_dim(end_dim, std::max(x.dim(), 1), "flatten");
@@ -104,7 +105,7 @@ Tensor flatten(const Tensor& x, int start_dim, int end_dim) {
   return reshape(x, shape);
 }
 
-Tensor unflatten(const Tensor& x, int dim, const Shape& sizes) {
+Tensor unflatten(const Tensor& x, std::int64_t dim, const Shape& sizes) {
   check_defined("unflatten", "x", x);
   dim = normalize_dim(dim, x.dim(), "unflatten");
   WEFT_CHECK(!sizes.empty(), Shape, "unflatten", "needs at least one size");
@@ -123,7 +124,7 @@ Tensor unflatten(const Tensor& x, int dim, const Shape& sizes) {
   return make_view(x, x.offset(), shape, strides);
 }
 
-Tensor transpose(const Tensor& x, int dim0, int dim1) {
+Tensor transpose(const Tensor& x, std::int64_t dim0, std::int64_t dim1) {
   check_defined("transpose", "x", x);
   dim0 = normalize_dim(dim0, std::max(x.dim(), 1), "transpose");
   dim1 = normalize_dim(dim1, std::max(x.dim(), 1), "transpose");
@@ -143,7 +144,7 @@ Tensor permute(const Tensor& x, const Dims& dims) {
   Strides strides = x.strides();
   unsigned seen = 0;
   for (int i = 0; i < dims.size(); ++i) {
-    const int from = normalize_dim(static_cast<int>(dims[i]), x.dim(), "permute");
+    const int from = normalize_dim(dims[i], x.dim(), "permute");
     WEFT_CHECK(!(seen >> from & 1), Shape, "permute", "dimension ", from, " appears twice in ",
                dims);
     seen |= 1u << from;
@@ -153,7 +154,8 @@ Tensor permute(const Tensor& x, const Dims& dims) {
   return make_view(x, x.offset(), shape, strides);
 }
 
-Tensor slice(const Tensor& x, int dim, std::int64_t start, std::int64_t end, std::int64_t step) {
+Tensor slice(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_t end,
+             std::int64_t step) {
   check_defined("slice", "x", x);
   dim = normalize_dim(dim, x.dim(), "slice");
   WEFT_CHECK(step > 0, InvalidArgument, "slice", "needs a step above 0, got ", step);
@@ -167,7 +169,7 @@ Tensor slice(const Tensor& x, int dim, std::int64_t start, std::int64_t end, std
   return make_view(x, x.offset() + first * x.strides()[dim], shape, strides);
 }
 
-Tensor select(const Tensor& x, int dim, std::int64_t index) {
+Tensor select(const Tensor& x, std::int64_t dim, std::int64_t index) {
   check_defined("select", "x", x);
   dim = normalize_dim(dim, x.dim(), "select");
   const std::int64_t size = x.shape()[dim];
@@ -181,7 +183,7 @@ Tensor select(const Tensor& x, int dim, std::int64_t index) {
   return make_view(x, offset, shape, strides);
 }
 
-Tensor narrow(const Tensor& x, int dim, std::int64_t start, std::int64_t length) {
+Tensor narrow(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_t length) {
   check_defined("narrow", "x", x);
   dim = normalize_dim(dim, x.dim(), "narrow");
   const std::int64_t size = x.shape()[dim];
@@ -204,7 +206,7 @@ Tensor squeeze(const Tensor& x) {
   return make_view(x, x.offset(), shape, strides);
 }
 
-Tensor squeeze(const Tensor& x, int dim) {
+Tensor squeeze(const Tensor& x, std::int64_t dim) {
   check_defined("squeeze", "x", x);
   dim = normalize_dim(dim, std::max(x.dim(), 1), "squeeze");
   if (x.dim() == 0 || x.shape()[dim] != 1) return alias(x);
@@ -215,7 +217,7 @@ Tensor squeeze(const Tensor& x, int dim) {
   return make_view(x, x.offset(), shape, strides);
 }
 
-Tensor unsqueeze(const Tensor& x, int dim) {
+Tensor unsqueeze(const Tensor& x, std::int64_t dim) {
   check_defined("unsqueeze", "x", x);
   check_rank("unsqueeze", x.shape(), x.dim() + 1);
   dim = normalize_dim(dim, x.dim() + 1, "unsqueeze");
@@ -241,11 +243,11 @@ Tensor expand(const Tensor& x, const Shape& shape) {
                x.shape(), " to ", shape, " at dimension ", i);
     strides[i] = i < added || own != target[i] ? 0 : x.strides()[i - added];
   }
-  check_shape("expand", target);
+  check_shape(target, "expand");
   return make_view(x, x.offset(), target, strides);
 }
 
-std::vector<Tensor> chunk(const Tensor& x, int count, int dim) {
+std::vector<Tensor> chunk(const Tensor& x, std::int64_t count, std::int64_t dim) {
   check_defined("chunk", "x", x);
   WEFT_CHECK(count > 0, InvalidArgument, "chunk", "needs a count above 0, got ", count);
   dim = normalize_dim(dim, x.dim(), "chunk");
@@ -255,7 +257,7 @@ std::vector<Tensor> chunk(const Tensor& x, int count, int dim) {
   return split(x, (size + count - 1) / count, dim);
 }
 
-std::vector<Tensor> split(const Tensor& x, std::int64_t size, int dim) {
+std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t dim) {
   check_defined("split", "x", x);
   dim = normalize_dim(dim, x.dim(), "split");
   WEFT_CHECK(size > 0, InvalidArgument, "split", "needs a size above 0, got ", size);
@@ -270,7 +272,7 @@ std::vector<Tensor> split(const Tensor& x, std::int64_t size, int dim) {
   return pieces;
 }
 
-std::vector<Tensor> split(const Tensor& x, const Dims& sizes, int dim) {
+std::vector<Tensor> split(const Tensor& x, const Dims& sizes, std::int64_t dim) {
   check_defined("split", "x", x);
   dim = normalize_dim(dim, x.dim(), "split");
   std::int64_t total = 0;

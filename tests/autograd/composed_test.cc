@@ -109,6 +109,7 @@ TEST_P(ComposedTest, ExtremesWithTheirPlaces) {
   EXPECT_WEFT_ERROR(max(zeros({0, 2}), 0), Shape,
                     "[max] no elements to choose from: dimension 0 of [0,2] is empty");
   EXPECT_WEFT_ERROR(min(ones({2}), 1), Shape, "[min] dimension: got 1");
+  EXPECT_WEFT_ERROR(ones({2}).max(1LL << 32), Shape, "[max] dimension: got 4294967296");
   EXPECT_WEFT_ERROR(argmin(zeros({2, 0})), Shape, "[argmin] no elements to choose from");
 
   // The indices are the caller's: what is done to them does not reach backward.
@@ -226,6 +227,8 @@ TEST_P(ComposedTest, Order) {
   EXPECT_WEFT_ERROR(ones({2}).flip({0, -1}), Shape, "[flip] dimension 0 appears twice");
   EXPECT_WEFT_ERROR(ones({2}).flip({1}), Shape, "[flip] dimension: got 1");
   EXPECT_WEFT_ERROR(ones({2}).roll(1, 1), Shape, "[roll] dimension: got 1");
+  EXPECT_WEFT_ERROR(ones({2}).flip({1LL << 32}), Shape, "[flip] dimension: got 4294967296");
+  EXPECT_WEFT_ERROR(ones({2}).roll(1, 1LL << 32), Shape, "[roll] dimension: got 4294967296");
   EXPECT_WEFT_ERROR(ones({3}).tril(), Shape, "[tril] needs matrices, got [3]");
   EXPECT_WEFT_ERROR(pad(ones({3}), {1}), Shape, "[pad] got 1 numbers for [3]");
   EXPECT_WEFT_ERROR(pad(ones({3}), {1, 1, 1, 1}), Shape, "[pad] got 4 numbers for [3]");

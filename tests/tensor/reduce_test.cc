@@ -149,6 +149,12 @@ TEST_P(ReduceTest, Errors) {
   EXPECT_WEFT_ERROR(raw::var(ones({2}, DType::i64)), Dtype, "[var] needs a floating dtype");
   EXPECT_WEFT_ERROR(raw::norm(ones({2}, DType::u8)), Dtype, "[norm] needs a floating dtype");
   EXPECT_WEFT_ERROR(raw::argmax(ones({2}), 1), Shape, "[argmax] dimension: got 1");
+  // Not dimension 0, to which 32 bits would cut it.
+  const std::int64_t far = 1LL << 32;
+  EXPECT_WEFT_ERROR(raw::sum(ones({2}), {far}), Shape, "[sum] dimension: got 4294967296");
+  EXPECT_WEFT_ERROR(raw::var(ones({2}), {far}), Shape, "dimension: got 4294967296");
+  EXPECT_WEFT_ERROR(raw::norm(ones({2}), {far}), Shape, "[norm] dimension: got 4294967296");
+  EXPECT_WEFT_ERROR(raw::argmin(ones({2}), far), Shape, "[argmin] dimension: got 4294967296");
 }
 
 TEST_P(ReduceTest, Var) {

@@ -68,6 +68,8 @@ TEST_P(SoftmaxTest, ChannelsLastImagesStayThatWay) {
 
 TEST_P(SoftmaxTest, Errors) {
   EXPECT_WEFT_ERROR(raw::softmax(ones({2, 3}), 2), Shape, "[softmax]");
+  EXPECT_WEFT_ERROR(raw::log_softmax(ones({2, 3}), 1LL << 32), Shape,
+                    "[log_softmax] dimension: got 4294967296");
   EXPECT_WEFT_ERROR(raw::softmax(ones({2}, DType::i64), 0), Dtype,
                     "[softmax] needs a floating dtype: x is i64");
   EXPECT_WEFT_ERROR(raw::softmax_backward(SoftmaxOp::log_softmax, ones({2}), ones({3}), 0), Shape,

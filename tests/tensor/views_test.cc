@@ -1,3 +1,6 @@
+#include <functional>
+#include <limits>
+
 #include "weft/tensor/ops.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/device_param.h"
@@ -10,6 +13,10 @@ using testing::kAllDTypes;
 using testing::reversed_layout;
 using testing::values_of;
 using testing::with_gaps;
+
+constexpr std::int64_t kMin = std::numeric_limits<std::int64_t>::min();
+constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kTwo32 = std::int64_t{1} << 32;
 
 class ViewTest : public testing::DeviceParam {
  protected:
@@ -239,6 +246,34 @@ TEST_P(ViewTest, ChunkAsPyTorch) {
   EXPECT_WEFT_ERROR(raw::split(counted({5}), Dims{2, 2}, 0), Shape,
                     "[split] sizes [2,2] add up to 4, dimension 0 of [5] has 5");
   EXPECT_WEFT_ERROR(raw::split(counted({5}), Dims{-1, 6}, 0), Shape, "negative size");
+}
+
+TEST_P(ViewTest, DimensionsBeyond32BitsAreRefused) {
+  const Tensor x = counted({2, 3});
+  const std::function<void(std::int64_t)> calls[] = {
+      [&](std::int64_t dim) { x.shape(dim); },
+      [&](std::int64_t dim) { raw::flatten(x, dim); },
+      [&](std::int64_t dim) { raw::flatten(x, 0, dim); },
+      [&](std::int64_t dim) { raw::unflatten(x, dim, {2, 1}); },
+      [&](std::int64_t dim) { raw::transpose(x, dim, 1); },
+      [&](std::int64_t dim) { raw::transpose(x, 1, dim); },
+      [&](std::int64_t dim) { raw::permute(x, {dim, 1}); },
+      [&](std::int64_t dim) { raw::slice(x, dim, 0, 1); },
+      [&](std::int64_t dim) { raw::select(x, dim, 0); },
+      [&](std::int64_t dim) { raw::narrow(x, dim, 0, 1); },
+      [&](std::int64_t dim) { raw::squeeze(x, dim); },
+      [&](std::int64_t dim) { raw::unsqueeze(x, dim); },
+      [&](std::int64_t dim) { raw::chunk(x, 2, dim); },
+      [&](std::int64_t dim) { raw::split(x, 1, dim); },
+      [&](std::int64_t dim) { raw::split(x, Dims{1, 1}, dim); },
+      [&](std::int64_t dim) { raw::cat(std::vector{x, x}, dim); },
+      [&](std::int64_t dim) { raw::stack(std::vector{x, x}, dim); },
+  };
+  for (const auto& call : calls) {
+    for (const std::int64_t dim : {kMin, -kTwo32, kTwo32, kMax}) {
+      EXPECT_WEFT_ERROR(call(dim), Shape, "dimension: got " + std::to_string(dim));
+    }
+  }
 }
 
 TEST_P(ViewTest, OfEveryDtype) {

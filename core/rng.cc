@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <numbers>
 #include <type_traits>
@@ -186,7 +187,12 @@ void Generator::bernoulli(std::span<std::uint8_t> out, double p) {
 
 std::vector<std::int64_t> Generator::randperm(std::int64_t n) {
   WEFT_CHECK(n >= 0, InvalidArgument, "randperm", "got ", n, ", expected 0 or more");
-  std::vector<std::int64_t> r(n);
+  std::vector<std::int64_t> r;
+  try {
+    r.resize(static_cast<std::size_t>(n));
+  } catch (const std::exception&) {  // bad_alloc or length_error
+    WEFT_THROW(OutOfMemory, "randperm", "no memory for a permutation of ", n);
+  }
   if (n < kSmallPermutation) {
     for (std::int64_t i = 0; i < n; ++i) r[i] = i;
     for (std::int64_t i = 0; i < n - 1; ++i) {

@@ -66,7 +66,8 @@ class Generator {
   /// 1 with probability p, from one f64 uniform each. Not PyTorch's bits (it uses MKL there).
   void bernoulli(std::span<std::uint8_t> out, double p);
   /// PyTorch's randperm: below 2^32/20 elements a Fisher-Yates shuffle with 32-bit draws, from
-  /// there on its inside-out variant with 64-bit draws. Throws InvalidArgument for n < 0.
+  /// there on its inside-out variant with 64-bit draws. Throws InvalidArgument for n < 0, and
+  /// OutOfMemory.
   std::vector<std::int64_t> randperm(std::int64_t n);
 
   /// Everything needed to continue from here: engine, seed, cached normal. Portable text.

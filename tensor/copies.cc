@@ -124,7 +124,7 @@ Tensor cat(std::span<const Tensor> parts, std::int64_t dim) {
     if (got.size() == expected.size()) expected[dim] = got[dim];
     WEFT_CHECK(got == expected, Shape, "cat", "tensor ", i, ": got ", got, ", tensor 0 is ",
                first.shape(), "; only dimension ", dim, " may differ");
-    shape[dim] += got[dim];
+    shape[dim] = checked_add(shape[dim], got[dim], "cat");
     channels_last &= is_nhwc(parts[i]) && !is_nchw(parts[i]);
   }
   const Span span("op", "cat");

@@ -95,6 +95,11 @@ Tensor arange(double start, double end, double step, const TensorOptions& option
   WEFT_CHECK(count >= 0, InvalidArgument, "arange", "step ", step, " leads away from end: start ",
              start, ", end ", end);
   WEFT_CHECK(count < 0x1p62, InvalidArgument, "arange", "too many elements: ", count);
+  if (!is_floating(options.dtype) && count > 0) {
+    const double last = start + (count - 1) * step;
+    WEFT_CHECK(std::min(start, last) >= -0x1p63 && std::max(start, last) < 0x1p63, InvalidArgument,
+               "arange", "64 bits do not hold all of ", start, " to ", last);
+  }
   Tensor y = allocate_for("arange", {static_cast<std::int64_t>(count)}, options);
   if (y.numel() > 0) {
     const Device device = y.device();
@@ -190,6 +195,8 @@ Tensor as_strided(const intrusive_ptr<Storage>& storage, DType dtype, const Shap
   WEFT_CHECK(offset >= 0 && (numel(shape) == 0 ? offset <= held : last < held), Shape, "as_strided",
              "shape ", shape, " with strides ", strides, " at offset ", offset,
              " reaches outside a storage of ", held, " elements");
+  // A tensor without elements reaches nowhere, but views of it take these products.
+  for (int i = 0; i < shape.size(); ++i) checked_mul(shape[i], strides[i], "as_strided");
   return make(storage, offset, shape, strides, dtype);
 }
 

@@ -33,7 +33,8 @@ Tensor full_like(const Tensor& x, double value);
 /// 0-dimensional.
 Tensor scalar(double value, const TensorOptions& options = {});
 /// start, start + step, ... below end. i64 unless options say otherwise; for integers, the whole
-/// parts of all three.
+/// parts of all three. Throws InvalidArgument for bounds that are not finite, a step that is 0 or
+/// leads away from end, and integers that 64 bits do not hold.
 Tensor arange(double start, double end, double step = 1, const TensorOptions& options = DType::i64);
 /// `steps` values from start to end, both included, at even distances. Throws InvalidArgument for
 /// a negative count.
@@ -72,6 +73,8 @@ Tensor randn_like(const Tensor& x, Generator* generator = nullptr);
 /// InvalidArgument unless low < high, and where the dtype does not hold one of them.
 Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape,
                const TensorOptions& options = DType::i64, Generator* generator = nullptr);
+/// 0 to n - 1 in random order. Throws InvalidArgument for a negative n, and where the dtype does
+/// not hold n - 1.
 Tensor randperm(std::int64_t n, const TensorOptions& options = DType::i64,
                 Generator* generator = nullptr);
 

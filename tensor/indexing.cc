@@ -229,7 +229,7 @@ Tensor one_hot(const Tensor& index, std::int64_t classes) {
   if (classes == -1) {
     WEFT_CHECK(index.numel() > 0, InvalidArgument, op,
                "cannot count the classes of an empty index ", index.shape());
-    classes = std::max<std::int64_t>(max(index).item<std::int64_t>() + 1, 0);
+    classes = std::max<std::int64_t>(checked_add(max(index).item<std::int64_t>(), 1, op), 0);
   }
   check_rank(op, index.shape(), index.dim() + 1);
   const Span span("op", op);

@@ -138,19 +138,27 @@ Tensor randn_like(const Tensor& x, Generator* generator) {
   return y;
 }
 
-Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape,
-               const TensorOptions& options, Generator* generator) {
-  WEFT_CHECK(low < high, InvalidArgument, "randint", "needs low < high, got ", low, " and ", high);
+namespace {
+
+void check_holds(const char* op, DType dtype, std::int64_t low, std::int64_t high) {
   const auto holds = [&](std::int64_t value) {
-    switch (options.dtype) {
+    switch (dtype) {
       case DType::u8: return value >= 0 && value <= 255;
       case DType::i32: return value == static_cast<std::int32_t>(value);
       case DType::boolean: return value == 0 || value == 1;
       default: return true;
     }
   };
-  WEFT_CHECK(holds(low) && holds(high - 1), InvalidArgument, "randint", "a tensor of ",
-             options.dtype, " does not hold all of ", low, " to ", high - 1);
+  WEFT_CHECK(holds(low) && holds(high), InvalidArgument, op, "a tensor of ", dtype,
+             " does not hold all of ", low, " to ", high);
+}
+
+}  // namespace
+
+Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape,
+               const TensorOptions& options, Generator* generator) {
+  WEFT_CHECK(low < high, InvalidArgument, "randint", "needs low < high, got ", low, " and ", high);
+  check_holds("randint", options.dtype, low, high - 1);
   Tensor y = empty(shape, options);
   if (y.numel() == 0) return y;
   raw::check_not_recomputed_in_capture("randint");
@@ -168,6 +176,7 @@ Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape,
 
 Tensor randperm(std::int64_t n, const TensorOptions& options, Generator* generator) {
   WEFT_CHECK(n >= 0, InvalidArgument, "randperm", "negative length ", n);
+  if (n > 0) check_holds("randperm", options.dtype, 0, n - 1);
   Tensor y = empty({n}, options);
   raw::copy_(
       y, from_vector((generator ? *generator : default_generator()).randperm(n), {n}, Device()));

@@ -66,11 +66,30 @@ std::int64_t clamp_bound(std::int64_t bound, std::int64_t size) {
   return std::clamp<std::int64_t>(bound < 0 ? bound + size : bound, 0, size);
 }
 
+// Where a view of x begins that leaves out the first `start` positions of a dimension. Only a view
+// without elements can begin outside the storage; it has x's offset, because that of its strides
+// may not even fit in 64 bits.
+std::int64_t offset_after(const Tensor& x, std::int64_t dim, std::int64_t start) {
+  std::int64_t offset;
+  bool outside = __builtin_mul_overflow(start, x.strides()[dim], &offset);
+  outside |= __builtin_add_overflow(offset, x.offset(), &offset);
+  outside |= offset > static_cast<std::int64_t>(x.storage()->bytes());
+  return outside ? x.offset() : offset;
+}
+
 Tensor narrow_unchecked(const Tensor& x, std::int64_t dim, std::int64_t start,
                         std::int64_t length) {
   Shape shape = x.shape();
   shape[dim] = length;
-  return make_view(x, x.offset() + start * x.strides()[dim], shape, x.strides());
+  return make_view(x, offset_after(x, dim, start), shape, x.strides());
+}
+
+// A handle and a view for each piece: a number that no machine has room for must be an error that
+// says so.
+void check_pieces(const char* op, std::int64_t count) {
+  constexpr std::int64_t kMost = 1 << 24;
+  WEFT_CHECK(count <= kMost, InvalidArgument, op, "would give ", count, " pieces, at most ", kMost,
+             " are possible");
 }
 
 }  // namespace
@@ -119,8 +138,9 @@ Tensor unflatten(const Tensor& x, std::int64_t dim, const Shape& sizes) {
   for (int i = parts.size() - 1; i >= 0; --i) {
     shape.insert(dim, parts[i]);
     strides.insert(dim, step);
-    step *= std::max<std::int64_t>(parts[i], 1);
+    step = checked_mul(step, std::max<std::int64_t>(parts[i], 1), "unflatten");
   }
+  check_shape(shape, "unflatten");
   return make_view(x, x.offset(), shape, strides);
 }
 
@@ -164,9 +184,10 @@ Tensor slice(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_t
   const std::int64_t last = std::max(clamp_bound(end, size), first);
   Shape shape = x.shape();
   Strides strides = x.strides();
-  shape[dim] = (last - first) / step + ((last - first) % step != 0);
-  strides[dim] *= step;
-  return make_view(x, x.offset() + first * x.strides()[dim], shape, strides);
+  shape[dim] = ceil_div(last - first, step);
+  // A longer step than the dimension leaves one element, whose stride is never taken.
+  strides[dim] *= std::min(step, std::max<std::int64_t>(size, 1));
+  return make_view(x, offset_after(x, dim, first), shape, strides);
 }
 
 Tensor select(const Tensor& x, std::int64_t dim, std::int64_t index) {
@@ -177,7 +198,7 @@ Tensor select(const Tensor& x, std::int64_t dim, std::int64_t index) {
              dim, " of ", x.shape(), " has ", size);
   Shape shape = x.shape();
   Strides strides = x.strides();
-  const std::int64_t offset = x.offset() + (index < 0 ? index + size : index) * strides[dim];
+  const std::int64_t offset = offset_after(x, dim, index < 0 ? index + size : index);
   shape.erase(dim);
   strides.erase(dim);
   return make_view(x, offset, shape, strides);
@@ -253,8 +274,11 @@ std::vector<Tensor> chunk(const Tensor& x, std::int64_t count, std::int64_t dim)
   dim = normalize_dim(dim, x.dim(), "chunk");
   const std::int64_t size = x.shape()[dim];
   // An empty dimension gives `count` empty pieces, as in PyTorch.
-  if (size == 0) return std::vector<Tensor>(count, alias(x));
-  return split(x, (size + count - 1) / count, dim);
+  if (size == 0) {
+    check_pieces("chunk", count);
+    return std::vector<Tensor>(static_cast<std::size_t>(count), alias(x));
+  }
+  return split(x, ceil_div(size, count), dim);
 }
 
 std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t dim) {
@@ -262,13 +286,14 @@ std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t dim) 
   dim = normalize_dim(dim, x.dim(), "split");
   WEFT_CHECK(size > 0, InvalidArgument, "split", "needs a size above 0, got ", size);
   const std::int64_t total = x.shape()[dim];
+  const std::int64_t count = std::max<std::int64_t>(ceil_div(total, size), 1);
+  check_pieces("split", count);
   std::vector<Tensor> pieces;
-  pieces.reserve(std::max<std::int64_t>((total + size - 1) / size, 1));
-  std::int64_t start = 0;
-  do {
+  pieces.reserve(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t start = i * size;
     pieces.push_back(narrow_unchecked(x, dim, start, std::min(size, total - start)));
-    start += size;
-  } while (start < total);
+  }
   return pieces;
 }
 
@@ -278,7 +303,7 @@ std::vector<Tensor> split(const Tensor& x, const Dims& sizes, std::int64_t dim) 
   std::int64_t total = 0;
   for (std::int64_t size : sizes) {
     WEFT_CHECK(size >= 0, Shape, "split", "negative size in ", sizes);
-    total += size;
+    total = checked_add(total, size, "split");
   }
   WEFT_CHECK(total == x.shape()[dim], Shape, "split", "sizes ", sizes, " add up to ", total,
              ", dimension ", dim, " of ", x.shape(), " has ", x.shape()[dim]);

@@ -126,6 +126,12 @@ TEST(Generator, DrawsWhatPyTorchDraws) {
                                               {"normal64", 84}}));
 }
 
+TEST(Generator, APermutationWithoutMemoryIsOutOfMemory) {
+  Generator generator(1);
+  EXPECT_WEFT_ERROR(generator.randperm(std::int64_t{1} << 62), OutOfMemory,
+                    "[randperm] no memory for a permutation of 4611686018427387904");
+}
+
 TEST(Generator, UniformRoundsOnce) {
   Generator g(3), h(3);
   std::vector<float> got(1000);

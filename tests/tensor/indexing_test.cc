@@ -190,6 +190,8 @@ TEST_P(IndexingTest, OneHot) {
   EXPECT_WEFT_ERROR(raw::one_hot(index({0}, {1}), -2), InvalidArgument,
                     "[one_hot] classes: got -2");
   EXPECT_WEFT_ERROR(raw::one_hot(ones({1}), 2), Dtype, "[one_hot] index: got f32");
+  const auto largest = from_vector<std::int64_t>({std::numeric_limits<std::int64_t>::max()}, {1});
+  EXPECT_WEFT_ERROR(raw::one_hot(largest), Shape, "[one_hot] 9223372036854775807 + 1");
 }
 
 }  // namespace

@@ -248,6 +248,49 @@ TEST_P(ViewTest, ChunkAsPyTorch) {
   EXPECT_WEFT_ERROR(raw::split(counted({5}), Dims{-1, 6}, 0), Shape, "negative size");
 }
 
+TEST_P(ViewTest, SizesThatDoNotFitIn64Bits) {
+  const Tensor x = counted({10});
+  // The sum of these, modulo 2^64, is 10.
+  EXPECT_WEFT_ERROR(raw::split(x, Dims{kMax, kMax, 12}, 0), Shape,
+                    "[split] 9223372036854775807 + 9223372036854775807 does not fit in 64 bits");
+  EXPECT_EQ(raw::split(x, kMax).size(), 1u);
+  EXPECT_EQ(raw::chunk(x, kMax).size(), 10u);
+  EXPECT_WEFT_ERROR(raw::chunk(zeros({0}), kTwo32), InvalidArgument,
+                    "[chunk] would give 4294967296 pieces, at most 16777216 are possible");
+  EXPECT_WEFT_ERROR(raw::split(raw::expand(ones({1}), {kMax}), 1), InvalidArgument,
+                    "[split] would give 9223372036854775807 pieces");
+  const Tensor first = raw::slice(counted({2, 10}), 1, 3, kMax, kMax);
+  EXPECT_TENSOR(first, ({2, 1}), {3, 13});
+  EXPECT_EQ(first.strides(), (Strides{10, 10}));
+  EXPECT_WEFT_ERROR(raw::select(x, 0, kMin), Shape, "[select] index: got -9223372036854775808");
+  EXPECT_WEFT_ERROR(raw::narrow(x, 0, kMin, kMax), Shape, "[narrow] got start -92233720");
+  EXPECT_WEFT_ERROR(raw::reshape(x, {kMin, -1}), Shape, "[reshape] negative size");
+  EXPECT_WEFT_ERROR(raw::expand(x, {kMax, 10}), Shape, "[expand] the number of elements");
+}
+
+TEST_P(ViewTest, OfNothingButLargeSizes) {
+  // Offsets and strides of a tensor without elements need not fit anywhere.
+  const Tensor wide = zeros({0, kMax}), tall = zeros({kMax, 0});
+  for (const Tensor& view :
+       {raw::select(wide, 1, kMax - 1), raw::narrow(wide, 1, kMax, 0), raw::slice(wide, 1, 5, kMax),
+        raw::select(tall, 0, -1), raw::select(raw::transpose(wide, 0, 1), 0, kMax - 1),
+        raw::slice(raw::unsqueeze(wide, 0), 2, kMax - 1, kMax, kMax), raw::flatten(wide),
+        raw::reshape(wide, {kMax, 0})}) {
+    EXPECT_EQ(view.numel(), 0);
+    EXPECT_LE(view.offset(), 5);
+    view.raw_data();
+  }
+  EXPECT_EQ(raw::unflatten(zeros({0, 3}), 0, {0, 7}).shape(), (Shape{0, 7, 3}));
+  EXPECT_WEFT_ERROR(raw::unflatten(tall, 1, {0, kMax}), Shape, "[unflatten]");
+  EXPECT_WEFT_ERROR(raw::cat(std::vector{wide, wide}, 1), Shape,
+                    "[cat] 9223372036854775807 + 9223372036854775807 does not fit in 64 bits");
+  EXPECT_WEFT_ERROR(raw::add(zeros({kTwo32, 1, 0}), raw::expand(ones({1}), {1, kTwo32, 1})), Shape,
+                    "the number of elements of [4294967296,4294967296,0] does not fit in 64 bits");
+  const auto& storage = zeros({0}).storage();
+  EXPECT_WEFT_ERROR(as_strided(storage, DType::f32, {0, 4}, {kTwo32, kMax / 2}), Shape,
+                    "[as_strided] 4 * 4611686018427387903 does not fit in 64 bits");
+}
+
 TEST_P(ViewTest, DimensionsBeyond32BitsAreRefused) {
   const Tensor x = counted({2, 3});
   const std::function<void(std::int64_t)> calls[] = {

@@ -10,7 +10,8 @@
 
 namespace weft {
 
-/// Pairs are (height, width). As the arguments of torch.nn.functional.conv2d.
+/// Pairs are (height, width). As the arguments of torch.nn.functional.conv2d; none is above
+/// kMaxPixels.
 struct Conv2dParams {
   std::array<std::int64_t, 2> stride = {1, 1};
   std::array<std::int64_t, 2> padding = {0, 0};

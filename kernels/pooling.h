@@ -13,7 +13,8 @@ namespace weft {
 /// Pairs are (height, width). As torch.nn.functional.max_pool2d: Ho = (H + 2 p - d (k-1) - 1) / s +
 /// 1, with the quotient rounded up with ceil_mode; a last window that would start in the padding
 /// after the input is dropped. adaptive: Ho is given, and window i covers the positions from
-/// floor(i H / Ho) to ceil((i+1) H / Ho), without the end.
+/// floor(i H / Ho) to ceil((i+1) H / Ho), without the end. No number of the pairs is above
+/// kMaxPixels.
 struct Pool2dParams {
   std::array<std::int64_t, 2> kernel = {1, 1};
   std::array<std::int64_t, 2> stride = {1, 1};

@@ -1,6 +1,8 @@
 // A tensor as kernels see it: an address, a dtype, a shape and strides.
 #pragma once
 
+#include <cstdint>
+
 #include "weft/core/dtype.h"
 #include "weft/core/shape.h"
 
@@ -24,5 +26,10 @@ struct View {
 
 /// The order of the dimensions of a dense batch of images in memory: N,C,H,W or N,H,W,C.
 enum class MemoryFormat : std::uint8_t { nchw, nhwc };
+
+/// The most pixels that an image may have, together with its padding, and the largest stride,
+/// padding, dilation and window side: the kernels of images, oneDNN's and cuDNN's among them, count
+/// pixels in 32 bits. So all sums and products of two of these numbers fit in 64.
+inline constexpr std::int64_t kMaxPixels = (std::int64_t{1} << 31) - 1;
 
 }  // namespace weft

@@ -17,12 +17,6 @@ const char* name_of(const Conv2dParams& params) {
   return params.transposed ? "conv_transpose2d" : "conv2d";
 }
 
-void check_pair(const char* op, const char* name, const std::array<std::int64_t, 2>& pair,
-                std::int64_t least) {
-  WEFT_CHECK(pair[0] >= least && pair[1] >= least, InvalidArgument, op, name, ": got (", pair[0],
-             ", ", pair[1], "), at least ", least, " is needed");
-}
-
 void check_params(const char* op, const Conv2dParams& p) {
   check_pair(op, "stride", p.stride, 1);
   check_pair(op, "padding", p.padding, 0);
@@ -43,14 +37,17 @@ Shape output_shape(const char* op, const Shape& x, const Shape& w, const Conv2dP
   check_params(op, p);
   WEFT_CHECK(x.size() == 4, Shape, op, "input: got ", x, ", expected [N,C,H,W]");
   WEFT_CHECK(w.size() == 4, Shape, op, "weight: got ", w, ", expected four dimensions");
-  const std::int64_t expected = p.transposed ? w[0] : w[1] * p.groups;
+  check_images(op, x, p.transposed ? std::array<std::int64_t, 2>{0, 0} : p.padding);
+  check_images(op, w);
+  const std::int64_t per_groups = checked_mul(w[1], p.groups, op);
+  const std::int64_t expected = p.transposed ? w[0] : per_groups;
   WEFT_CHECK(x[1] == expected, Shape, op, "input channels: got ", x[1], ", weight expects ",
              expected, " (x ", x, ", w ", w,
              p.groups > 1 ? detail::concat(", groups ", p.groups) : "", ")");
   WEFT_CHECK(w[0] % p.groups == 0, Shape, op, p.transposed ? "input" : "output",
              " channels: ", w[0], " cannot be divided into ", p.groups, " groups (w ", w, ")");
   WEFT_CHECK(w[2] > 0 && w[3] > 0, Shape, op, "empty window (w ", w, ")");
-  Shape y = {x[0], p.transposed ? w[1] * p.groups : w[0], 0, 0};
+  Shape y = {x[0], p.transposed ? per_groups : w[0], 0, 0};
   for (int i = 0; i < 2; ++i) {
     const std::int64_t in = x[2 + i], pad = 2 * p.padding[i];
     const std::int64_t reach = p.dilation[i] * (w[2 + i] - 1);
@@ -64,6 +61,7 @@ Shape output_shape(const char* op, const Shape& x, const Shape& w, const Conv2dP
       y[2 + i] = (in + pad - reach - 1) / p.stride[i] + 1;
     }
   }
+  check_images(op, y, p.transposed ? p.padding : std::array<std::int64_t, 2>{0, 0});
   return y;
 }
 
@@ -119,11 +117,6 @@ Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2d
     if (bias.defined()) return copy_(y, reshape(bias, {1, shape[1], 1, 1}));
     return zero_(y);
   }
-  if (std::int64_t* count = thread_state().multiply_adds) {
-    // Each weight meets each pixel of the side it is slid over.
-    const Shape& pixels = params.transposed ? x.shape() : shape;
-    *count += w.numel() * pixels[0] * pixels[2] * pixels[3];
-  }
   const Tensor image = in_image_format(x);
   const Tensor weight = contiguous(w);
   const Tensor row = bias.defined() ? contiguous(bias) : bias;
@@ -137,6 +130,11 @@ Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2d
   const PlanRef<Conv2dPlan> plan = plan_for(op, device, args);
   Tensor y = allocate(shape, plan->output_format, x.dtype(), device);
   args.y = y.view_of();
+  if (std::int64_t* count = thread_state().multiply_adds) {
+    // Each weight meets each pixel of the side it is slid over.
+    const Shape& pixels = params.transposed ? x.shape() : shape;
+    *count += w.numel() * pixels[0] * pixels[2] * pixels[3];
+  }
   run(op, device, *plan, args);
   return y;
 }

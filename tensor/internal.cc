@@ -153,6 +153,28 @@ void check_writable(const char* op, const Tensor& y) {
   }
 }
 
+void check_pair(const char* op, const char* name, const std::array<std::int64_t, 2>& pair,
+                std::int64_t least) {
+  WEFT_CHECK(pair[0] >= least && pair[1] >= least, InvalidArgument, op, name, ": got (", pair[0],
+             ", ", pair[1], "), at least ", least, " is needed");
+  WEFT_CHECK(pair[0] <= kMaxPixels && pair[1] <= kMaxPixels, InvalidArgument, op, name, ": got (",
+             pair[0], ", ", pair[1], "), at most ", kMaxPixels, " is possible");
+}
+
+void check_images(const char* op, const Shape& shape, const std::array<std::int64_t, 2>& padding) {
+  constexpr std::int64_t kMostElements = std::int64_t{1} << 47;
+  check_shape(shape, op);
+  bool fits = shape[2] <= kMaxPixels && shape[3] <= kMaxPixels;
+  if (fits) {
+    const std::int64_t height = shape[2] + 2 * padding[0], width = shape[3] + 2 * padding[1];
+    fits = height <= kMaxPixels && width <= kMaxPixels && height * width <= kMaxPixels &&
+           shape[0] * shape[1] <= kMostElements / std::max<std::int64_t>(height * width, 1);
+  }
+  WEFT_CHECK(fits, Shape, op, "too large: images ", shape, " padded by (", padding[0], ", ",
+             padding[1], "); one may have ", kMaxPixels, " pixels, and all together ",
+             kMostElements, " elements");
+}
+
 void check_rank(const char* op, const Shape& shape, int rank) {
   WEFT_CHECK(rank <= kMaxDims, Shape, op, "cannot add a dimension to ", shape, ", at most ",
              kMaxDims, " are possible");

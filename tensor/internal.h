@@ -1,6 +1,7 @@
 // What the operations share: allocation, layouts, checks. Private to tensor/.
 #pragma once
 
+#include <array>
 #include <initializer_list>
 
 #include "weft/core/capture.h"
@@ -93,6 +94,13 @@ void check_same_kind(const char* op, const char* name_a, const Tensor& a, const 
 void check_floating(const char* op, const char* name, const Tensor& x);
 /// Refuses an in-place write where several elements share memory.
 void check_writable(const char* op, const Tensor& y);
+/// Refuses a pair (height, width) with a number below `least` or above kMaxPixels.
+void check_pair(const char* op, const char* name, const std::array<std::int64_t, 2>& pair,
+                std::int64_t least);
+/// Refuses images [N,C,H,W] with more than kMaxPixels, padded on all sides, and batches that no
+/// memory holds, so that the kernels' arithmetic on their sizes cannot overflow.
+void check_images(const char* op, const Shape& shape,
+                  const std::array<std::int64_t, 2>& padding = {0, 0});
 /// That a result of `rank` dimensions, made from `shape`, is possible.
 void check_rank(const char* op, const Shape& shape, int rank);
 

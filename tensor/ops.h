@@ -129,10 +129,11 @@ Tensor squeeze(const Tensor& x, std::int64_t dim);
 Tensor unsqueeze(const Tensor& x, std::int64_t dim);
 Tensor expand(const Tensor& x, const Shape& shape);
 /// As torch.chunk: pieces of ceil(size/count), so there may be fewer than count: 5 in 4 gives
-/// 2,2,1.
+/// 2,2,1. Throws InvalidArgument for a count below 1, and for more than 2^24 pieces.
 std::vector<Tensor> chunk(const Tensor& x, std::int64_t count, std::int64_t dim = 0);
 /// Pieces of `size` (the last may be shorter), or of the given sizes, which must add up to the
-/// length of dim (else Shape).
+/// length of dim (else Shape). Throws InvalidArgument for a size below 1, and for more than 2^24
+/// pieces.
 std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t dim = 0);
 std::vector<Tensor> split(const Tensor& x, const Dims& sizes, std::int64_t dim);
 /// A new tensor on the same memory, without autograd data.
@@ -210,8 +211,9 @@ Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias = {});
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias = {});
 
 // --- Convolution, pooling: x [N,C,H,W] of any layout; results keep it where the kernel can -------
-/// kernels/conv.h has shapes and formulas. If x has up to four channels, or one pixel, the result
-/// has channels last where the kernel can.
+/// kernels/conv.h has shapes and formulas. Throws InvalidArgument for numbers that it does not
+/// allow, and Shape for images of more than kMaxPixels; likewise all that follow. If x has up to
+/// four channels, or one pixel, the result has channels last where the kernel can.
 Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dParams& params);
 /// dL/dx, in the layout x_format where the kernel can. Pass the layout of x.
 Tensor conv2d_backward_data(const Tensor& grad_y, const Tensor& w, const Shape& x_shape,

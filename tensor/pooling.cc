@@ -25,13 +25,15 @@ Windows windows_of(const AvgPool2dParams& p) {
 
 Shape output_shape(const Shape& x, const Windows& p) {
   WEFT_CHECK(x.size() == 4, Shape, p.op, "input: got ", x, ", expected [N,C,H,W]");
+  check_pair(p.op, "kernel", p.kernel, 1);
+  check_pair(p.op, "stride", p.stride, 1);
+  check_pair(p.op, "padding", p.padding, 0);
+  check_pair(p.op, "dilation", p.dilation, 1);
+  check_images(p.op, x, p.padding);
   Shape y = x;
   for (int i = 0; i < 2; ++i) {
-    const std::int64_t kernel = p.kernel[i], stride = p.stride[i], pad = p.padding[i];
-    WEFT_CHECK(kernel >= 1 && stride >= 1 && p.dilation[i] >= 1 && pad >= 0, InvalidArgument, p.op,
-               "got kernel ", kernel, ", stride ", stride, ", dilation ", p.dilation[i],
-               ", padding ", pad);
-    const std::int64_t reach = p.dilation[i] * (kernel - 1);
+    const std::int64_t stride = p.stride[i], pad = p.padding[i];
+    const std::int64_t reach = p.dilation[i] * (p.kernel[i] - 1);
     WEFT_CHECK(2 * pad <= reach + 1, InvalidArgument, p.op, "padding ", pad,
                " is more than half of the window, ", reach + 1);
     // With ceil_mode a last, partial window counts, even the only one, unless it would begin in the
@@ -55,6 +57,8 @@ void check_adaptive(const char* op, const Shape& x, const std::array<std::int64_
   WEFT_CHECK(x[2] > 0 && x[3] > 0, Shape, op, "input: got ", x, ", which has no pixels");
   WEFT_CHECK(size[0] >= 0 && size[1] >= 0, InvalidArgument, op, "size: got ", size[0], "x",
              size[1]);
+  check_images(op, x);
+  check_images(op, {x[0], x[1], size[0], size[1]});
 }
 
 const char* name_of(const Pool2dParams& params) {

@@ -114,6 +114,16 @@ MemoryFormat wanted_format(const Conv2dArgs& args) {
 
 std::vector<Candidate<ConvPlan>> conv_candidates(const Conv2dArgs& args) {
   std::vector<Candidate<ConvPlan>> candidates;
+  const ConvProblem p(args);
+  // Most candidates copy images together with their padding, and oneDNN adds places in 32 bits:
+  // neither is for a padding far larger than the image, nor for the longest sides.
+  const auto is_usual = [](std::int64_t side, std::int64_t padding) {
+    return side < (1 << 28) && padding <= std::max<std::int64_t>(side, 256);
+  };
+  if (!is_usual(p.h, p.padding[0]) || !is_usual(p.w, p.padding[1])) {
+    add_plain_conv(args, candidates);
+    return candidates;
+  }
   add_single_channel_conv(args, candidates);
   add_direct_conv(args, candidates);
   if (args.x.numel() > 0 && args.y.numel() > 0) add_dnnl_conv(args, candidates);

@@ -64,11 +64,13 @@ void pool_plane_row(const Pool2dParams& p, const View& x, std::int64_t out_cols,
   settle_empty(out_cols, best, winner);
 }
 
-/// One row of output pixels: each kernel position is compared for all channels at once.
+/// One row of output pixels: each kernel position is compared for all channels at once. Planes have
+/// one channel.
 template <class T>
-void pool_pixel_row(const Pool2dParams& p, const View& x, std::int64_t out_cols, std::int64_t oh,
-                    const T* in, T* best, std::int32_t* winner) {
-  const std::int64_t channels = x.shape[1], width = x.shape[3];
+void pool_pixel_row(const Pool2dParams& p, const View& x, std::int64_t channels,
+                    std::int64_t out_cols, std::int64_t oh, const T* in, T* best,
+                    std::int32_t* winner) {
+  const std::int64_t width = x.shape[3];
   const PoolStep step = simd().of(x.dtype).pool_step;
   const Range rows = inside(p, 0, oh, x.shape[2]);
   for (std::int64_t ow = 0; ow < out_cols; ++ow, best += channels, winner += channels) {
@@ -107,14 +109,19 @@ template <class T>
 void max_pool2d_as(const Pool2dParams& p, const View& x, const View& y, const View& index) {
   const std::int64_t channels = y.shape[1], out_rows = y.shape[2], out_cols = y.shape[3];
   const bool pixels = channels_adjacent(x, y);
+  // Most positions of a kernel that is wider than the image may lie outside: not walked at all.
+  const bool wide = p.kernel[1] > x.shape[3];
   // Rows of the output in memory order: of images, or of planes.
   const std::int64_t images = pixels ? y.shape[0] : y.shape[0] * channels;
   const std::int64_t in_step = x.shape[2] * x.shape[3] * (pixels ? channels : 1);
   const std::int64_t row = out_cols * (pixels ? channels : 1);
   const auto rows = PoolAxis::of_adaptive(x.shape[2], out_rows);
   const auto cols = PoolAxis::of_adaptive(x.shape[3], out_cols);
+  const auto taps = [&](int axis) {  // of a window, at most; some even where x is empty
+    return std::min(p.kernel[axis], std::max<std::int64_t>(x.shape[2 + axis], 1));
+  };
   const std::int64_t work =
-      p.adaptive ? std::max(in_step / out_rows, row) : row * p.kernel[0] * p.kernel[1];
+      p.adaptive ? std::max(in_step / out_rows, row) : row * taps(0) * taps(1);
   const std::int64_t grain = std::max<std::int64_t>(kCheapGrain / work, 1);
   parallel_for(images * out_rows, grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
@@ -124,8 +131,8 @@ void max_pool2d_as(const Pool2dParams& p, const View& x, const View& y, const Vi
       if (p.adaptive)
         pool_adaptive_row(rows, cols, pixels ? channels : 1, x.dtype, r % out_rows, in, best,
                           winner);
-      else if (pixels)
-        pool_pixel_row(p, x, out_cols, r % out_rows, in, best, winner);
+      else if (pixels || wide)
+        pool_pixel_row(p, x, pixels ? channels : 1, out_cols, r % out_rows, in, best, winner);
       else
         pool_plane_row(p, x, out_cols, r % out_rows, in, best, winner);
     }

@@ -31,7 +31,12 @@ constexpr A identity() {
 template <ReduceOp op, class T, class A>
 void combine(A& acc, T x) {
   const auto v = load(x);
-  if constexpr (op == ReduceOp::sum)
+  // Integers wrap around, which + and * of signed ones must not.
+  if constexpr (op == ReduceOp::sum && std::is_integral_v<A>)
+    __builtin_add_overflow(acc, static_cast<A>(v), &acc);
+  else if constexpr (op == ReduceOp::prod && std::is_integral_v<A>)
+    __builtin_mul_overflow(acc, static_cast<A>(v), &acc);
+  else if constexpr (op == ReduceOp::sum)
     acc += static_cast<A>(v);
   else if constexpr (op == ReduceOp::prod)
     acc *= static_cast<A>(v);

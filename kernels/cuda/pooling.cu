@@ -65,15 +65,31 @@ __device__ std::int64_t offset(const std::int64_t* strides, std::int64_t n, std:
   return n * strides[0] + c * strides[1] + h * strides[2] + w * strides[3];
 }
 
-/// The positions of a window along one axis: first, first + step, ...
+/// The positions of a window along one axis that lie in the image: first, first + step, ..., below
+/// end.
 struct Taps {
-  std::int64_t first, step, count;
+  std::int64_t first, step, end;
 };
 
 __device__ Taps taps_of(const Pool2dParams& p, int axis, const PoolAxis& adaptive,
                         std::int64_t out) {
-  if (p.adaptive) return {adaptive.begin(out), 1, adaptive.end(out) - adaptive.begin(out)};
-  return {out * p.stride[axis] - p.padding[axis], p.dilation[axis], p.kernel[axis]};
+  if (p.adaptive) return {adaptive.begin(out), 1, adaptive.end(out)};
+  const std::int64_t step = p.dilation[axis], from = out * p.stride[axis] - p.padding[axis];
+  const std::int64_t end = from + (p.kernel[axis] - 1) * step + 1;
+  return {from >= 0 ? from : from + ceil_div(-from, step) * step, step,
+          end < adaptive.in ? end : adaptive.in};
+}
+
+/// The taps of a window, first to last, that may meet position `at`, counted from the first place
+/// of the first window: at = window * stride + tap * dilation.
+struct TapRange {
+  std::int64_t first, last;
+};
+
+__device__ TapRange taps_over(const Pool2dParams& p, int axis, std::int64_t at, std::int64_t out) {
+  const std::int64_t last = at / p.dilation[axis], missed = at - (out - 1) * p.stride[axis];
+  return {missed > 0 ? ceil_div(missed, p.dilation[axis]) : 0,
+          last < p.kernel[axis] ? last : p.kernel[axis] - 1};
 }
 
 template <class T>
@@ -89,12 +105,8 @@ __global__ void __launch_bounds__(kBlock)
     std::int64_t winner = -1;
     bool found = false;
     const Taps rows = taps_of(p, 0, args.rows, at.h), cols = taps_of(p, 1, args.cols, at.w);
-    for (std::int64_t r = 0; r < rows.count; ++r) {
-      const std::int64_t h = rows.first + r * rows.step;
-      if (h < 0 || h >= args.rows.in) continue;
-      for (std::int64_t s = 0; s < cols.count; ++s) {
-        const std::int64_t w = cols.first + s * cols.step;
-        if (w < 0 || w >= args.cols.in) continue;
+    for (std::int64_t h = rows.first; h < rows.end; h += rows.step) {
+      for (std::int64_t w = cols.first; w < cols.end; w += cols.step) {
         const C value = static_cast<C>(x[offset(args.image, at.n, at.c, h, w)]);
         // The last NaN stays; otherwise the first of the largest.
         if (!found || value > best || value != value) {
@@ -131,13 +143,15 @@ __global__ void __launch_bounds__(kBlock)
       }
     } else {
       // From the last tap to the first, so that windows come in row order.
-      for (std::int64_t r = p.kernel[0] - 1; r >= 0; --r) {
-        const std::int64_t h = at.h + p.padding[0] - r * p.dilation[0];
-        if (h < 0 || h % p.stride[0] != 0 || h / p.stride[0] >= args.rows.out) continue;
-        for (std::int64_t s = p.kernel[1] - 1; s >= 0; --s) {
-          const std::int64_t w = at.w + p.padding[1] - s * p.dilation[1];
-          if (w < 0 || w % p.stride[1] != 0 || w / p.stride[1] >= args.cols.out) continue;
-          add(h / p.stride[0], w / p.stride[1]);
+      const std::int64_t row = at.h + p.padding[0], col = at.w + p.padding[1];
+      const TapRange rows = taps_over(p, 0, row, args.rows.out);
+      const TapRange cols = taps_over(p, 1, col, args.cols.out);
+      for (std::int64_t r = rows.last; r >= rows.first; --r) {
+        const std::int64_t h = row - r * p.dilation[0];
+        if (h % p.stride[0] != 0) continue;
+        for (std::int64_t s = cols.last; s >= cols.first; --s) {
+          const std::int64_t w = col - s * p.dilation[1];
+          if (w % p.stride[1] == 0) add(h / p.stride[0], w / p.stride[1]);
         }
       }
     }

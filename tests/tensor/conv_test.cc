@@ -367,7 +367,8 @@ TEST_P(ConvTest, MaxPoolErrors) {
                     "[max_pool2d] padding 2 is more than half of the window, 2");
   bad = p;
   bad.stride = {0, 1};
-  EXPECT_WEFT_ERROR(raw::max_pool2d(ones({1, 1, 4, 4}), bad), InvalidArgument, "stride 0");
+  EXPECT_WEFT_ERROR(raw::max_pool2d(ones({1, 1, 4, 4}), bad), InvalidArgument,
+                    "[max_pool2d] stride: got (0, 1), at least 1 is needed");
   const auto [y, index] = raw::max_pool2d(ones({1, 1, 4, 4}), p);
   EXPECT_WEFT_ERROR(raw::max_pool2d_backward(ones({1, 1, 3, 3}), index, {1, 1, 4, 4}, p), Shape,
                     "[max_pool2d] gradient: got [1,1,3,3], the output is [1,1,2,2]");
@@ -533,6 +534,103 @@ TEST_P(ConvTest, AvgPoolErrors) {
                     "[adaptive_avg_pool2d] input: got [1,4,0,4], which has no pixels");
   EXPECT_WEFT_ERROR(raw::adaptive_avg_pool2d(ones({1, 4, 4, 4}), {-1, 1}), InvalidArgument,
                     "[adaptive_avg_pool2d] size: got -1x1");
+}
+
+// --- Sizes ---------------------------------------------------------------------------------------
+
+constexpr std::int64_t kHuge[] = {kMaxPixels + 1, std::int64_t{1} << 32, std::int64_t{1} << 62,
+                                  std::numeric_limits<std::int64_t>::max()};
+
+TEST_P(ConvTest, WindowsOfHugeNumbersAreRefused) {
+  const Tensor x = ones({1, 1, 4, 4}), w = ones({1, 1, 2, 2});
+  for (const std::int64_t n : kHuge) {
+    const std::string got = "(" + std::to_string(n) + ", 1), at most 2147483647 is possible";
+    for (const bool transposed : {false, true}) {
+      const auto conv = [&](Conv2dParams p) {
+        p.transposed = transposed;
+        return raw::conv2d(x, w, {}, p);
+      };
+      EXPECT_WEFT_ERROR(conv({.stride = {n, 1}}), InvalidArgument, "stride: got " + got);
+      EXPECT_WEFT_ERROR(conv({.padding = {n, 1}}), InvalidArgument, "padding: got " + got);
+      EXPECT_WEFT_ERROR(conv({.dilation = {n, 1}}), InvalidArgument, "dilation: got " + got);
+      EXPECT_WEFT_ERROR(conv({.groups = n}), Shape, "");
+    }
+    const Pool2dParams pools[] = {{.kernel = {n, 1}, .stride = {1, 1}},
+                                  {.kernel = {2, 2}, .stride = {n, 1}},
+                                  {.kernel = {2, 2}, .stride = {1, 1}, .padding = {n, 1}},
+                                  {.kernel = {2, 2}, .stride = {1, 1}, .dilation = {n, 1}},
+                                  {.kernel = {n, 1}, .stride = {1, 1}, .padding = {n / 2, 1}}};
+    for (const Pool2dParams& p : pools) {
+      EXPECT_WEFT_ERROR(raw::max_pool2d(x, p), InvalidArgument, got);
+      const AvgPool2dParams mean{.kernel = p.kernel, .stride = p.stride, .padding = p.padding};
+      if (p.dilation[0] == 1) EXPECT_WEFT_ERROR(raw::avg_pool2d(x, mean), InvalidArgument, got);
+    }
+    EXPECT_WEFT_ERROR(raw::adaptive_max_pool2d(x, {n, 1}), Shape, "too large");
+    EXPECT_WEFT_ERROR(raw::adaptive_avg_pool2d(x, {1, n}), Shape, "too large");
+    EXPECT_WEFT_ERROR(raw::avg_pool2d_backward(x, {1, 1, n, 4}, {}), Shape, "");
+    EXPECT_WEFT_ERROR(raw::conv2d_backward_data(x, w, {1, 1, n, 5}, {}), Shape, "");
+    EXPECT_WEFT_ERROR(raw::conv2d_backward_weights(x, x, {1, 1, n, 1}, false, {}), Shape, "");
+  }
+}
+
+TEST_P(ConvTest, ImagesOfTooManyPixelsAreRefused) {
+  const Tensor x = ones({1, 1, 4, 4}), w = ones({1, 1, 2, 2});
+  const std::int64_t far = 1 << 16;
+  EXPECT_WEFT_ERROR(raw::conv2d(x, w, {}, {.padding = {far, far}}), Shape,
+                    "[conv2d] too large: images [1,1,4,4] padded by (65536, 65536); one may have "
+                    "2147483647 pixels");
+  EXPECT_WEFT_ERROR(raw::conv2d(x, w, {}, {.stride = {far, far}, .transposed = true}), Shape,
+                    "[conv_transpose2d] too large: images [1,1,196610,196610]");
+  // Their positions would not fit in the index, which has 32 bits.
+  const Tensor large = raw::expand(ones({1, 1, 1, 1}), {1, 1, far, far});
+  EXPECT_WEFT_ERROR(raw::max_pool2d(large, {.kernel = {2, 2}, .stride = {2, 2}}), Shape,
+                    "[max_pool2d] too large: images [1,1,65536,65536] padded by (0, 0)");
+  EXPECT_WEFT_ERROR(raw::adaptive_max_pool2d(large, {1, 1}), Shape, "too large");
+}
+
+TEST_P(ConvTest, WindowsOfPaddingAlone) {
+  const Pool2dParams p{.kernel = {2, 2}, .stride = {1, 1}, .padding = {1, 1}};
+  const auto [y, index] = raw::max_pool2d(zeros({1, 1, 0, 0}), p);
+  const double inf = std::numeric_limits<double>::infinity();
+  EXPECT_TENSOR(y, ({1, 1, 1, 1}), {-inf});
+  EXPECT_TENSOR(index, ({1, 1, 1, 1}), {-1});
+}
+
+TEST_P(ConvTest, WindowsMuchLargerThanTheImage) {
+  // Most of their positions lie outside, and are not walked.
+  constexpr std::int64_t kFar = 1 << 29;
+  for (const bool wide : {false, true}) {
+    const Shape shape = wide ? Shape{1, 2, 1, 3} : Shape{1, 2, 3, 1};
+    const auto pair = [&](std::int64_t of_long, std::int64_t of_short) {
+      return wide ? std::array{of_short, of_long} : std::array{of_long, of_short};
+    };
+    for (const MemoryFormat format : {MemoryFormat::nchw, MemoryFormat::nhwc}) {
+      const Tensor x = raw::contiguous(make({0, 1, 2, 5, 4, 3}, shape), format);
+      const Pool2dParams p{.kernel = pair(2 * kFar, 1),
+                           .stride = pair(kFar, 1),
+                           .padding = pair(kFar, 0),
+                           .ceil_mode = true};
+      const auto [y, index] = raw::max_pool2d(x, p);
+      Shape pooled = shape;
+      pooled[wide ? 3 : 2] = 2;
+      EXPECT_TENSOR(y, (pooled), {2, 2, 5, 5});
+      EXPECT_TENSOR(raw::max_pool2d_backward(raw::add(y, 1), index, shape, p), (shape),
+                    {0, 0, 6, 12, 0, 0});
+      const AvgPool2dParams mean{.kernel = p.kernel,
+                                 .stride = p.stride,
+                                 .padding = p.padding,
+                                 .ceil_mode = true,
+                                 .count_include_pad = false};
+      EXPECT_TENSOR(raw::avg_pool2d(x, mean), (pooled), {1, 1, 4, 4});
+      EXPECT_TENSOR(raw::avg_pool2d_backward(full(pooled, 3), shape, mean), (shape),
+                    {2, 2, 2, 2, 2, 2});
+    }
+    // Windows that meet the image once, and others that lie in its padding.
+    const Tensor x = make({0, 1, 2, 5, 4, 3}, shape), w = ones({1, 2, 1, 1});
+    const Tensor y =
+        raw::conv2d(x, w, {}, {.stride = pair(kFar / 4, 1), .padding = pair(kFar / 4, 0)});
+    EXPECT_TENSOR(y, (wide ? Shape{1, 1, 1, 3} : Shape{1, 1, 3, 1}), {0, 5, 0});
+  }
 }
 
 }  // namespace

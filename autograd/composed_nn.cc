@@ -195,7 +195,7 @@ Tensor interpolate(const Tensor& x, const InterpolateOptions& options) {
     const std::int64_t in = x.shape(dim);
     const double scale = scales.empty() ? 0 : scales[scales.size() == 1 ? 0 : axis];
     const std::int64_t out = scales.empty() ? options.size[sizes == 1 ? 0 : axis]
-                                            : static_cast<std::int64_t>(std::floor(in * scale));
+                                            : element_cast<std::int64_t>(std::floor(in * scale));
     WEFT_CHECK(out > 0, InvalidArgument, op, "a result without pixels: size ", options.size,
                ", scale_factor ", scale, " of x ", x.shape());
     // How far the next pixel of the result is in x.

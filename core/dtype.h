@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iosfwd>
+#include <limits>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -106,6 +107,43 @@ inline constexpr DType dtype_of = detail::DTypeOf<T>::value;
 template <class T>
 using accumulate_t = std::conditional_t<std::is_same_v<T, bf16>, float,
                                         std::conditional_t<std::is_integral_v<T>, std::int64_t, T>>;
+
+namespace detail {
+/// value without its fraction as an integer To. What To does not hold becomes its nearest value,
+/// NaN becomes 0. C++ leaves these undefined, and processors and GPUs differ.
+template <class To, class From>
+WEFT_HD To saturate_cast(From value) {
+  constexpr auto low = static_cast<From>(std::numeric_limits<To>::min());
+  constexpr From above = 2 * static_cast<From>(std::numeric_limits<To>::max() / 2 + 1);
+  constexpr bool exact = std::numeric_limits<To>::digits <= std::numeric_limits<From>::digits;
+  constexpr From high = exact ? static_cast<From>(std::numeric_limits<To>::max())
+                              : above * (1 - std::numeric_limits<From>::epsilon() / 2);
+  // Without a branch, and converted only what fits: so that loops vectorise.
+  const From bounded = value > low ? (value < high ? value : high) : low;
+  const To whole = static_cast<To>(bounded);
+  if constexpr (std::is_unsigned_v<To>) return whole;  // 0 is where NaN went
+  const To saturated = !exact && value >= above ? std::numeric_limits<To>::max() : whole;
+  return value != value ? To(0) : saturated;
+}
+}  // namespace detail
+
+/// The conversion between element types, everywhere: to bool asks for != 0 (NaN is true), to a
+/// floating type rounds to nearest even. A floating value loses its fraction on the way to an
+/// integer type, and saturates: beyond the type's range it becomes its nearest value, and NaN 0. An
+/// integer keeps its lowest bits, as in PyTorch.
+template <class To, class From>
+WEFT_HD To element_cast(From value) {
+  if constexpr (std::is_same_v<From, bf16>)
+    return element_cast<To>(static_cast<float>(value));
+  else if constexpr (std::is_same_v<To, bool>)
+    return value != From(0);
+  else if constexpr (std::is_same_v<To, bf16>)
+    return bf16(static_cast<float>(value));
+  else if constexpr (std::is_integral_v<To> && std::is_floating_point_v<From>)
+    return detail::saturate_cast<To>(value);
+  else
+    return static_cast<To>(value);
+}
 
 /// Calls `f.template operator()<T>()` with the C++ type of dtype.
 template <class F>

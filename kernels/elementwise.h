@@ -358,8 +358,9 @@ struct ElementwiseKernels {
   void (*compare)(const Stream&, CompareOp, const View& a, const View& b, const View& y);
   /// y = condition ? a : b; condition is boolean.
   void (*where)(const Stream&, const View& condition, const View& a, const View& b, const View& y);
-  /// y = x, converted to y's dtype. Float to integer truncates; to boolean, y = (x != 0).
+  /// y = x, converted to y's dtype as by element_cast (core/dtype.h).
   void (*copy)(const Stream&, const View& x, const View& y);
+  /// y = value, converted in the same way.
   void (*fill)(const Stream&, double value, const View& y);
   /// y += alpha * x, floating dtypes only. Gradients are added with it.
   void (*add_scaled)(const Stream&, double alpha, const View& x, const View& y);

@@ -155,6 +155,8 @@ Tensor stack(std::span<const Tensor> parts, std::int64_t dim = 0);
 /// sum and prod of integers are i64, all and any boolean; else the dtype is x's. Throws Dtype for
 /// the mean of integers.
 Tensor reduce(ReduceOp op, const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+/// Floating to integer loses the fraction and saturates, NaN becomes 0; an integer keeps its lowest
+/// bits; bool is x != 0 (element_cast in core/dtype.h).
 Tensor sum(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor mean(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor prod(const Tensor& x, const Dims& dims = {}, bool keepdim = false);

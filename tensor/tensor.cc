@@ -90,23 +90,6 @@ void* Tensor::checked_data(DType expected) const {
   return raw_data();
 }
 
-namespace {
-
-template <class To, class From>
-To convert(From value) {
-  if constexpr (std::is_same_v<From, bf16>) {
-    return convert<To>(static_cast<float>(value));
-  } else if constexpr (std::is_same_v<To, bf16>) {
-    return bf16(static_cast<float>(value));
-  } else if constexpr (std::is_same_v<To, bool>) {
-    return value != From(0);
-  } else {
-    return static_cast<To>(value);
-  }
-}
-
-}  // namespace
-
 template <class T>
 T Tensor::item() const {
   get("item");
@@ -122,7 +105,7 @@ T Tensor::item() const {
       source.copy(&value, Device(), raw_data(), device(), sizeof value, stream);
       source.synchronize(stream);
     }
-    return convert<T>(value);
+    return element_cast<T>(value);
   });
 }
 
@@ -135,7 +118,7 @@ std::vector<T> Tensor::to_vector() const {
   std::vector<T> values(n);
   dispatch_all(dtype(), [&]<class From>() {
     const From* from = static_cast<const From*>(host.raw_data());
-    for (std::size_t i = 0; i < n; ++i) values[i] = convert<T>(from[i]);
+    for (std::size_t i = 0; i < n; ++i) values[i] = element_cast<T>(from[i]);
   });
   return values;
 }

@@ -63,15 +63,21 @@ struct AnyInt {
       default: return static_cast<const bool*>(data)[i];
     }
   }
-  __device__ void store(std::int64_t i, std::int64_t value) const {
+  /// Also of a floating value, which saturates.
+  template <class Value>
+  __device__ void store(std::int64_t i, Value value) const {
     switch (dtype) {
-      case DType::i64: static_cast<std::int64_t*>(data)[i] = value; break;
-      case DType::i32:
-        static_cast<std::int32_t*>(data)[i] = static_cast<std::int32_t>(value);
-        break;
-      case DType::u8: static_cast<std::uint8_t*>(data)[i] = static_cast<std::uint8_t>(value); break;
-      default: static_cast<bool*>(data)[i] = value != 0;
+      case DType::i64: put<std::int64_t>(i, value); break;
+      case DType::i32: put<std::int32_t>(i, value); break;
+      case DType::u8: put<std::uint8_t>(i, value); break;
+      default: put<bool>(i, value);
     }
+  }
+
+ private:
+  template <class T, class Value>
+  __device__ void put(std::int64_t i, Value value) const {
+    static_cast<T*>(data)[i] = element_cast<T>(value);
   }
 };
 

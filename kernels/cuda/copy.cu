@@ -82,10 +82,8 @@ struct AnyNumber {
     return {false, 0, AnyInt(data, dtype).load(i)};
   }
   __device__ void store(std::int64_t i, Number v) const {
-    if (dtype == DType::boolean) {
-      static_cast<bool*>(data)[i] = v.floating ? v.real != 0 : v.integer != 0;
-    } else if (!is_floating(dtype)) {
-      AnyInt(data, dtype).store(i, v.floating ? static_cast<std::int64_t>(v.real) : v.integer);
+    if (!is_floating(dtype)) {
+      v.floating ? AnyInt(data, dtype).store(i, v.real) : AnyInt(data, dtype).store(i, v.integer);
     } else if (v.floating) {
       AnyFloat(data, dtype).store(i, v.real);
     } else if (dtype == DType::f64) {
@@ -141,14 +139,7 @@ void fill(const Stream& stream, double value, const View& y) {
   dispatch_bits(y.dtype, [&]<class Bits>() {
     Bits bits{};
     dispatch_all(y.dtype, [&]<class T>() {
-      T element;
-      if constexpr (std::is_same_v<T, bf16>) {
-        element = bf16(static_cast<float>(value));
-      } else if constexpr (std::is_same_v<T, bool>) {
-        element = value != 0;
-      } else {
-        element = static_cast<T>(value);
-      }
+      const T element = element_cast<T>(value);
       if constexpr (sizeof(T) == sizeof(Bits)) std::memcpy(&bits, &element, sizeof bits);
     });
     map<Raw<Bits>>("fill", stream, Constant<Bits>{bits}, y);

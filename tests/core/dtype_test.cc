@@ -40,6 +40,22 @@ TEST(DType, PromotionFollowsOneOrder) {
   }
 }
 
+// Of i64, whose ends no double can tell from their neighbours; tests/kernels/copy_test.cc has the
+// others.
+TEST(DType, ElementCastSaturates) {
+  using Limits = std::numeric_limits<std::int64_t>;
+  for (const double v : {0x1p63, 1e300, std::numeric_limits<double>::infinity()}) {
+    EXPECT_EQ(element_cast<std::int64_t>(v), Limits::max());
+    EXPECT_EQ(element_cast<std::int64_t>(-v), Limits::min());
+    EXPECT_EQ(element_cast<std::int64_t>(static_cast<float>(v)), Limits::max());
+  }
+  EXPECT_EQ(element_cast<std::int64_t>(0x1p63 - 0x1p10), Limits::max() - 1023);
+  EXPECT_EQ(element_cast<std::int64_t>(bf16(std::nanf(""))), 0);
+  EXPECT_EQ(element_cast<std::uint8_t>(std::nan("")), 0);
+  EXPECT_EQ(element_cast<std::uint8_t>(std::int64_t{300}), 44);
+  EXPECT_EQ(element_cast<bool>(std::nanf("")), true);
+}
+
 TEST(BFloat16, EveryValueSurvivesTheWayThroughFloat) {
   for (std::uint32_t bits = 0; bits <= 0xffff; ++bits) {
     bf16 value;

@@ -45,6 +45,61 @@ TEST_P(Copy, EveryPairOfTypes) {
   }
 }
 
+// The same at every vector width and on CUDA: what the integer does not hold becomes its nearest
+// value, and NaN 0.
+TEST_P(Copy, FloatingToIntegerSaturates) {
+  const double inf = std::numeric_limits<double>::infinity();
+  const std::vector<double> edges{
+      std::numeric_limits<double>::quiet_NaN(), inf, -inf, 0.0, -0.0, 0.5, -0.5, 1.5, -1.5, -1,
+      // around the ends of u8, i32 and i64
+      254.5, 255, 255.5, 256, 300, -300, 0x1p31 - 128, 0x1p31 - 1, 0x1p31, 0x1p32, -0x1p31,
+      -0x1p31 - 1, -0x1p31 - 256, 0x1p63 - 0x1p39, 0x1p63 - 0x1p10, 0x1p63, 0x1p64, -0x1p63,
+      -0x1p63 - 0x1p11, -0x1p64, 1e10, -1e10, 1e20, -1e20, 3e38, -3e38, 1e300, -1e300, 1e-40};
+  const auto lowest = [](DType to) {
+    return to == DType::i64 ? -0x1p63 : to == DType::i32 ? -0x1p31 : 0.0;
+  };
+  const auto highest = [](DType to) {
+    return to == DType::i64 ? 0x1p63 : to == DType::i32 ? 0x1p31 - 1 : 255.0;
+  };
+  for (const DType from : kFloating) {
+    for (const DType to : kIntegers) {
+      for (const std::int64_t n : {1, 7, 16, 31, 39, 67}) {
+        for (const std::int64_t step : {1, 2}) {
+          SCOPED_TRACE(std::string(to_string(from)) + " to " + to_string(to) + ", " +
+                       std::to_string(n) + " elements at a step of " + std::to_string(step));
+          std::vector<double> values, want;
+          for (std::int64_t i = 0; i < n; ++i) {
+            const double v = rounded(from, edges[static_cast<std::size_t>(i + n) % edges.size()]);
+            values.push_back(v);
+            if (to == DType::boolean) {
+              want.push_back(v != 0);
+            } else {
+              want.push_back(std::isnan(v) ? 0
+                                           : std::clamp(std::trunc(v), lowest(to), highest(to)));
+            }
+          }
+          const Buffer x(device(), from, Shape{n}, Strides{step}, values);
+          Buffer y(device(), to, Shape{n}, Strides{step});
+          kernels().elementwise.copy(stream, x.view(), y.view());
+          expect_equal(y.values(), want);
+        }
+      }
+    }
+  }
+}
+
+// As in PyTorch: the lowest bits stay.
+TEST_P(Copy, IntegerToNarrowerIntegerWraps) {
+  const std::vector<double> values{-1,     255,        256,         300,   -300,
+                                   0x1p31, 0x1p31 + 5, -0x1p31 - 1, 0x1p40};
+  const Buffer x(device(), DType::i64, {9}, values);
+  Buffer bytes(device(), DType::u8, {9}), words(device(), DType::i32, {9});
+  kernels().elementwise.copy(stream, x.view(), bytes.view());
+  kernels().elementwise.copy(stream, x.view(), words.view());
+  expect_equal(bytes.values(), {255, 255, 0, 44, 212, 0, 5, 255, 0});
+  expect_equal(words.values(), {-1, 255, 256, 300, -300, -0x1p31, -0x1p31 + 5, 0x1p31 - 1, 0});
+}
+
 // Layout changes go through tiles of 8 and 64: lengths around their multiples, and short ones.
 TEST_P(Copy, Transposed) {
   for (const DType dtype : {DType::u8, DType::bf16, DType::f32, DType::f64}) {

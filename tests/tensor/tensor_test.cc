@@ -100,6 +100,10 @@ TEST_P(TensorTest, ItemConverts) {
   }
   EXPECT_EQ(scalar(0.25).item<bool>(), true);
   EXPECT_EQ(scalar(-2.75).item<std::int64_t>(), -2);
+  EXPECT_EQ(scalar(300).item<std::uint8_t>(), 255);
+  EXPECT_EQ(scalar(std::nan("")).item<std::int64_t>(), 0);
+  EXPECT_EQ(scalar(-1e10, DType::f64).to_vector<std::int32_t>(),
+            std::vector{std::numeric_limits<std::int32_t>::min()});
   EXPECT_EQ(raw::select(make({3, 4, 5}, {3}), 0, 1).item<float>(), 4.f);
 }
 

@@ -137,7 +137,7 @@ const Tensor& add_(const Tensor& y, double value) {
 }
 
 const Tensor& fill_(const Tensor& y, double value) {
-  check_defined("fill_", "the written tensor", y);
+  check_writable("fill_", y);
   WEFT_CHECK(is_floating(y.dtype()) || y.dtype() == DType::boolean || std::abs(value) < 0x1p63,
              InvalidArgument, "fill_", "a tensor of ", y.dtype(), " cannot hold ", value);
   const Span span("op", "fill_");
@@ -152,7 +152,7 @@ const Tensor& fill_(const Tensor& y, double value) {
 }
 
 const Tensor& zero_(const Tensor& y) {
-  check_defined("zero_", "the written tensor", y);
+  check_writable("zero_", y);
   if (!y.is_dense()) return fill_(y, 0);
   const std::int64_t n = y.numel();
   if (n == 0) return y;

@@ -1,8 +1,14 @@
 #include "weft/tensor/internal.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstdint>
 #include <limits>
+#include <numeric>
+#include <optional>
+#include <type_traits>
+#include <vector>
 
 #include "weft/tensor/ops.h"
 
@@ -143,14 +149,72 @@ void check_floating(const char* op, const char* name, const Tensor& x) {
              "; convert it with to(dtype)");
 }
 
-void check_writable(const char* op, const Tensor& y) {
-  check_defined(op, "the written tensor", y);
-  if (y.numel() == 0) return;
-  for (int i = 0; i < y.dim(); ++i) {
-    WEFT_CHECK(y.strides()[i] != 0 || y.shape()[i] <= 1, InvalidArgument, op,
-               "several elements of an expanded tensor share memory (", y.shape(), ", strides ",
-               y.strides(), "); clone() it before writing");
+namespace {
+
+// The longest table of places that a write looks into.
+constexpr std::int64_t kMostPlaces = std::int64_t{1} << 20;
+
+// Whether two elements lie in one place. No value: to see it would take too large a table.
+std::optional<bool> elements_overlap(const Shape& shape, const Strides& strides) {
+  struct Dimension {
+    std::int64_t size, stride;
+  };
+  std::array<Dimension, kMaxDims> by_stride;
+  int count = 0;
+  for (int i = 0; i < shape.size(); ++i) {
+    if (shape[i] == 0) return false;
+    if (shape[i] == 1) continue;
+    int at = count++;
+    for (; at > 0 && by_stride[at - 1].stride > strides[i]; --at) by_stride[at] = by_stride[at - 1];
+    by_stride[at] = {shape[i], strides[i]};
   }
+  // A stride beyond all that the shorter ones reach keeps its steps apart. So only the dimensions
+  // up to the last one that does not are looked at more closely.
+  std::int64_t reach = 0, tangled_reach = 0;
+  int tangled = 0;
+  for (int k = 0; k < count; ++k) {
+    const auto [size, stride] = by_stride[k];
+    const bool apart = stride > reach;
+    reach += (size - 1) * stride;
+    if (!apart) tangled = k + 1, tangled_reach = reach;
+  }
+  if (tangled == 0) return false;
+  if (by_stride[0].stride == 0) return true;
+
+  std::int64_t elements = 1, step = 0;
+  for (int k = 0; k < tangled; ++k) {
+    elements *= by_stride[k].size;
+    step = std::gcd(step, by_stride[k].stride);
+  }
+  const std::int64_t places = tangled_reach / step + 1;
+  if (elements > places) return true;
+  if (places > kMostPlaces) return {};
+  std::vector<bool> taken(static_cast<std::size_t>(places));
+  taken[0] = true;
+  std::vector<std::int64_t> found = {0};
+  for (int k = 0; k < tangled; ++k) {
+    const std::size_t before = found.size();
+    for (std::int64_t i = 1; i < by_stride[k].size; ++i) {
+      for (std::size_t j = 0; j < before; ++j) {
+        const std::int64_t place = found[j] + i * (by_stride[k].stride / step);
+        if (taken[static_cast<std::size_t>(place)]) return true;
+        taken[static_cast<std::size_t>(place)] = true;
+        found.push_back(place);
+      }
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+void check_no_overlap(const char* op, const Tensor& y) {
+  const std::optional<bool> overlaps = elements_overlap(y.shape(), y.strides());
+  WEFT_CHECK(overlaps.has_value(), InvalidArgument, op, "cannot tell from ", kMostPlaces,
+             " places whether several elements share memory (", y.shape(), ", strides ",
+             y.strides(), "); clone() it before writing");
+  WEFT_CHECK(!*overlaps, InvalidArgument, op, "several elements share memory (", y.shape(),
+             ", strides ", y.strides(), "); clone() it before writing");
 }
 
 void check_pair(const char* op, const char* name, const std::array<std::int64_t, 2>& pair,

@@ -92,8 +92,6 @@ inline void check_same_device(const char* op, const char* name_a, const Tensor& 
 void check_same_kind(const char* op, const char* name_a, const Tensor& a, const char* name_b,
                      const Tensor& b);
 void check_floating(const char* op, const char* name, const Tensor& x);
-/// Refuses an in-place write where several elements share memory.
-void check_writable(const char* op, const Tensor& y);
 /// Refuses a pair (height, width) with a number below `least` or above kMaxPixels.
 void check_pair(const char* op, const char* name, const std::array<std::int64_t, 2>& pair,
                 std::int64_t least);
@@ -101,6 +99,15 @@ void check_pair(const char* op, const char* name, const std::array<std::int64_t,
 /// memory holds, so that the kernels' arithmetic on their sizes cannot overflow.
 void check_images(const char* op, const Shape& shape,
                   const std::array<std::int64_t, 2>& padding = {0, 0});
+/// Refuses a y of which several elements share memory, or with strides so odd that 2^20 places of a
+/// table do not show whether they do.
+void check_no_overlap(const char* op, const Tensor& y);
+/// Every operation that writes to y asks this before.
+inline void check_writable(const char* op, const Tensor& y) {
+  check_defined(op, "the written tensor", y);
+  if (!y.is_contiguous()) [[unlikely]]
+    check_no_overlap(op, y);
+}
 /// That a result of `rank` dimensions, made from `shape`, is possible.
 void check_rank(const char* op, const Shape& shape, int rank);
 

@@ -94,7 +94,8 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 
 // --- In place, without recording; return y -------------------------------------------------------
 // Operands broadcast to y (else Shape). Throws Dtype if y cannot hold the kind of the result, for
-// example a floating result in an integer y; InvalidArgument if elements of y share memory.
+// example a floating result in an integer y; InvalidArgument if elements of y share memory, also
+// where the strides are such that a table of 2^20 places does not show that they do not.
 const Tensor& unary_(UnaryOp op, const Tensor& y, UnaryParams params = {});
 const Tensor& binary_(BinaryOp op, const Tensor& y, const Tensor& b);       ///< y = op(y, b)
 const Tensor& add_scaled_(const Tensor& y, double alpha, const Tensor& x);  ///< y += alpha x

@@ -522,6 +522,8 @@ def write(b, at, others):
     name = b.one_of(("add_", "sub_", "mul_", "div_", "copy_", "fill_", "zero_", "mul_ number", "add_ alpha"))
     if name == "zero_":
         return b.step(name, [at], report=False)
+    if name in ("fill_", "zero_") and any(s == 0 and n > 1 for s, n in zip(y.stride(), y.shape)):
+        name = "copy_"  # weft refuses all writes to an expanded tensor, PyTorch not these two
     if name == "fill_":
         return b.step(name, [at], report=False, value=b.one_of((0, 1, 3)))
     if name == "mul_ number":

@@ -1,3 +1,6 @@
+#include <set>
+
+#include "weft/core/rng.h"
 #include "weft/tensor/ops.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/device_param.h"
@@ -178,17 +181,106 @@ TEST_P(InPlaceTest, ErrorsLeaveTheTensorAsItWas) {
   EXPECT_EQ(y.storage()->version(), version);
 }
 
-TEST_P(InPlaceTest, ExpandedTensorsAreNotWritten) {
-  const Tensor y = raw::expand(ones({1, 2}), {3, 2});
-  const char* text = "several elements of an expanded tensor share memory ([3,2], strides [0,1])";
-  EXPECT_WEFT_ERROR(raw::add_(y, 1), InvalidArgument, text);
+// Every operation that writes, on a y of floating elements.
+void expect_all_refused(const Tensor& y, const char* text) {
+  const std::vector<double> before = values_of(y);
+  const std::uint32_t version = y.storage()->version();
+  const Tensor x = ones(y.shape());
+  EXPECT_WEFT_ERROR(raw::unary_(UnaryOp::exp, y), InvalidArgument, text);
   EXPECT_WEFT_ERROR(raw::binary_(BinaryOp::add, y, y), InvalidArgument, text);
   EXPECT_WEFT_ERROR(raw::add_scaled_(y, 1, y), InvalidArgument, text);
-  EXPECT_WEFT_ERROR(raw::copy_(y, ones({3, 2})), InvalidArgument, text);
+  EXPECT_WEFT_ERROR(raw::add_from_afar_(y, x), InvalidArgument, text);
+  EXPECT_WEFT_ERROR(raw::mul_(y, 2), InvalidArgument, text);
+  EXPECT_WEFT_ERROR(raw::add_(y, 1), InvalidArgument, text);
+  EXPECT_WEFT_ERROR(raw::fill_(y, 4), InvalidArgument, text);
+  EXPECT_WEFT_ERROR(raw::zero_(y), InvalidArgument, text);
+  EXPECT_WEFT_ERROR(raw::copy_(y, x), InvalidArgument, text);
   EXPECT_WEFT_ERROR(raw::uniform_(y), InvalidArgument, text);
-  raw::fill_(y, 4);  // every element gets the same value: no harm
-  EXPECT_TENSOR(y, ({3, 2}), {4, 4, 4, 4, 4, 4});
-  raw::add_(raw::expand(ones({2}), {1, 2}), 1);
+  EXPECT_WEFT_ERROR(raw::normal_(y), InvalidArgument, text);
+  EXPECT_WEFT_ERROR(raw::bernoulli_(y, 0.5), InvalidArgument, text);
+  EXPECT_WEFT_ERROR(raw::index_add_(y, 0, arange(0, static_cast<double>(y.shape(0))), x),
+                    InvalidArgument, text);
+  EXPECT_WEFT_ERROR(raw::scatter_add_(y, 0, zeros(y.shape(), DType::i64), x), InvalidArgument,
+                    text);
+  EXPECT_EQ(values_of(y), before);
+  EXPECT_EQ(y.storage()->version(), version);
+}
+
+TEST_P(InPlaceTest, ExpandedTensorsAreNotWritten) {
+  expect_all_refused(raw::expand(ones({1, 2}), {3, 2}),
+                     "several elements share memory ([3,2], strides [0,1])");
+  const Tensor y = ones({2});
+  raw::add_(raw::expand(y, {1, 2}), 1);
+  raw::fill_(raw::expand(ones({1, 2}), {0, 2}), 1);
+  EXPECT_TENSOR(y, ({2}), {2, 2});
+}
+
+TEST_P(InPlaceTest, OverlappingViewsAreNotWritten) {
+  const Tensor line = arange(0, 10, 1, DType::f32);
+  const auto view = [&](const Shape& shape, const Strides& strides) {
+    return as_strided(line.storage(), DType::f32, shape, strides);
+  };
+  expect_all_refused(view({3, 4}, {1, 1}), "several elements share memory ([3,4], strides [1,1])");
+  // Only the last of the first row and the first of the last row meet.
+  expect_all_refused(view({3, 2}, {2, 4}), "several elements share memory");
+  // No two of the places 0, 2, 4, 3, 5, 7 are one.
+  const Tensor apart = view({2, 3}, {3, 2});
+  raw::fill_(apart, -1);
+  raw::add_(apart, -1);
+  raw::copy_(apart, raw::add(apart, ones({2, 3})));
+  EXPECT_TENSOR(line, ({10}), {-1, 1, -1, -1, -1, -1, 6, -1, 8, 9});
+}
+
+// Against the places themselves. On the host alone: the check does not ask which device it is.
+TEST(InPlaceOnHostTest, LayoutsAreWrittenIfNoTwoElementsMeet) {
+  const Tensor memory = zeros({4096}, {DType::u8, Device()});
+  Generator generator(3);
+  const auto draw = [&](std::int64_t below) {
+    return static_cast<std::int64_t>(generator.random64() % static_cast<std::uint64_t>(below));
+  };
+  int written = 0;
+  for (int i = 0; i < 10000; ++i) {
+    Shape shape;
+    Strides strides;
+    const std::int64_t widest = 1 + draw(40);
+    for (std::int64_t dims = draw(5); dims > 0; --dims) {
+      shape.push_back(draw(10) == 0 ? 0 : 1 + draw(5));
+      strides.push_back(draw(widest));
+    }
+    std::set<std::int64_t> places;
+    testing::for_each_index(shape, [&](const Dims& at) {
+      std::int64_t place = 0;
+      for (int d = 0; d < shape.size(); ++d) place += at[d] * strides[d];
+      places.insert(place);
+    });
+    const bool apart = std::ssize(places) == numel(shape);
+    written += apart;
+    const Tensor y = as_strided(memory.storage(), DType::u8, shape, strides);
+    if (apart) {
+      EXPECT_NO_THROW(raw::fill_(y, 1)) << shape << " " << strides;
+    } else {
+      EXPECT_WEFT_ERROR(raw::fill_(y, 1), InvalidArgument, "several elements share memory");
+    }
+  }
+  EXPECT_GT(written, 2000);
+  EXPECT_LT(written, 8000);
+}
+
+TEST(InPlaceOnHostTest, LayoutsThatTakeTooLongToJudgeAreRefused) {
+  const std::int64_t far = std::int64_t{1} << 20;
+  const Tensor memory = empty({8 * far}, {DType::u8, Device()});
+  const auto fill = [&](const Shape& shape, const Strides& strides) {
+    raw::fill_(as_strided(memory.storage(), DType::u8, shape, strides), 1);
+  };
+  EXPECT_WEFT_ERROR(fill({3, 3}, {far, far + 1}), InvalidArgument,
+                    "[fill_] cannot tell from 1048576 places whether several elements share memory "
+                    "([3,3], strides [1048576,1048577])");
+  // What the strides have in common does not count, nor does a dimension that is far apart.
+  fill({2, 3}, {3 * far, 2 * far});
+  fill({2, 2, 3}, {4 * far, 3, 2});
+  EXPECT_WEFT_ERROR(fill({2, 3, 3}, {4 * far, 1, 2}), InvalidArgument, "several elements share");
+  // More elements than places.
+  EXPECT_WEFT_ERROR(fill({far, 4}, {2, 1}), InvalidArgument, "several elements share");
 }
 
 }  // namespace

@@ -16,22 +16,6 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// numpy and PyTorch refuse these too: true - true has no boolean meaning.
-bool undefined_for_bool(UnaryOp op) {
-  return op == UnaryOp::neg || op == UnaryOp::rsub_scalar || op == UnaryOp::floor ||
-         op == UnaryOp::ceil || op == UnaryOp::round || op == UnaryOp::trunc;
-}
-bool undefined_for_bool(BinaryOp op) {
-  return op == BinaryOp::sub || op == BinaryOp::pow || op == BinaryOp::remainder ||
-         op == BinaryOp::floor_divide;
-}
-
-template <class Op>
-void check_not_boolean(Op op, DType dtype) {
-  WEFT_CHECK(dtype != DType::boolean || !undefined_for_bool(op), Dtype, info(op).name,
-             "not defined for bool; convert with to(dtype), or use logical_not or logical_xor");
-}
-
 bool equal_and_dense(const Tensor& a, const Tensor& b) { return same_layout(a, b) && a.is_dense(); }
 
 template <class Entry>
@@ -52,8 +36,8 @@ void internal::check_divisor(BinaryOp op, const char* name, const Tensor& b) {
 Tensor unary(UnaryOp op, const Tensor& x, UnaryParams params) {
   const OpInfo& about = info(op);
   check_defined(about.name, "x", x);
-  const DType dtype = compute_dtype(about, x.dtype());
-  check_not_boolean(op, dtype);
+  const DType dtype = compute_dtype(op, x.dtype());
+  check_not_boolean(op, about.name, dtype);
   if (x.dtype() != dtype) [[unlikely]]
     return unary(op, cast(x, dtype), params);
   const Span span("op", about.name);
@@ -132,8 +116,8 @@ Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b) {
   const OpInfo& about = info(op);
   const char* name = about.name;
   check_same_device(name, "a", a, "b", b);
-  const DType dtype = compute_dtype(about, a.dtype() == b.dtype() ? a.dtype() : result_type(a, b));
-  check_not_boolean(op, dtype);
+  const DType dtype = compute_dtype(op, a.dtype() == b.dtype() ? a.dtype() : result_type(a, b));
+  check_not_boolean(op, name, dtype);
   if (a.dtype() != dtype || b.dtype() != dtype) [[unlikely]] {
     return binary(op, cast(a, dtype), cast(b, dtype));
   }
@@ -282,7 +266,7 @@ Tensor scalar_op(const char* name, UnaryOp op, const char* operand, const Tensor
 
 Tensor binary_with_scalar(BinaryOp op, const Tensor& a, double value) {
   check_defined(info(op).name, "a", a);
-  const DType dtype = compute_dtype(info(op), with_scalar(a.dtype(), value));
+  const DType dtype = compute_dtype(op, with_scalar(a.dtype(), value));
   return binary(op, cast(a, dtype), scalar(value, {dtype, a.device()}));
 }
 

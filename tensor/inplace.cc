@@ -36,7 +36,8 @@ const Tensor& unary_(UnaryOp op, const Tensor& y, UnaryParams params) {
   const char* name = info(op).in_place;
   const Span span("op", name);
   check_defined(name, "the written tensor", y);
-  check_keeps_kind(name, compute_dtype(info(op), y.dtype()), y.dtype());
+  check_not_boolean(op, name, y.dtype());
+  check_keeps_kind(name, compute_dtype(op, y.dtype()), y.dtype());
   check_writable(name, y);
   const Device device = y.device();
   const auto run =
@@ -54,8 +55,8 @@ const Tensor& binary_(BinaryOp op, const Tensor& y, const Tensor& b) {
   check_same_device(name, "the written tensor", y, "the operand", b);
   check_broadcasts_to(name, b, y);
   check_writable(name, y);
-  const DType dtype =
-      compute_dtype(info(op), y.dtype() == b.dtype() ? y.dtype() : result_type(y, b));
+  const DType dtype = compute_dtype(op, y.dtype() == b.dtype() ? y.dtype() : result_type(y, b));
+  check_not_boolean(op, name, dtype);
   check_keeps_kind(name, dtype, y.dtype());
   if (y.dtype() != dtype) return copy_(y, binary(op, y, b));
   check_divisor(op, name, b);

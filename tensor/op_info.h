@@ -2,6 +2,9 @@
 // Private to tensor/.
 #pragma once
 
+#include <type_traits>
+
+#include "weft/core/error.h"
 #include "weft/kernels/elementwise.h"
 #include "weft/tensor/tensor.h"
 
@@ -47,9 +50,30 @@ inline const char* name_of(CompareOp op) {
 /// Of integers, remainder and floor_divide have no value at 0. CUDA is waited for to see.
 void check_divisor(BinaryOp op, const char* name, const Tensor& b);
 
-/// What an operation on `dtype` computes in: f32 for integers that it leads out of.
-inline DType compute_dtype(const OpInfo& op, DType dtype) {
-  return op.integers || is_floating(dtype) ? dtype : DType::f32;
+// PyTorch refuses these too: true - true has no boolean meaning.
+inline bool undefined_for_bool(UnaryOp op) {
+  return op == UnaryOp::neg || op == UnaryOp::rsub_scalar || op == UnaryOp::floor ||
+         op == UnaryOp::ceil || op == UnaryOp::round || op == UnaryOp::trunc;
+}
+inline bool undefined_for_bool(BinaryOp op) {
+  return op == BinaryOp::sub || op == BinaryOp::pow || op == BinaryOp::remainder ||
+         op == BinaryOp::floor_divide;
+}
+/// `name` is that of the form which was called: neg or neg_.
+template <class Op>
+void check_not_boolean(Op op, const char* name, DType dtype) {
+  WEFT_CHECK(dtype != DType::boolean || !undefined_for_bool(op), Dtype, name,
+             "not defined for bool; convert with to(dtype), or use logical_not or logical_xor");
+}
+
+/// What an operation on `dtype` computes in: f32 for integers that it leads out of. A square counts
+/// as a power with the number 2, so that of bool is i64.
+template <class Op>
+DType compute_dtype(Op op, DType dtype) {
+  if constexpr (std::is_same_v<Op, UnaryOp>) {
+    if (op == UnaryOp::square && dtype == DType::boolean) return DType::i64;
+  }
+  return info(op).integers || is_floating(dtype) ? dtype : DType::f32;
 }
 
 }  // namespace weft::raw::internal

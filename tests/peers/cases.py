@@ -53,7 +53,7 @@ def unary(b):
     # weft's numbers beside integers are whole or not; infinity has no kind of its own.
     if name == "clamp" and dtype not in FLOATING:
         options = {k: v if abs(v) < 2**62 else 3 for k, v in options.items()}  # NaN, too
-    if dtype == "bool" and name in ("clamp", "square"):
+    if dtype == "bool" and name == "clamp":
         name, options = "logical_not", {}  # i64 in PyTorch
     if name == "smooth_l1" and dtype not in FLOATING and not options["beta"]:
         options["beta"] = 1  # PyTorch knows smooth_l1 of integers for 0 alone

@@ -88,7 +88,9 @@ TEST_P(ElementwiseTest, UnaryOfEveryDtypeShapeAndLayout) {
         for (const Tensor& x : layouts(some(shape, dtype, low, std::max(c.high, 3.0)))) {
           SCOPED_TRACE(std::string(c.name) + " " + to_string(dtype) + " " + to_string(shape));
           const Tensor y = c.run(x);
-          EXPECT_EQ(y.dtype(), is_floating(dtype) || c.closed ? dtype : DType::f32);
+          DType want = is_floating(dtype) || c.closed ? dtype : DType::f32;
+          if (c.op == UnaryOp::square && dtype == DType::boolean) want = DType::i64;
+          EXPECT_EQ(y.dtype(), want);
           EXPECT_NEAR_TENSOR(y, shape, c.reference(x, c.closed));
         }
       }
@@ -524,6 +526,7 @@ TEST_P(ElementwiseTest, TensorsWithoutDimensionsDoNotPromoteTheirKind) {
     for (int j = 0; j < 7; ++j) {
       const Tensor x = ones({2}, dtypes[i]), one = ones({}, dtypes[j]);
       EXPECT_EQ(raw::mul(x, one).dtype(), want[i][j])
+  EXPECT_EQ(raw::square(ones({2}, DType::boolean)).dtype(), DType::i64);
           << to_string(dtypes[i]) << to_string(dtypes[j]);
       EXPECT_EQ(raw::add(one, x).dtype(), want[i][j])
           << to_string(dtypes[i]) << to_string(dtypes[j]);

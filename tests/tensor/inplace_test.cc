@@ -283,5 +283,18 @@ TEST(InPlaceOnHostTest, LayoutsThatTakeTooLongToJudgeAreRefused) {
   EXPECT_WEFT_ERROR(fill({far, 4}, {2, 1}), InvalidArgument, "several elements share");
 }
 
+// The same as not in place; and a square is a product of integers.
+TEST_P(InPlaceTest, WhatBoolDoesNotHave) {
+  const Tensor y = ones({2}, DType::boolean);
+  EXPECT_WEFT_ERROR(raw::unary_(UnaryOp::square, y), Dtype,
+                    "[square_] the result is i64, which cannot be written into a tensor of bool");
+  EXPECT_WEFT_ERROR(raw::unary_(UnaryOp::neg, y), Dtype, "[neg_] not defined for bool");
+  EXPECT_WEFT_ERROR(raw::unary_(UnaryOp::floor, y), Dtype, "[floor_] not defined for bool");
+  EXPECT_WEFT_ERROR(raw::binary_(BinaryOp::sub, y, y), Dtype, "[sub_] not defined for bool");
+  EXPECT_WEFT_ERROR(raw::binary_(BinaryOp::remainder, y, y), Dtype, "[remainder_] not defined");
+  EXPECT_TENSOR(raw::unary_(UnaryOp::sign, y), ({2}), {1, 1});
+  EXPECT_TENSOR(raw::binary_(BinaryOp::mul, y, zeros({2}, DType::boolean)), ({2}), {0, 0});
+}
+
 }  // namespace
 }  // namespace weft

@@ -133,7 +133,7 @@ Tensor Pipeline::Batch::total_loss() {
     state_->loss_dtype = parse_dtype(name);
   }
   const TensorOptions options{*state_->loss_dtype, state_->device(last)};
-  total = is_here ? raw::to(total, options.dtype).reshape({}) : empty({}, options);
+  total = is_here ? raw::to(total, *state_->loss_dtype).reshape({}) : empty({}, options);
   group.broadcast(total, root).wait();
   return total;
 }

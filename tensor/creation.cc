@@ -20,7 +20,7 @@ Device device_of(const TensorOptions& options) {
 Tensor allocate_for(const char* op, const Shape& shape, const TensorOptions& options) {
   check_shape(shape, op);
   const MemoryFormat format = options.channels_last ? MemoryFormat::nhwc : MemoryFormat::nchw;
-  return allocate(shape, format, options.dtype, device_of(options));
+  return allocate(shape, format, options.dtype.value_or(DType::f32), device_of(options));
 }
 
 Tensor filled(const char* op, const Shape& shape, double value, const TensorOptions& options) {
@@ -76,6 +76,7 @@ Tensor full_like(const Tensor& x, double value) {
 }
 
 Tensor scalar(double value, const TensorOptions& options) {
+  const DType dtype = options.dtype.value_or(DType::i64);
   return filled("scalar", {}, value, options);
 }
 
@@ -83,7 +84,7 @@ Tensor arange(double start, double end, double step, const TensorOptions& option
   WEFT_CHECK(std::isfinite(start) && std::isfinite(end) && std::isfinite(step) && step != 0,
              InvalidArgument, "arange", "needs finite bounds and a step other than 0, got start ",
              start, ", end ", end, ", step ", step);
-  if (!is_floating(options.dtype)) {
+  if (!is_floating(dtype)) {
     // The whole parts, as in PyTorch; so the count is that of what is written.
     WEFT_CHECK(std::abs(step) >= 1, InvalidArgument, "arange", "step ", step,
                " is 0 as a whole number; ask for a floating dtype");
@@ -95,12 +96,12 @@ Tensor arange(double start, double end, double step, const TensorOptions& option
   WEFT_CHECK(count >= 0, InvalidArgument, "arange", "step ", step, " leads away from end: start ",
              start, ", end ", end);
   WEFT_CHECK(count < 0x1p62, InvalidArgument, "arange", "too many elements: ", count);
-  if (!is_floating(options.dtype) && count > 0) {
+  if (!is_floating(dtype) && count > 0) {
     const double last = start + (count - 1) * step;
     WEFT_CHECK(std::min(start, last) >= -0x1p63 && std::max(start, last) < 0x1p63, InvalidArgument,
                "arange", "64 bits do not hold all of ", start, " to ", last);
   }
-  Tensor y = allocate_for("arange", {static_cast<std::int64_t>(count)}, options);
+  Tensor y = allocate_for("arange", {static_cast<std::int64_t>(count)}, options.or_dtype(dtype));
   if (y.numel() > 0) {
     const Device device = y.device();
     kernel(device, &KernelTable::elementwise, &ElementwiseKernels::arange, "arange", y.dtype())(
@@ -131,7 +132,7 @@ Tensor eye(std::int64_t n, const TensorOptions& options) {
 }
 
 template <class T>
-Tensor from_span(std::span<const T> values, const Shape& shape, const TensorOptions& where) {
+Tensor from_span(std::span<const T> values, const Shape& shape, const TensorOptions& options) {
   graph::check_not_capturing("from_span",
                              "host values are read once and not by the replays; make the tensor "
                              "before the step and copy_() into it");
@@ -140,11 +141,11 @@ Tensor from_span(std::span<const T> values, const Shape& shape, const TensorOpti
              values.size(), " values for shape ", shape, ", which holds ", numel(shape));
   const Tensor host = allocate(shape, dtype_of<T>, Device());
   std::copy(values.begin(), values.end(), static_cast<T*>(host.raw_data()));
-  const Device device = device_of(where);
-  if (device == host.device() && !where.channels_last) return host;
-  TensorOptions options = where;
-  options.dtype = dtype_of<T>;
-  Tensor y = allocate_for("from_span", shape, options);
+  const TensorOptions typed = options.or_dtype(dtype_of<T>);
+  if (device_of(typed) == host.device() && *typed.dtype == dtype_of<T> && !typed.channels_last) {
+    return host;
+  }
+  Tensor y = allocate_for("from_span", shape, typed);
   raw::copy_(y, host);
   return y;
 }

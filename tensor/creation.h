@@ -12,7 +12,7 @@ namespace weft {
 
 /// Where and of what type; the device defaults to the thread's current one.
 struct TensorOptions {
-  DType dtype = DType::f32;
+  std::optional<DType> dtype;  ///< f32 by default, where a function does not say otherwise
   std::optional<Device> device;
   bool channels_last = false;  ///< 4-D only
 
@@ -20,6 +20,13 @@ struct TensorOptions {
   TensorOptions(DType d) : dtype(d) {}
   TensorOptions(Device d) : device(d) {}
   TensorOptions(DType d, Device where) : dtype(d), device(where) {}
+
+  /// The same with this dtype, unless they name one.
+  TensorOptions or_dtype(DType d) const {
+    TensorOptions options = *this;
+    options.dtype = dtype.value_or(d);
+    return options;
+  }
 };
 
 Tensor empty(const Shape& shape, const TensorOptions& options = {});  ///< not initialised
@@ -32,22 +39,23 @@ Tensor full(const Shape& shape, double value, const TensorOptions& options = {})
 Tensor full_like(const Tensor& x, double value);
 /// 0-dimensional.
 Tensor scalar(double value, const TensorOptions& options = {});
-/// start, start + step, ... below end. i64 unless options say otherwise; for integers, the whole
+/// start, start + step, ... below end. i64 by default; for integers, the whole
 /// parts of all three. Throws InvalidArgument for bounds that are not finite, a step that is 0 or
 /// leads away from end, and integers that 64 bits do not hold.
-Tensor arange(double start, double end, double step = 1, const TensorOptions& options = DType::i64);
+Tensor arange(double start, double end, double step = 1, const TensorOptions& options = {});
 /// `steps` values from start to end, both included, at even distances. Throws InvalidArgument for
 /// a negative count.
 Tensor linspace(double start, double end, std::int64_t steps, const TensorOptions& options = {});
 Tensor eye(std::int64_t n, const TensorOptions& options = {});
 
-/// Copies; T decides the dtype. Throws Shape when values do not fill the shape.
+/// Copies. The dtype is that of T by default; another one converts as raw::to. Throws Shape when
+/// values do not fill the shape.
 template <class T>
-Tensor from_span(std::span<const T> values, const Shape& shape, const TensorOptions& where = {});
+Tensor from_span(std::span<const T> values, const Shape& shape, const TensorOptions& options = {});
 template <class T>
 Tensor from_vector(const std::vector<T>& values, const Shape& shape,
-                   const TensorOptions& where = {}) {
-  return from_span(std::span<const T>(values), shape, where);
+                   const TensorOptions& options = {}) {
+  return from_span(std::span<const T>(values), shape, options);
 }
 /// 1-D f32 (or the dtype of options): tensor({1, 2, 3}).
 Tensor tensor(std::initializer_list<double> values, const TensorOptions& options = {});
@@ -72,10 +80,9 @@ Tensor randn_like(const Tensor& x, Generator* generator = nullptr);
 /// Whole numbers in [low, high), i64 unless options say otherwise; drawn on the host. Throws
 /// InvalidArgument unless low < high, and where the dtype does not hold one of them.
 Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape,
-               const TensorOptions& options = DType::i64, Generator* generator = nullptr);
+               const TensorOptions& options = {}, Generator* generator = nullptr);
 /// 0 to n - 1 in random order. Throws InvalidArgument for a negative n, and where the dtype does
 /// not hold n - 1.
-Tensor randperm(std::int64_t n, const TensorOptions& options = DType::i64,
-                Generator* generator = nullptr);
+Tensor randperm(std::int64_t n, const TensorOptions& options = {}, Generator* generator = nullptr);
 
 }  // namespace weft

@@ -158,8 +158,9 @@ void check_holds(const char* op, DType dtype, std::int64_t low, std::int64_t hig
 Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape,
                const TensorOptions& options, Generator* generator) {
   WEFT_CHECK(low < high, InvalidArgument, "randint", "needs low < high, got ", low, " and ", high);
-  check_holds("randint", options.dtype, low, high - 1);
-  Tensor y = empty(shape, options);
+  const DType dtype = options.dtype.value_or(DType::i64);
+  check_holds("randint", dtype, low, high - 1);
+  Tensor y = empty(shape, options.or_dtype(dtype));
   if (y.numel() == 0) return y;
   raw::check_not_recomputed_in_capture("randint");
   Generator& from = raw::generator_for(y.device(), generator);
@@ -176,8 +177,9 @@ Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape,
 
 Tensor randperm(std::int64_t n, const TensorOptions& options, Generator* generator) {
   WEFT_CHECK(n >= 0, InvalidArgument, "randperm", "negative length ", n);
-  if (n > 0) check_holds("randperm", options.dtype, 0, n - 1);
-  Tensor y = empty({n}, options);
+  const DType dtype = options.dtype.value_or(DType::i64);
+  if (n > 0) check_holds("randperm", dtype, 0, n - 1);
+  Tensor y = empty({n}, options.or_dtype(dtype));
   raw::copy_(
       y, from_vector((generator ? *generator : default_generator()).randperm(n), {n}, Device()));
   return y;

@@ -72,6 +72,13 @@ TEST_P(CreationTest, Arange) {
   EXPECT_WEFT_ERROR(arange(0, std::numeric_limits<double>::infinity()), InvalidArgument, "finite");
 }
 
+TEST_P(CreationTest, ADeviceAloneLeavesTheDefaultDtype) {
+  EXPECT_EQ(arange(0, 3, 1, device()).dtype(), DType::i64);
+  EXPECT_EQ(randint(0, 3, {2}, device()).dtype(), DType::i64);
+  EXPECT_EQ(randperm(3, device()).dtype(), DType::i64);
+  EXPECT_EQ(linspace(0, 3, 2, device()).dtype(), DType::f32);
+}
+
 TEST_P(CreationTest, Eye) {
   EXPECT_TENSOR(eye(3), ({3, 3}), {1, 0, 0, 0, 1, 0, 0, 0, 1});
   EXPECT_TENSOR(eye(0), ({0, 0}), {});
@@ -89,6 +96,16 @@ TEST_P(CreationTest, FromSpanTakesTheDtypeFromT) {
   const std::array<bool, 2> truth = {true, false};
   EXPECT_TENSOR(from_span(std::span<const bool>(truth), {2}), ({2}), {1, 0});
   EXPECT_TENSOR(from_vector<float>({1, 2, 3, 4}, {2, 2}), ({2, 2}), {1, 2, 3, 4});
+  // A dtype that is named converts, also f32.
+  const std::vector<double> values{1.5, -2.25, 300};
+  for (const DType dtype : kAllDTypes) {
+    const Tensor x = from_vector(values, {3}, dtype);
+    EXPECT_EQ(x.dtype(), dtype);
+    EXPECT_EQ(testing::values_of(x), testing::values_of(raw::to(from_vector(values, {3}), dtype)));
+  }
+  EXPECT_TENSOR(from_vector(values, {3}, DType::u8), ({3}), {1, 0, 255});
+  EXPECT_EQ(from_vector(values, {3}, device()).dtype(), DType::f64);
+  EXPECT_EQ(from_vector(values, {3}, {DType::f32, device()}).device(), device());
   EXPECT_WEFT_ERROR(from_vector<float>({1, 2}, {3}), Shape,
                     "[from_span] got 2 values for shape [3], which holds 3");
 }

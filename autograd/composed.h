@@ -58,7 +58,8 @@ Tensor logsumexp(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor dot(const Tensor& a, const Tensor& b);
 
 // --- Masks: boolean ------------------------------------------------------------------------------
-/// value where the mask is true, x elsewhere; broadcast, of x's dtype.
+/// value where the mask is true, x elsewhere; broadcast, of x's dtype. Throws InvalidArgument if
+/// that cannot hold value (raw::check_holds).
 Tensor masked_fill(const Tensor& x, const Tensor& mask, double value);
 /// The elements of x (broadcast with the mask) where the mask is true, 1-D, in row-major order.
 /// Waits for the device.
@@ -78,7 +79,8 @@ Tensor roll(const Tensor& x, std::int64_t shift, std::optional<std::int64_t> dim
 Tensor tril(const Tensor& x, std::int64_t diagonal = 0);
 Tensor triu(const Tensor& x, std::int64_t diagonal = 0);
 /// As torch.nn.functional.pad, mode "constant": pads holds {before, after} of the last dimension,
-/// then of the second to last, and so on. A negative number removes elements.
+/// then of the second to last, and so on. A negative number removes elements. Throws
+/// InvalidArgument if x's dtype cannot hold value (raw::check_holds).
 Tensor pad(const Tensor& x, const std::vector<std::int64_t>& pads, double value = 0);
 
 }  // namespace weft

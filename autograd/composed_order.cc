@@ -37,6 +37,7 @@ Tensor positions(const Tensor& mask) {
 
 Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
   check_mask("masked_fill", x, mask);
+  raw::check_holds("masked_fill", value, x.dtype());
   return where(mask, scalar(value, {x.dtype(), x.device()}), x);
 }
 
@@ -163,6 +164,7 @@ Tensor pad(const Tensor& x, const std::vector<std::int64_t>& pads, double value)
   WEFT_CHECK(pads.size() % 2 == 0 && std::ssize(pads) <= 2 * x.dim(), Shape, "pad", "got ",
              pads.size(), " numbers for ", x.shape(),
              ", expected two per dimension, the last dimension first");
+  raw::check_holds("pad", value, x.dtype());
   std::vector<std::int64_t> of_all(static_cast<std::size_t>(2 * x.dim()), 0), taken(of_all);
   for (std::size_t i = 0; i < pads.size(); ++i) {
     const std::size_t dim = static_cast<std::size_t>(x.dim()) - 1 - i / 2;

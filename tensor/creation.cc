@@ -24,9 +24,8 @@ Tensor allocate_for(const char* op, const Shape& shape, const TensorOptions& opt
 }
 
 Tensor filled(const char* op, const Shape& shape, double value, const TensorOptions& options) {
-  Tensor y = allocate_for(op, shape, options);
-  raw::fill_(y, value);
-  return y;
+  raw::check_holds(op, value, options.dtype.value_or(DType::f32));
+  return fill(allocate_for(op, shape, options), value);
 }
 
 }  // namespace
@@ -59,9 +58,7 @@ Tensor ones(const Shape& shape, const TensorOptions& options) {
 
 Tensor ones_like(const Tensor& x) {
   check_defined("ones_like", "x", x);
-  Tensor y = empty_like(x);
-  raw::fill_(y, 1);
-  return y;
+  return fill(empty_like(x), 1);
 }
 
 Tensor full(const Shape& shape, double value, const TensorOptions& options) {
@@ -70,17 +67,16 @@ Tensor full(const Shape& shape, double value, const TensorOptions& options) {
 
 Tensor full_like(const Tensor& x, double value) {
   check_defined("full_like", "x", x);
-  Tensor y = empty_like(x);
-  raw::fill_(y, value);
-  return y;
+  raw::check_holds("full_like", value, x.dtype());
+  return fill(empty_like(x), value);
 }
 
 Tensor scalar(double value, const TensorOptions& options) {
-  const DType dtype = options.dtype.value_or(DType::i64);
   return filled("scalar", {}, value, options);
 }
 
 Tensor arange(double start, double end, double step, const TensorOptions& options) {
+  const DType dtype = options.dtype.value_or(DType::i64);
   WEFT_CHECK(std::isfinite(start) && std::isfinite(end) && std::isfinite(step) && step != 0,
              InvalidArgument, "arange", "needs finite bounds and a step other than 0, got start ",
              start, ", end ", end, ", step ", step);
@@ -96,10 +92,9 @@ Tensor arange(double start, double end, double step, const TensorOptions& option
   WEFT_CHECK(count >= 0, InvalidArgument, "arange", "step ", step, " leads away from end: start ",
              start, ", end ", end);
   WEFT_CHECK(count < 0x1p62, InvalidArgument, "arange", "too many elements: ", count);
-  if (!is_floating(dtype) && count > 0) {
-    const double last = start + (count - 1) * step;
-    WEFT_CHECK(std::min(start, last) >= -0x1p63 && std::max(start, last) < 0x1p63, InvalidArgument,
-               "arange", "64 bits do not hold all of ", start, " to ", last);
+  if (count > 0) {
+    raw::check_holds("arange", start, dtype);
+    raw::check_holds("arange", start + (count - 1) * step, dtype);
   }
   Tensor y = allocate_for("arange", {static_cast<std::int64_t>(count)}, options.or_dtype(dtype));
   if (y.numel() > 0) {
@@ -113,6 +108,8 @@ Tensor arange(double start, double end, double step, const TensorOptions& option
 Tensor linspace(double start, double end, std::int64_t steps, const TensorOptions& options) {
   WEFT_CHECK(steps >= 0, InvalidArgument, "linspace", "negative number of steps ", steps);
   Tensor y = allocate_for("linspace", {steps}, options);
+  raw::check_holds("linspace", start, y.dtype());
+  raw::check_holds("linspace", end, y.dtype());
   if (steps == 0) return y;
   // From both ends, so that they are met exactly and the values lie symmetrically.
   const double step = steps == 1 ? 0 : (end - start) / static_cast<double>(steps - 1);
@@ -172,6 +169,9 @@ WEFT_INSTANTIATE(bool)
 #undef WEFT_INSTANTIATE
 
 Tensor tensor(std::initializer_list<double> values, const TensorOptions& options) {
+  for (const double value : values) {
+    raw::check_holds("tensor", value, options.dtype.value_or(DType::f32));
+  }
   const Shape shape = {static_cast<std::int64_t>(values.size())};
   const Tensor host =
       from_span(std::span<const double>(values.begin(), values.size()), shape, Device());

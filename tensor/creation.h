@@ -29,6 +29,9 @@ struct TensorOptions {
   }
 };
 
+// A number is given as a double; where a tensor of the dtype cannot hold it, InvalidArgument
+// (raw::check_holds in tensor/ops.h).
+
 Tensor empty(const Shape& shape, const TensorOptions& options = {});  ///< not initialised
 Tensor empty_like(const Tensor& x);                                   ///< also x's layout, if dense
 Tensor zeros(const Shape& shape, const TensorOptions& options = {});
@@ -77,12 +80,12 @@ Tensor bernoulli(const Shape& shape, double p, const TensorOptions& options = {}
 /// Of x's shape, dtype and device. Throw Dtype for integers.
 Tensor rand_like(const Tensor& x, Generator* generator = nullptr);
 Tensor randn_like(const Tensor& x, Generator* generator = nullptr);
-/// Whole numbers in [low, high), i64 unless options say otherwise; drawn on the host. Throws
-/// InvalidArgument unless low < high, and where the dtype does not hold one of them.
+/// Whole numbers in [low, high), i64 by default; drawn on the host. Throws InvalidArgument unless
+/// low < high, and where the dtype does not hold one of them.
 Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape,
                const TensorOptions& options = {}, Generator* generator = nullptr);
-/// 0 to n - 1 in random order. Throws InvalidArgument for a negative n, and where the dtype does
-/// not hold n - 1.
+/// 0 to n - 1 in random order, i64 by default. Throws InvalidArgument for a negative n, and where the
+/// dtype does not hold n - 1.
 Tensor randperm(std::int64_t n, const TensorOptions& options = {}, Generator* generator = nullptr);
 
 }  // namespace weft

@@ -267,31 +267,24 @@ Tensor scalar_op(const char* name, UnaryOp op, const char* operand, const Tensor
 Tensor binary_with_scalar(BinaryOp op, const Tensor& a, double value) {
   check_defined(info(op).name, "a", a);
   const DType dtype = compute_dtype(op, with_scalar(a.dtype(), value));
-  return binary(op, cast(a, dtype), scalar(value, {dtype, a.device()}));
-}
-
-template <class T>
-bool holds(double value) {
-  return value >= double(std::numeric_limits<T>::min()) &&
-         value <= double(std::numeric_limits<T>::max());
-}
-
-bool holds(DType dtype, double value) {
-  return (dtype == DType::u8 && holds<std::uint8_t>(value)) ||
-         (dtype == DType::i32 && holds<std::int32_t>(value));
+  // As in PyTorch, a quotient takes a number beyond a floating dtype as infinity. But an extreme
+  // may be the number itself.
+  const bool is_result = op == BinaryOp::maximum || op == BinaryOp::minimum;
+  if (is_result || !is_floating(dtype)) check_holds(info(op).name, value, dtype);
+  return binary(op, cast(a, dtype), constant(value, dtype, a.device()));
 }
 
 // Where both sides of a comparison mean what they say: 255 (u8) is not -1, and 1 (i64) < 1.5.
 DType compare_dtype(DType dtype, double value) {
   if (is_floating(dtype)) return dtype;
   if (!is_int64(value)) return DType::f64;
-  return holds(dtype, value) ? dtype : DType::i64;
+  return dtype != DType::boolean && holds(dtype, value) ? dtype : DType::i64;
 }
 
 Tensor compare_with_scalar(CompareOp op, const Tensor& a, double value) {
   check_defined(name_of(op), "a", a);
   const DType dtype = compare_dtype(a.dtype(), value);
-  return compare(op, cast(a, dtype), scalar(value, {dtype, a.device()}));
+  return compare(op, cast(a, dtype), constant(value, dtype, a.device()));
 }
 
 // Division by it is multiplication by its inverse, to the last bit and in every dtype.
@@ -374,7 +367,11 @@ Tensor clamp(const Tensor& x, std::optional<double> min, std::optional<double> m
     return fill_(y, std::numeric_limits<double>::quiet_NaN());
   }
   const UnaryParams bounds{.a = low, .b = high};
-  if (is_floating(x.dtype())) return unary(UnaryOp::clamp, x, bounds);
+  if (is_floating(x.dtype())) {
+    check_holds("clamp", low, x.dtype());
+    check_holds("clamp", high, x.dtype());
+    return unary(UnaryOp::clamp, x, bounds);
+  }
   if (is_int64(low) && is_int64(high)) {
     if (!narrow || (holds(x.dtype(), low) && holds(x.dtype(), high))) {
       return unary(UnaryOp::clamp, x, bounds);

@@ -121,9 +121,12 @@ namespace {
 
 const Tensor& scalar_(const char* op, UnaryOp kind, const Tensor& y, double value) {
   check_defined(op, "the written tensor", y);
-  const bool fits =
-      is_floating(y.dtype()) || (std::trunc(value) == value && std::abs(value) < 0x1p63);
-  WEFT_CHECK(fits, Dtype, op, "a tensor of ", y.dtype(), " cannot take the number ", value);
+  if (!is_floating(y.dtype())) {
+    // As in PyTorch, whole numbers beyond y's dtype will do: sums and products are modulo 2^bits.
+    if (!(std::abs(value) < 0x1p63)) check_holds(op, value, y.dtype());
+    WEFT_CHECK(std::trunc(value) == value && y.dtype() != DType::boolean, Dtype, op, "a tensor of ",
+               y.dtype(), " cannot take the number ", value);
+  }
   return unary_(kind, y, {.a = value});
 }
 
@@ -137,10 +140,7 @@ const Tensor& add_(const Tensor& y, double value) {
   return scalar_("add_", UnaryOp::add_scalar, y, value);
 }
 
-const Tensor& fill_(const Tensor& y, double value) {
-  check_writable("fill_", y);
-  WEFT_CHECK(is_floating(y.dtype()) || y.dtype() == DType::boolean || std::abs(value) < 0x1p63,
-             InvalidArgument, "fill_", "a tensor of ", y.dtype(), " cannot hold ", value);
+const Tensor& internal::fill(const Tensor& y, double value) {
   const Span span("op", "fill_");
   const Device device = y.device();
   const auto run =
@@ -152,9 +152,15 @@ const Tensor& fill_(const Tensor& y, double value) {
   return y;
 }
 
+const Tensor& fill_(const Tensor& y, double value) {
+  check_writable("fill_", y);
+  check_holds("fill_", value, y.dtype());
+  return fill(y, value);
+}
+
 const Tensor& zero_(const Tensor& y) {
   check_writable("zero_", y);
-  if (!y.is_dense()) return fill_(y, 0);
+  if (!y.is_dense()) return fill(y, 0);
   const std::int64_t n = y.numel();
   if (n == 0) return y;
   const Span span("op", "zero_");

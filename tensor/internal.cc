@@ -252,6 +252,34 @@ DType result_type(const Tensor& a, const Tensor& b) {
   return kind(scalar) > kind(own) ? promote(own, scalar) : own;
 }
 
+bool holds(DType dtype, double value) {
+  return dispatch_all(dtype, [&]<class T>() {
+    if constexpr (std::is_same_v<T, bool>) {
+      return true;
+    } else if constexpr (std::is_integral_v<T>) {
+      // The last i64 is no double: 2^63 is the nearest.
+      constexpr auto low = static_cast<double>(std::numeric_limits<T>::min());
+      constexpr auto high = static_cast<double>(std::numeric_limits<T>::max());
+      return value >= low && value <= high && value < 0x1p63;
+    } else {
+      return !std::isfinite(value) || std::isfinite(element_cast<double>(element_cast<T>(value)));
+    }
+  });
+}
+
+Tensor constant(double value, DType dtype, Device device) {
+  return fill(allocate({}, dtype, device), value);
+}
+
 Tensor cast(const Tensor& x, DType dtype) { return x.dtype() == dtype ? x : to(x, dtype); }
 
 }  // namespace weft::raw::internal
+
+namespace weft::raw {
+
+void check_holds(const char* op, double value, DType dtype) {
+  WEFT_CHECK(internal::holds(dtype, value), InvalidArgument, op, "a tensor of ", dtype,
+             " cannot hold ", value);
+}
+
+}  // namespace weft::raw

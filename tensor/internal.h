@@ -118,6 +118,13 @@ void copy_block(const Tensor& y, const Tensor& x);
 /// that of one with some only where its kind is a higher one (bool, integer, floating).
 DType result_type(const Tensor& a, const Tensor& b);
 
+/// Whether an element of the dtype can be this number, as check_holds() in tensor/ops.h says.
+bool holds(DType dtype, double value);
+/// y = value, unchecked; returns y.
+const Tensor& fill(const Tensor& y, double value);
+/// The number as a kernel takes it, without dimensions and unchecked: an operand, not a result.
+Tensor constant(double value, DType dtype, Device device);
+
 /// Dtype conversion that keeps the handle when there is nothing to do.
 Tensor cast(const Tensor& x, DType dtype);
 

@@ -33,11 +33,18 @@ struct RunningStats {
 
 namespace weft::raw {
 
+/// Throws InvalidArgument, naming all three, where an element of this dtype cannot be the number:
+/// NaN or a number beyond the dtype's range for integers (a fraction is cut off), a finite number
+/// that would round to infinity for floating ones. bool takes any number.
+void check_holds(const char* op, double value, DType dtype);
+
 // --- Element-wise: y has the broadcast shape of the operands, and the dtype that PyTorch's
 // result_type gives. A tensor without dimensions changes the dtype of one with dimensions only if
 // its kind is higher (bool < integer < floating). With a double, a floating tensor keeps its dtype.
 // An integer tensor keeps it if the double is a whole number, else it becomes f32; bool becomes i64
-// or f32.
+// or f32. Sums, products and powers of integers are modulo 2^bits, also with a number beyond their
+// dtype. maximum, minimum, clamp of a floating tensor, and remainder and floor_divide of an integer
+// one refuse such a number (check_holds).
 Tensor unary(UnaryOp op, const Tensor& x, UnaryParams params = {});
 /// dL/dx from dL/dy. `saved` is x or y, as the functor of op says (Saves), or undefined.
 Tensor unary_backward(UnaryOp op, const Tensor& grad_y, const Tensor& saved,
@@ -102,8 +109,10 @@ const Tensor& add_scaled_(const Tensor& y, double alpha, const Tensor& x);  ///<
 /// y += x, where x may be on another device. Between CPU devices x is read directly, else copied
 /// first.
 const Tensor& add_from_afar_(const Tensor& y, const Tensor& x);
+/// An integer y takes any whole number, modulo 2^bits.
 const Tensor& mul_(const Tensor& y, double value);
 const Tensor& add_(const Tensor& y, double value);
+/// An integer y gets the whole part. Throws InvalidArgument as check_holds.
 const Tensor& fill_(const Tensor& y, double value);
 const Tensor& zero_(const Tensor& y);
 /// y = x. Converts the dtype, broadcasts, and copies between devices.
@@ -146,6 +155,8 @@ Tensor contiguous(const Tensor& x);
 Tensor contiguous(const Tensor& x, MemoryFormat format);  ///< x is 4-D
 Tensor clone(const Tensor& x);
 Tensor to(const Tensor& x, Device device);
+/// Floating to integer loses the fraction and saturates, NaN becomes 0; an integer keeps its lowest
+/// bits; bool is x != 0 (element_cast in core/dtype.h).
 Tensor to(const Tensor& x, DType dtype);
 /// As torch.cat and torch.stack. Parts of several dtypes are promoted to a common one. Throws
 /// InvalidArgument without parts, Shape if their shapes do not fit.
@@ -156,8 +167,6 @@ Tensor stack(std::span<const Tensor> parts, std::int64_t dim = 0);
 /// sum and prod of integers are i64, all and any boolean; else the dtype is x's. Throws Dtype for
 /// the mean of integers.
 Tensor reduce(ReduceOp op, const Tensor& x, const Dims& dims = {}, bool keepdim = false);
-/// Floating to integer loses the fraction and saturates, NaN becomes 0; an integer keeps its lowest
-/// bits; bool is x != 0 (element_cast in core/dtype.h).
 Tensor sum(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor mean(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor prod(const Tensor& x, const Dims& dims = {}, bool keepdim = false);

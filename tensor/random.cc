@@ -39,6 +39,8 @@ void uniform_fill(const char* op, const Tensor& y, double from, double to, Gener
   check_floating(op, "the tensor", y);
   WEFT_CHECK(from <= to && std::isfinite(to - from), InvalidArgument, op,
              "needs from <= to, both finite, got ", from, " and ", to);
+  check_holds(op, from, y.dtype());
+  check_holds(op, to, y.dtype());
   check_writable(op, y);
   if (y.numel() == 0) return;
   check_not_recomputed_in_capture(op);
@@ -138,9 +140,10 @@ Tensor randn_like(const Tensor& x, Generator* generator) {
   return y;
 }
 
-namespace {
-
-void check_holds(const char* op, DType dtype, std::int64_t low, std::int64_t high) {
+Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape,
+               const TensorOptions& options, Generator* generator) {
+  WEFT_CHECK(low < high, InvalidArgument, "randint", "needs low < high, got ", low, " and ", high);
+  const DType dtype = options.dtype.value_or(DType::i64);
   const auto holds = [&](std::int64_t value) {
     switch (dtype) {
       case DType::u8: return value >= 0 && value <= 255;
@@ -149,17 +152,8 @@ void check_holds(const char* op, DType dtype, std::int64_t low, std::int64_t hig
       default: return true;
     }
   };
-  WEFT_CHECK(holds(low) && holds(high), InvalidArgument, op, "a tensor of ", dtype,
-             " does not hold all of ", low, " to ", high);
-}
-
-}  // namespace
-
-Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape,
-               const TensorOptions& options, Generator* generator) {
-  WEFT_CHECK(low < high, InvalidArgument, "randint", "needs low < high, got ", low, " and ", high);
-  const DType dtype = options.dtype.value_or(DType::i64);
-  check_holds("randint", dtype, low, high - 1);
+  WEFT_CHECK(holds(low) && holds(high - 1), InvalidArgument, "randint", "a tensor of ", dtype,
+             " does not hold all of ", low, " to ", high - 1);
   Tensor y = empty(shape, options.or_dtype(dtype));
   if (y.numel() == 0) return y;
   raw::check_not_recomputed_in_capture("randint");
@@ -177,9 +171,8 @@ Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape,
 
 Tensor randperm(std::int64_t n, const TensorOptions& options, Generator* generator) {
   WEFT_CHECK(n >= 0, InvalidArgument, "randperm", "negative length ", n);
-  const DType dtype = options.dtype.value_or(DType::i64);
-  if (n > 0) check_holds("randperm", dtype, 0, n - 1);
-  Tensor y = empty({n}, options.or_dtype(dtype));
+  Tensor y = empty({n}, options.or_dtype(DType::i64));
+  if (n > 0) raw::check_holds("randperm", static_cast<double>(n - 1), y.dtype());
   raw::copy_(
       y, from_vector((generator ? *generator : default_generator()).randperm(n), {n}, Device()));
   return y;

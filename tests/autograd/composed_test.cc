@@ -173,6 +173,10 @@ TEST_P(ComposedTest, Masks) {
   EXPECT_WEFT_ERROR(masked_fill(ones({3}), ones({2}, DType::boolean), 0), Shape,
                     "do not broadcast");
   EXPECT_WEFT_ERROR(masked_fill(ones({3}), ones({3}), 0), Dtype, "[masked_fill] mask: got f32");
+  EXPECT_WEFT_ERROR(masked_fill(ones({3}, DType::u8), ones({3}, DType::boolean), 300),
+                    InvalidArgument, "[masked_fill] a tensor of u8 cannot hold 300");
+  EXPECT_WEFT_ERROR(pad(ones({3}, DType::i32), {1, 0}, kNaN), InvalidArgument,
+                    "[pad] a tensor of i32 cannot hold nan");
 }
 
 TEST_P(ComposedTest, Order) {

@@ -1,6 +1,7 @@
 #include "weft/tensor/creation.h"
 
 #include <array>
+#include <cmath>
 #include <limits>
 
 #include "weft/tests/core/expect_error.h"
@@ -70,6 +71,34 @@ TEST_P(CreationTest, Arange) {
                     "[arange] 64 bits do not hold all of 4.61169e+18 to 9.22337e+18");
   EXPECT_WEFT_ERROR(arange(0, 5, -1), InvalidArgument, "[arange] step -1 leads away from end");
   EXPECT_WEFT_ERROR(arange(0, std::numeric_limits<double>::infinity()), InvalidArgument, "finite");
+}
+
+TEST_P(CreationTest, NumbersThatTheDtypeDoesNotHold) {
+  const double nan = std::nan(""), inf = std::numeric_limits<double>::infinity();
+  const auto u8 = DType::u8;
+  EXPECT_WEFT_ERROR(full({2}, 300, u8), InvalidArgument, "[full] a tensor of u8 cannot hold 300");
+  EXPECT_WEFT_ERROR(full({2}, nan, DType::i64), InvalidArgument, "[full] a tensor of i64 cannot");
+  EXPECT_WEFT_ERROR(full({2}, 1e39), InvalidArgument, "[full] a tensor of f32 cannot hold 1e+39");
+  EXPECT_WEFT_ERROR(full_like(ones({2}, u8), -1), InvalidArgument, "[full_like] a tensor of u8");
+  EXPECT_WEFT_ERROR(scalar(1e10, DType::i32), InvalidArgument, "[scalar] a tensor of i32 cannot");
+  EXPECT_WEFT_ERROR(tensor({1, 256}, u8), InvalidArgument, "[tensor] a tensor of u8 cannot hold");
+  EXPECT_WEFT_ERROR(tensor({1, 1e39}), InvalidArgument, "[tensor] a tensor of f32 cannot hold");
+  EXPECT_WEFT_ERROR(arange(0, 257, 1, u8), InvalidArgument,
+                    "[arange] a tensor of u8 cannot hold 256");
+  EXPECT_WEFT_ERROR(arange(-1, 3, 1, u8), InvalidArgument,
+                    "[arange] a tensor of u8 cannot hold -1");
+  EXPECT_WEFT_ERROR(arange(1e20, 3e20, 1e20), InvalidArgument,
+                    "[arange] a tensor of i64 cannot hold 1e");
+  EXPECT_WEFT_ERROR(linspace(0, 256, 3, u8), InvalidArgument, "[linspace] a tensor of u8 cannot");
+  EXPECT_WEFT_ERROR(linspace(nan, 2, 3, DType::i32), InvalidArgument, "[linspace] a tensor of i32");
+  EXPECT_WEFT_ERROR(linspace(0, 1e39, 2), InvalidArgument,
+                    "[linspace] a tensor of f32 cannot hold");
+  EXPECT_TENSOR(arange(250, 256, 3, u8), ({2}), {250, 253});
+  EXPECT_TENSOR(arange(3, 3, 1, u8), ({0}), {});
+  EXPECT_TENSOR(full({1}, inf), ({1}), {inf});
+  EXPECT_TENSOR(full({1}, 1e39, DType::f64), ({1}), {1e39});
+  EXPECT_TENSOR(full({1}, nan, DType::boolean), ({1}), {1});
+  EXPECT_TENSOR(tensor({-inf, 2.5, 254.9}, DType::boolean), ({3}), {1, 1, 1});
 }
 
 TEST_P(CreationTest, ADeviceAloneLeavesTheDefaultDtype) {

@@ -1,3 +1,5 @@
+#include <cmath>
+#include <limits>
 #include <set>
 
 #include "weft/core/rng.h"
@@ -16,6 +18,9 @@ using testing::make;
 using testing::some;
 using testing::values_of;
 using testing::with_gaps;
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 class InPlaceTest : public testing::DeviceParam {};
 WEFT_FOR_EACH_DEVICE(InPlaceTest);
@@ -281,6 +286,36 @@ TEST(InPlaceOnHostTest, LayoutsThatTakeTooLongToJudgeAreRefused) {
   EXPECT_WEFT_ERROR(fill({2, 3, 3}, {4 * far, 1, 2}), InvalidArgument, "several elements share");
   // More elements than places.
   EXPECT_WEFT_ERROR(fill({far, 4}, {2, 1}), InvalidArgument, "several elements share");
+}
+
+TEST_P(InPlaceTest, NumbersThatTheDtypeDoesNotHold) {
+  const Tensor bytes = make({1, 2}, {2}, DType::u8), whole = make({1, 2}, {2}, DType::i32);
+  const Tensor narrow = make({1, 2}, {2}), truth = ones({2}, DType::boolean);
+  for (const double value : {256.0, -1.0, 255.5, -0.5, 1e20, kNaN, kInf}) {
+    EXPECT_WEFT_ERROR(raw::fill_(bytes, value), InvalidArgument, "[fill_] a tensor of u8 cannot");
+  }
+  EXPECT_WEFT_ERROR(raw::fill_(whole, 0x1p31), InvalidArgument, "a tensor of i32 cannot hold 2.14");
+  EXPECT_WEFT_ERROR(raw::fill_(make({1}, {1}, DType::i64), 0x1p63), InvalidArgument, "i64 cannot");
+  EXPECT_WEFT_ERROR(raw::fill_(narrow, 1e39), InvalidArgument,
+                    "[fill_] a tensor of f32 cannot hold 1e+39");
+  EXPECT_WEFT_ERROR(raw::fill_(make({1}, {1}, DType::bf16), -3.4e38), InvalidArgument, "bf16");
+  for (const double value : {1e20, kNaN, -kInf}) {
+    EXPECT_WEFT_ERROR(raw::add_(whole, value), InvalidArgument, "[add_] a tensor of i32 cannot");
+    EXPECT_WEFT_ERROR(raw::mul_(whole, value), InvalidArgument, "[mul_] a tensor of i32 cannot");
+  }
+  EXPECT_WEFT_ERROR(raw::add_(truth, 1), Dtype, "[add_] a tensor of bool cannot take the number 1");
+  EXPECT_TENSOR(bytes, ({2}), {1, 2});
+  EXPECT_TENSOR(whole, ({2}), {1, 2});
+  EXPECT_TENSOR(narrow, ({2}), {1, 2});
+  // As PyTorch: fractions are cut off, infinity is a float, anything a truth value, and sums of
+  // integers are modulo 2^bits.
+  EXPECT_TENSOR(raw::fill_(bytes, 2.5), ({2}), {2, 2});
+  EXPECT_TENSOR(raw::add_(bytes, 300), ({2}), {46, 46});
+  EXPECT_TENSOR(raw::fill_(whole, -2.5), ({2}), {-2, -2});
+  EXPECT_TENSOR(raw::fill_(narrow, -kInf), ({2}), {-kInf, -kInf});
+  EXPECT_TENSOR(raw::mul_(raw::fill_(narrow, 1), 1e39), ({2}), {kInf, kInf});
+  EXPECT_TENSOR(raw::fill_(narrow, 3.4028235e38), ({2}), {0x1.fffffep127, 0x1.fffffep127});
+  EXPECT_TENSOR(raw::fill_(truth, kNaN), ({2}), {1, 1});
 }
 
 // The same as not in place; and a square is a product of integers.

@@ -117,9 +117,11 @@ TEST_P(RandomTest, Errors) {
   EXPECT_WEFT_ERROR(raw::bernoulli_(ones({2}), 1.5), InvalidArgument,
                     "[bernoulli_] needs a probability in [0, 1], got 1.5");
   EXPECT_WEFT_ERROR(rand({2}, DType::i64), Dtype, "[rand] needs a floating dtype");
+  EXPECT_WEFT_ERROR(raw::uniform_(ones({2}), 0, 1e39), InvalidArgument,
+                    "[uniform_] a tensor of f32 cannot hold 1e+39");
   EXPECT_WEFT_ERROR(randperm(-1), InvalidArgument, "[randperm] negative length -1");
   EXPECT_WEFT_ERROR(randperm(257, DType::u8), InvalidArgument,
-                    "[randperm] a tensor of u8 does not hold all of 0 to 256");
+                    "[randperm] a tensor of u8 cannot hold 256");
   EXPECT_WEFT_ERROR(randperm(std::int64_t{1} << 62), OutOfMemory, "");
 }
 

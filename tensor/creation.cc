@@ -110,6 +110,10 @@ Tensor linspace(double start, double end, std::int64_t steps, const TensorOption
   Tensor y = allocate_for("linspace", {steps}, options);
   raw::check_holds("linspace", start, y.dtype());
   raw::check_holds("linspace", end, y.dtype());
+  if (!is_floating(y.dtype())) {
+    start = std::trunc(start);
+    end = std::trunc(end);
+  }
   if (steps == 0) return y;
   // From both ends, so that they are met exactly and the values lie symmetrically.
   const double step = steps == 1 ? 0 : (end - start) / static_cast<double>(steps - 1);

@@ -46,8 +46,8 @@ Tensor scalar(double value, const TensorOptions& options = {});
 /// parts of all three. Throws InvalidArgument for bounds that are not finite, a step that is 0 or
 /// leads away from end, and integers that 64 bits do not hold.
 Tensor arange(double start, double end, double step = 1, const TensorOptions& options = {});
-/// `steps` values from start to end, both included, at even distances. Throws InvalidArgument for
-/// a negative count.
+/// `steps` values from start to end, both included, at even distances; for integers, the whole
+/// parts of both, and of what lies between. Throws InvalidArgument for a negative count.
 Tensor linspace(double start, double end, std::int64_t steps, const TensorOptions& options = {});
 Tensor eye(std::int64_t n, const TensorOptions& options = {});
 

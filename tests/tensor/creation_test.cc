@@ -101,6 +101,15 @@ TEST_P(CreationTest, NumbersThatTheDtypeDoesNotHold) {
   EXPECT_TENSOR(tensor({-inf, 2.5, 254.9}, DType::boolean), ({3}), {1, 1, 1});
 }
 
+// Values of PyTorch's.
+TEST_P(CreationTest, LinspaceOfIntegers) {
+  EXPECT_TENSOR(linspace(-2.7, 9.9, 5, DType::i64), ({5}), {-2, 0, 3, 6, 9});
+  EXPECT_TENSOR(linspace(0.9, 3.9, 7, DType::i32), ({7}), {0, 0, 1, 1, 2, 2, 3});
+  EXPECT_TENSOR(linspace(5, -5, 4, DType::i64), ({4}), {5, 1, -1, -5});
+  EXPECT_TENSOR(linspace(10, 0, 4, DType::u8), ({4}), {10, 6, 3, 0});
+  EXPECT_TENSOR(linspace(-7.5, -0.5, 3, DType::i32), ({3}), {-7, -3, 0});
+}
+
 TEST_P(CreationTest, ADeviceAloneLeavesTheDefaultDtype) {
   EXPECT_EQ(arange(0, 3, 1, device()).dtype(), DType::i64);
   EXPECT_EQ(randint(0, 3, {2}, device()).dtype(), DType::i64);

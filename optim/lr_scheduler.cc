@@ -77,8 +77,8 @@ void FormulaLR::start() {
 void FormulaLR::update() {
   for (std::size_t g = 0; g < base_lrs_.size(); ++g) {
     double lr = next_lr(g);
-    // A recursive formula that ends at 0 may miss it by a rounding.
-    if (lr < 0 && lr > -1e-12 * base_lrs_[g]) lr = 0;
+    // A recursive formula that comes to 0 may miss it by a rounding.
+    if (lr < 0 && lr > -rounding(g)) lr = 0;
     optimizer().set_lr(g, lr);
   }
 }
@@ -165,6 +165,13 @@ double CosineAnnealingLR::next_lr(std::size_t group) {
     return lr + (base_lr(group) - lowest) * (1 - std::cos(kPi / static_cast<double>(period))) / 2;
   }
   return height(t) / height(t - 1) * (lr - lowest) + lowest;
+}
+
+double CosineAnnealingLR::rounding(std::size_t group) const {
+  // On the way back from eta_min, the distance from it grows by 4 T_max^2 / pi^2, and with it what
+  // was rounded at the bottom.
+  const auto period = static_cast<double>(options_.T_max);
+  return std::max(base_lr(group), options_.eta_min) * (1e-12 + 0x1p-52 * period * period);
 }
 
 CosineAnnealingWarmRestarts::CosineAnnealingWarmRestarts(

@@ -73,6 +73,8 @@ class FormulaLR : public LRScheduler {
   void start();
   /// The group's rate at last_epoch(). optimizer().lr(group) still has the rate of the step before.
   virtual double next_lr(std::size_t group) = 0;
+  /// How far below 0 a rounding may bring next_lr; such a rate becomes 0.
+  virtual double rounding(std::size_t group) const { return 1e-12 * base_lr(group); }
 
   void update() override;
   void restart() override;
@@ -155,6 +157,7 @@ class CosineAnnealingLR final : public FormulaLR {
 
  private:
   double next_lr(std::size_t group) override;
+  double rounding(std::size_t group) const override;
   CosineAnnealingLROptions options_;
 };
 

@@ -316,6 +316,20 @@ TEST(LRScheduler, ReduceLROnPlateauResumesFromItsState) {
       [](optim::ReduceLROnPlateau& s, int t) { s.step(metric(t)); });
 }
 
+// From eta_min back to 0 a rounding is relative to eta_min, and grows with the period.
+TEST(LRScheduler, CosineAnnealingComesBackToZero) {
+  for (const std::int64_t period : {2, 3, 5, 7, 10, 33, 100, 500, 2000}) {
+    for (const double base : {0.0, 1e-17, 1e-9}) {
+      SCOPED_TRACE(testing::Message() << "T_max " << period << ", base " << base);
+      optim::SGD sgd(one(), {.lr = base});
+      optim::CosineAnnealingLR schedule(sgd, {.T_max = period, .eta_min = 1});
+      for (std::int64_t i = 0; i < 2 * period; ++i) ASSERT_NO_THROW(schedule.step());
+      // 4 T_max^2 / pi^2 roundings of 1, and some on the way.
+      EXPECT_NEAR(sgd.lr(), base, 0x1p-52 * static_cast<double>(period * period + 10));
+    }
+  }
+}
+
 TEST(LRScheduler, RefusesBadArguments) {
   optim::SGD sgd = make_sgd(), plain(one());
   optim::RMSprop rmsprop(one());

@@ -93,6 +93,9 @@ Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight, co
   for (const auto& [name, p] : {std::pair("weight", &weight), std::pair("bias", &bias)}) {
     WEFT_CHECK(!p->defined() || p->shape() == Shape{channels}, Shape, op, name, ": got ",
                p->shape(), ", expected [", channels, "]");
+    const bool mixed = x.dtype() == DType::bf16 && p->defined() && p->dtype() == DType::f32;
+    WEFT_CHECK(!p->defined() || p->dtype() == x.dtype() || mixed, Dtype, op, "dtype: x is ",
+               x.dtype(), ", ", name, " is ", p->dtype(), "; convert one with to(dtype)");
   }
   std::int64_t size = channels / groups;
   for (int d = 2; d < x.dim(); ++d) size *= x.shape(d);

@@ -28,7 +28,8 @@ Tensor normalize(const Tensor& x, double p = 2, std::int64_t dim = 1, double eps
 /// x [N,C,..]: the channels of each image form `groups` groups of C / groups neighbouring channels.
 /// Each group becomes (group - its mean) / sqrt(its biased variance + eps). Then each channel is
 /// multiplied by weight [C], and bias [C] is added, where they are defined (Wu and He, "Group
-/// Normalization", 2018). Throws Shape unless groups divides C.
+/// Normalization", 2018). Throws Shape unless groups divides C, Dtype unless weight and bias have
+/// x's dtype; with a bf16 x they may be f32.
 Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight = {},
                   const Tensor& bias = {}, double eps = 1e-5);
 

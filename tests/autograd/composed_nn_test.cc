@@ -256,6 +256,19 @@ TEST_P(ComposedNnTest, LayersInEveryDtype) {
   }
   // As layer_norm: a bf16 image, f32 weights.
   EXPECT_EQ(group_norm(x.to(DType::bf16), 2, scale.to(DType::f32)).dtype(), DType::bf16);
+  // As PyTorch, no other mixture; nor do the other norms take one.
+  for (const DType of_x : testing::kFloating) {
+    for (const DType other : testing::kAllDTypes) {
+      if (other == of_x || (of_x == DType::bf16 && other == DType::f32)) continue;
+      const Tensor input = ones({2, 4, 3, 3}, of_x), p = ones({4}, other), row = ones({3}, other);
+      const std::string names =
+          weft::detail::concat("dtype: x is ", of_x, ", weight is ", other, ";");
+      EXPECT_WEFT_ERROR(group_norm(input, 2, p), Dtype, "[group_norm] " + names);
+      EXPECT_WEFT_ERROR(layer_norm(input, {3}, row), Dtype, "[layer_norm] " + names);
+      EXPECT_WEFT_ERROR(batch_norm(input, p, {}, {}, {}), Dtype, "[batch_norm] " + names);
+      EXPECT_WEFT_ERROR(group_norm(input, 2, {}, p), Dtype, "[group_norm] dtype: x is ");
+    }
+  }
 }
 
 TEST_P(ComposedNnTest, LayersOfNothingAndOfWhatDoesNotFit) {

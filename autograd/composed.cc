@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "weft/autograd/autocast.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/ops.h"
 
@@ -155,6 +156,8 @@ Tensor dot(const Tensor& a, const Tensor& b) {
   WEFT_CHECK(a.shape() == b.shape(), Shape, "dot", "lengths: a has ", a.shape()[0], ", b has ",
              b.shape()[0]);
   WEFT_CHECK(a.dtype() == b.dtype(), Dtype, "dot", "dtype: a is ", a.dtype(), ", b is ", b.dtype());
+  // Unlike the matmul of two vectors, PyTorch's autocast leaves dot as it is.
+  const autograd::Autocast off(a.device().type, {.enabled = false, .cache_enabled = false});
   if (is_floating(a.dtype())) return matmul(a, b);
   return raw::to(raw::sum(raw::mul(a, b)), a.dtype());
 }

@@ -36,6 +36,8 @@ inline const Autocast autocast[] = {
     {"trunc", {{DType::f32, DType::bf16}, {DType::f32, DType::bf16}}},
     {"linear", {{DType::bf16, DType::bf16}, {DType::bf16, DType::bf16}}},
     {"matmul", {{DType::bf16, DType::bf16}, {DType::bf16, DType::bf16}}},
+    {"matmul_vectors", {{DType::bf16, DType::bf16}, {DType::bf16, DType::bf16}}},
+    {"dot", {{DType::f32, DType::bf16}, {DType::f32, DType::bf16}}},
     {"conv2d", {{DType::bf16, DType::bf16}, {DType::bf16, DType::bf16}}},
     {"conv_transpose2d", {{DType::bf16, DType::bf16}, {DType::bf16, DType::bf16}}},
     {"softmax", {{DType::f32, DType::bf16}, {DType::f32, DType::f32}}},

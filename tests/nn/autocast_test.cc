@@ -46,6 +46,8 @@ std::map<std::string, std::function<Tensor()>> operations(const Tensor& x, const
 #undef X
           {"linear", [=] { return linear(x, f32({3, 8}), f32({3})); }},
       {"matmul", [=] { return matmul(x, f32({8, 3})); }},
+      {"matmul_vectors", [=] { return matmul(x[0], f32({8})); }},
+      {"dot", [=] { return dot(x[0], x[1]); }},
       {"conv2d", [=] { return conv2d(image, f32({4, 3, 3, 3}), f32({4})); }},
       {"conv_transpose2d", [=] { return conv_transpose2d(image, f32({3, 4, 3, 3}), f32({4})); }},
       {"softmax", [=] { return softmax(x, 1); }},

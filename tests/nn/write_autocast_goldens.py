@@ -22,6 +22,8 @@ def operations(x, image):
     return unary | {
         "linear": lambda: F.linear(x, f32(3, 8), f32(3)),
         "matmul": lambda: torch.matmul(x, f32(8, 3)),
+        "matmul_vectors": lambda: torch.matmul(x[0], f32(8)),
+        "dot": lambda: torch.dot(x[0], x[1]),
         "conv2d": lambda: F.conv2d(image, f32(4, 3, 3, 3), f32(4)),
         "conv_transpose2d": lambda: F.conv_transpose2d(image, f32(3, 4, 3, 3), f32(4)),
         "softmax": lambda: F.softmax(x, 1),

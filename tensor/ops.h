@@ -182,8 +182,9 @@ Tensor norm(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 /// in the row-major order of all elements.
 Tensor argmax(const Tensor& x, std::optional<std::int64_t> dim = {}, bool keepdim = false);
 Tensor argmin(const Tensor& x, std::optional<std::int64_t> dim = {}, bool keepdim = false);
-/// Sums x over the dimensions that broadcasting from `shape` added or enlarged. x itself if it has
-/// this shape. Throws Shape if x's shape is no broadcast of `shape`.
+/// Sums x over the dimensions that broadcasting from `shape` added or enlarged, as torch's
+/// sum_to_size; integers become i64 as in sum. x itself if it has this shape. Throws Shape if x's
+/// shape is no broadcast of `shape`.
 Tensor sum_to(const Tensor& x, const Shape& shape);
 
 // --- Softmax over one dimension: floating; y lies in memory with that dimension innermost --------

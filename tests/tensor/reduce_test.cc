@@ -215,6 +215,11 @@ TEST_P(ReduceTest, SumTo) {
   EXPECT_TRUE(raw::sum_to(x, {2, 3}).same(x));
   EXPECT_TENSOR(raw::sum_to(ones({1, 1, 3}), {3}), ({3}), {1, 1, 1});
   EXPECT_TENSOR(raw::sum_to(zeros({0, 3}), {1, 3}), ({1, 3}), {0, 0, 0});
+  for (const DType dtype : {DType::i64, DType::i32, DType::u8, DType::boolean}) {
+    const Tensor y = raw::sum_to(ones({300, 2}, dtype), {2});
+    EXPECT_EQ(y.dtype(), DType::i64);
+    EXPECT_TENSOR(y, ({2}), {300, 300});
+  }
   const Tensor nhwc = raw::contiguous(some({2, 3, 4, 5}), MemoryFormat::nhwc);
   EXPECT_EQ(raw::sum_to(nhwc, {3, 1, 1}).shape(), (Shape{3, 1, 1}));
   EXPECT_TRUE(

@@ -144,11 +144,37 @@ struct BinaryCrossEntropy : autograd::Function<BinaryCrossEntropy> {
 
 }  // namespace
 
+namespace {
+
+// Only where looking costs no wait: on CUDA the logarithms answer such a value with NaN.
+void check_probabilities(const char* name, const Tensor& x) {
+  if (!x.device().is_cpu()) return;
+  const Tensor values = raw::contiguous(x);
+  dispatch_floating(x.dtype(), "bce_loss", [&]<class T>() {
+    const T* const at = values.data<T>();
+    const auto fits = [&](std::int64_t i) {
+      const auto v = element_cast<accumulate_t<T>>(at[i]);
+      return (v >= 0) & (v <= 1);
+    };
+    const std::int64_t n = values.numel();
+    bool all = true;
+    for (std::int64_t i = 0; i < n; ++i) all &= fits(i);
+    for (std::int64_t i = 0; !all && i < n; ++i) {
+      WEFT_CHECK(fits(i), InvalidArgument, "bce_loss", name, ": got ", element_cast<double>(at[i]),
+                 " at position ", i, ", expected 0 to 1");
+    }
+  });
+}
+
+}  // namespace
+
 Tensor bce_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
   if (autocasts(CastPolicy::f32, x, target)) {
     return bce_loss(autocast(CastPolicy::f32, x), autocast(CastPolicy::f32, target), reduction);
   }
   check_target("bce_loss", x, target);
+  check_probabilities("x", x);
+  check_probabilities("target", target);
   return reduce(BinaryCrossEntropy::apply(x, target), reduction);
 }
 

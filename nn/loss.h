@@ -37,9 +37,10 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target,
 Tensor nll_loss(const Tensor& log_probs, const Tensor& target, std::int64_t ignore_index = -100,
                 Reduction reduction = Reduction::mean, const Tensor& weight = {});
 
-/// Binary cross-entropy of probabilities x in [0, 1]: -(t log(x) + (1 - t) log(1 - x)), where a
-/// logarithm is at least -100 (torch.nn.BCELoss). NaN for other x. Where x comes from a sigmoid,
-/// use bce_with_logits: it is exact.
+/// Binary cross-entropy of probabilities x and targets t in [0, 1]:
+/// -(t log(x) + (1 - t) log(1 - x)), where a logarithm is at least -100 (torch.nn.BCELoss). On the
+/// CPU, another x or t (also NaN) throws InvalidArgument; on CUDA, where a check would wait for the
+/// device, another x gives NaN. Where x comes from a sigmoid, use bce_with_logits: it is exact.
 Tensor bce_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean);
 
 /// Binary cross-entropy of sigmoid(x), without overflow:

@@ -43,28 +43,20 @@ void Adam::add(std::span<const Tensor> params, const AdamOptions& o, bool decoup
              "betas must be in [0, 1), got ", o.beta1, " and ", o.beta2);
   WEFT_CHECK(o.eps >= 0 && o.weight_decay >= 0, InvalidArgument, name,
              "eps and weight_decay must not be negative, got ", o.eps, " and ", o.weight_decay);
-  add_group(params, o.lr);
+  add_group(params, o.lr, o.beta1);
   options_.push_back(o);
   decoupled_ = decoupled;
 }
 
-double Adam::momentum(std::size_t group) const {
-  check_group(group);
-  return options_[group].beta1;
-}
-
-void Adam::set_momentum(std::size_t group, double momentum) {
-  check_group(group);
-  WEFT_CHECK(momentum >= 0 && momentum < 1, InvalidArgument, decoupled_ ? "AdamW" : "Adam",
-             "beta1 must be in [0, 1), got ", momentum);
-  options_[group].beta1 = momentum;
-  options_changed();
+void Adam::check_momentum(double beta1) const {
+  WEFT_CHECK(beta1 >= 0 && beta1 < 1, InvalidArgument, decoupled_ ? "AdamW" : "Adam",
+             "beta1 must be in [0, 1), got ", beta1);
 }
 
 void Adam::update(const Stream& stream, DType dtype, std::size_t group, const double* lr,
                   const std::int64_t* step, std::span<const OptimSlot> slots) {
   const AdamOptions& o = options_[group];
-  const AdamParams params{lr,         step,      o.beta1,   o.beta2, o.eps, o.weight_decay,
+  const AdamParams params{lr,         step,      momentum(group), o.beta2, o.eps, o.weight_decay,
                           decoupled_, o.amsgrad, o.maximize};
   kernel(stream.device, &KernelTable::optim, &OptimKernels::adam, "Adam", dtype)(stream, dtype,
                                                                                  params, slots);

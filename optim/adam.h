@@ -34,14 +34,12 @@ class Adam : public Optimizer {
   explicit Adam(std::vector<Tensor> params, const AdamOptions& options = {});
   explicit Adam(std::vector<ParamGroup<AdamOptions>> groups);
 
-  double momentum(std::size_t group) const override;
-  void set_momentum(std::size_t group, double momentum) override;
-
  protected:
   /// amsgrad: whether any group asks for it.
   explicit Adam(bool amsgrad)
       : Optimizer({"exp_avg", "exp_avg_sq", amsgrad ? "max_exp_avg_sq" : ""}) {}
   void add(std::span<const Tensor> params, const AdamOptions& options, bool decoupled);
+  void check_momentum(double beta1) const override;
   void update(const Stream& stream, DType dtype, std::size_t group, const double* lr,
               const std::int64_t* step, std::span<const OptimSlot> slots) override;
 

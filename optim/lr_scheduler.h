@@ -34,8 +34,8 @@ class LRScheduler {
   std::int64_t last_epoch() const { return last_epoch_; }
 
   /// "last_epoch" (i64) and the scheduler's other counters by PyTorch's names, such as "base_lrs"
-  /// (f64 [groups]). The present rates are in the optimiser's state dict. The options are in
-  /// neither: make the scheduler with the same options, then load both state dicts.
+  /// (f64 [groups]). The present rates and momenta are in the optimiser's state dict. The options
+  /// are in neither: make the scheduler with the same options, then load both state dicts.
   NamedTensors state_dict() const;
   /// Throws InvalidArgument for a state that lacks an entry, or has one of another dtype or shape
   /// (another number of groups), before anything is changed.

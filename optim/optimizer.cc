@@ -44,16 +44,21 @@ Tensor aligned_grad(const Tensor& param, const Tensor& grad) {
   return copy;
 }
 
+// In the state dict.
+std::string entry(std::size_t group, const char* name) {
+  return detail::concat("group.", group, '.', name);
+}
+
 }  // namespace
 
-void Optimizer::add_group(std::span<const Tensor> params, double lr) {
+void Optimizer::add_group(std::span<const Tensor> params, double lr,
+                          std::optional<double> momentum) {
   WEFT_CHECK(!params.empty(), InvalidArgument, "optimizer", "got a group without parameters");
   WEFT_CHECK(lr >= 0, InvalidArgument, "optimizer", "learning rate must not be negative, got ", lr);
   std::unordered_set<const TensorImpl*> known;
   for (const Group& g : groups_)
     for (const Slot& s : g.slots) known.insert(s.param.impl());
-  Group group;
-  group.lr = lr;
+  Group group{.slots = {}, .lr = lr, .momentum = momentum};
   for (std::size_t i = 0; i < params.size(); ++i) {
     const Tensor& p = params[i];
     WEFT_CHECK(p.defined() && p.is_leaf() && is_floating(p.dtype()), InvalidArgument, "optimizer",
@@ -219,11 +224,19 @@ double Optimizer::initial_lr(std::size_t group) const {
   return *group_at(group).initial_lr;
 }
 
-double Optimizer::momentum(std::size_t) const {
-  WEFT_THROW(InvalidArgument, "optimizer", "this optimiser has no momentum");
+void Optimizer::check_momentum(double momentum) const {
+  WEFT_CHECK(momentum >= 0, InvalidArgument, "optimizer", "momentum must not be negative, got ",
+             momentum);
 }
 
-void Optimizer::set_momentum(std::size_t group, double) { momentum(group); }
+void Optimizer::set_momentum(std::size_t group, double momentum) {
+  WEFT_CHECK(group_at(group).momentum, InvalidArgument, "optimizer",
+             "made without momentum, which ", momentum, " would need");
+  check_momentum(momentum);
+  groups_[group].momentum = momentum;
+  groups_[group].momentum_set = true;
+  options_changed();
+}
 
 std::vector<Tensor> Optimizer::parameters() const {
   std::vector<Tensor> result;
@@ -236,8 +249,12 @@ NamedTensors Optimizer::state_dict() const {
   NamedTensors state;
   std::size_t index = 0;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
-    state.emplace_back("group." + std::to_string(g) + ".lr",
-                       scalar(groups_[g].lr, {DType::f64, Device()}));
+    const auto add = [&](const char* name, std::optional<double> value) {
+      if (value) state.emplace_back(entry(g, name), scalar(*value, {DType::f64, Device()}));
+    };
+    add("lr", groups_[g].lr);
+    add("initial_lr", groups_[g].initial_lr);
+    add("momentum", groups_[g].momentum);
     for (const Slot& slot : groups_[g].slots) {
       const std::string prefix = "state." + std::to_string(index++) + ".";
       if (slot.step == 0) continue;
@@ -270,11 +287,19 @@ void Optimizer::load_state_dict(const NamedTensors& state) {
     return value;
   };
 
-  std::vector<Tensor> rates;
+  const auto take_if_there = [&](const std::string& name) {
+    return by_name.count(name) ? take(name, {}) : Tensor();
+  };
+
+  struct Numbers {
+    Tensor lr, initial_lr, momentum;  // the last two may be missing
+  };
+  std::vector<Numbers> numbers;             // per group
   std::vector<std::vector<Tensor>> values;  // per parameter: step, buffers; empty: never stepped
   std::size_t index = 0;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
-    rates.push_back(take("group." + std::to_string(g) + ".lr", {}));
+    numbers.push_back({take(entry(g, "lr"), {}), take_if_there(entry(g, "initial_lr")),
+                       groups_[g].momentum ? take_if_there(entry(g, "momentum")) : Tensor()});
     for (const Slot& slot : groups_[g].slots) {
       const std::string prefix = "state." + std::to_string(index++) + ".";
       values.emplace_back();
@@ -289,12 +314,20 @@ void Optimizer::load_state_dict(const NamedTensors& state) {
     if (by_name.count(name)) problems += "\n  unexpected " + name;
   WEFT_CHECK(problems.empty(), InvalidArgument, "optimizer",
              "this state is of other parameters or another optimiser:", problems);
+  for (const Numbers& of_group : numbers) {
+    if (of_group.momentum.defined()) check_momentum(of_group.momentum.item<double>());
+  }
 
   options_changed();
   const Scoped owner(&ThreadState::memory_owner, MemoryOwner::optimizer);
+  bool unknown_momentum = false;
   auto value = values.begin();
   for (std::size_t g = 0; g < groups_.size(); ++g) {
-    groups_[g].lr = rates[g].item<double>();
+    const auto& [lr, initial_lr, momentum] = numbers[g];
+    groups_[g].lr = lr.item<double>();
+    if (initial_lr.defined()) groups_[g].initial_lr = initial_lr.item<double>();
+    if (momentum.defined()) groups_[g].momentum = momentum.item<double>();
+    unknown_momentum |= groups_[g].momentum_set && !momentum.defined();
     for (Slot& slot : groups_[g].slots) {
       slot.step = value->empty() ? 0 : (*value)[0].item<std::int64_t>();
       slot.buffers.clear();
@@ -305,6 +338,12 @@ void Optimizer::load_state_dict(const NamedTensors& state) {
       }
       ++value;
     }
+  }
+  if (unknown_momentum) {
+    log_warning(
+        "optimizer: this state was saved without the momentum, which a scheduler or set_momentum() "
+        "sets here: the next step takes the present one, and may differ from that of the run that "
+        "saved it");
   }
 }
 

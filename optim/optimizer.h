@@ -54,20 +54,25 @@ class Optimizer {
   double initial_lr(std::size_t group) const;
   void set_initial_lr(std::size_t group, double lr);
   bool has_initial_lr(std::size_t group) const { return group_at(group).initial_lr.has_value(); }
-  /// What OneCycleLR changes: the momentum of SGD and RMSprop, beta1 of Adam. Both throw
-  /// InvalidArgument for an optimiser that has none. set_momentum throws it also when the optimiser
-  /// was made without momentum, and for a negative value (Adam: one outside [0, 1)).
-  virtual double momentum(std::size_t group) const;
-  virtual void set_momentum(std::size_t group, double momentum);
+  /// What OneCycleLR changes: the momentum of SGD and RMSprop, beta1 of Adam. 0 for an optimiser
+  /// that was made without momentum; set_momentum throws InvalidArgument then, and for a negative
+  /// value (Adam: one outside [0, 1)).
+  double momentum(std::size_t group) const { return group_at(group).momentum.value_or(0); }
+  void set_momentum(std::size_t group, double momentum);
   /// The parameters of all groups, in order.
   std::vector<Tensor> parameters() const;
 
-  /// Copies of the state: "group.0.lr" (f64), and for each parameter, numbered over all groups,
-  /// "state.7.step" (i64) and its buffers by PyTorch's names ("state.7.exp_avg"). A parameter that
-  /// was never updated has no entry.
+  /// Copies of the state. Of each group what schedulers set (f64): "group.0.lr",
+  /// "group.0.initial_lr" if it has had a scheduler, "group.0.momentum" if there is one. Of each
+  /// parameter, numbered over all groups, "state.7.step" (i64) and its buffers by PyTorch's names
+  /// ("state.7.exp_avg"); a parameter that was never updated has no entry. The other options are
+  /// not in it: make the optimiser with the same ones.
   NamedTensors state_dict() const;
   /// Restores what state_dict() returned. Throws InvalidArgument for names or shapes of other
-  /// parameters or of another optimiser, listing them, before anything is changed.
+  /// parameters or of another optimiser, listing them, and for a momentum that set_momentum()
+  /// refuses, before anything is changed. A state without momentum, from before there was this
+  /// entry, is taken and leaves the momentum as it is; a warning says so if set_momentum() was
+  /// called here, as OneCycleLR does it.
   void load_state_dict(const NamedTensors& state);
 
  protected:
@@ -79,7 +84,9 @@ class Optimizer {
   struct Group {
     std::vector<Slot> slots;
     double lr = 0;
-    std::optional<double> initial_lr;
+    std::optional<double> initial_lr = {};
+    std::optional<double> momentum = {};
+    bool momentum_set = false;  // by set_momentum()
   };
 
   /// buffer_names: the state of each parameter beside its step count, by PyTorch's names
@@ -91,9 +98,12 @@ class Optimizer {
   bool keeps(std::size_t buffer) const {
     return buffer < buffer_names_.size() && !buffer_names_[buffer].empty();
   }
-  /// Throws InvalidArgument for an empty group, for a learning rate below 0, and for a parameter
-  /// that is given twice, is no leaf, is not floating or has gaps in memory.
-  void add_group(std::span<const Tensor> params, double lr);
+  /// momentum: what set_momentum() may change, if this optimiser has any. Throws InvalidArgument
+  /// for an empty group, for a learning rate below 0, and for a parameter that is given twice, is
+  /// no leaf, is not floating or has gaps in memory.
+  void add_group(std::span<const Tensor> params, double lr, std::optional<double> momentum = {});
+  /// Throws InvalidArgument for a value that set_momentum() shall refuse.
+  virtual void check_momentum(double momentum) const;
 
   void check_group(std::size_t group) const { group_at(group); }
 

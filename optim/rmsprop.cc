@@ -35,30 +35,15 @@ void RMSprop::add(std::span<const Tensor> params, const RMSpropOptions& o) {
   WEFT_CHECK(o.alpha >= 0 && o.eps >= 0 && o.weight_decay >= 0 && o.momentum >= 0, InvalidArgument,
              "RMSprop", "alpha, eps, weight_decay and momentum must not be negative, got ", o.alpha,
              ", ", o.eps, ", ", o.weight_decay, " and ", o.momentum);
-  add_group(params, o.lr);
+  add_group(params, o.lr, keeps(1) ? std::optional(o.momentum) : std::nullopt);
   options_.push_back(o);
-}
-
-double RMSprop::momentum(std::size_t group) const {
-  check_group(group);
-  return options_[group].momentum;
-}
-
-void RMSprop::set_momentum(std::size_t group, double momentum) {
-  WEFT_CHECK(keeps(1), InvalidArgument, "RMSprop", "made without momentum, which ", momentum,
-             " would need");
-  check_group(group);
-  WEFT_CHECK(momentum >= 0, InvalidArgument, "RMSprop", "momentum must not be negative, got ",
-             momentum);
-  options_[group].momentum = momentum;
-  options_changed();
 }
 
 void RMSprop::update(const Stream& stream, DType dtype, std::size_t group, const double* lr,
                      const std::int64_t*, std::span<const OptimSlot> slots) {
   const RMSpropOptions& o = options_[group];
-  const RmspropParams params{lr,         o.alpha,    o.eps,     o.weight_decay,
-                             o.momentum, o.centered, o.maximize};
+  const RmspropParams params{lr,         o.alpha,   o.eps, o.weight_decay, momentum(group),
+                             o.centered, o.maximize};
   kernel(stream.device, &KernelTable::optim, &OptimKernels::rmsprop, "RMSprop", dtype)(
       stream, dtype, params, slots);
 }

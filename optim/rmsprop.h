@@ -26,9 +26,6 @@ class RMSprop : public Optimizer {
   explicit RMSprop(std::vector<Tensor> params, const RMSpropOptions& options = {});
   explicit RMSprop(std::vector<ParamGroup<RMSpropOptions>> groups);
 
-  double momentum(std::size_t group) const override;
-  void set_momentum(std::size_t group, double momentum) override;
-
  protected:
   void update(const Stream& stream, DType dtype, std::size_t group, const double* lr,
               const std::int64_t* step, std::span<const OptimSlot> slots) override;

@@ -33,29 +33,15 @@ void SGD::add(std::span<const Tensor> params, const SGDOptions& o) {
              o.weight_decay);
   WEFT_CHECK(!o.nesterov || (o.momentum > 0 && o.dampening == 0), InvalidArgument, "SGD",
              "nesterov needs momentum above 0 and dampening 0");
-  add_group(params, o.lr);
+  add_group(params, o.lr, keeps(0) ? std::optional(o.momentum) : std::nullopt);
   options_.push_back(o);
-}
-
-double SGD::momentum(std::size_t group) const {
-  check_group(group);
-  return options_[group].momentum;
-}
-
-void SGD::set_momentum(std::size_t group, double momentum) {
-  WEFT_CHECK(keeps(0), InvalidArgument, "SGD", "made without momentum, which ", momentum,
-             " would need");
-  check_group(group);
-  WEFT_CHECK(momentum >= 0, InvalidArgument, "SGD", "momentum must not be negative, got ",
-             momentum);
-  options_[group].momentum = momentum;
-  options_changed();
 }
 
 void SGD::update(const Stream& stream, DType dtype, std::size_t group, const double* lr,
                  const std::int64_t* step, std::span<const OptimSlot> slots) {
   const SGDOptions& o = options_[group];
-  const SgdParams params{lr, step, o.momentum, o.dampening, o.weight_decay, o.nesterov, o.maximize};
+  const SgdParams params{lr,         step,      momentum(group), o.dampening, o.weight_decay,
+                         o.nesterov, o.maximize};
   kernel(stream.device, &KernelTable::optim, &OptimKernels::sgd, "SGD", dtype)(stream, dtype,
                                                                                params, slots);
 }

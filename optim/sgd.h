@@ -24,9 +24,6 @@ class SGD : public Optimizer {
   explicit SGD(std::vector<Tensor> params, const SGDOptions& options = {});
   explicit SGD(std::vector<ParamGroup<SGDOptions>> groups);
 
-  double momentum(std::size_t group) const override;
-  void set_momentum(std::size_t group, double momentum) override;
-
  protected:
   void update(const Stream& stream, DType dtype, std::size_t group, const double* lr,
               const std::int64_t* step, std::span<const OptimSlot> slots) override;

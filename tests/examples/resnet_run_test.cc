@@ -51,7 +51,8 @@ TEST_F(ResNetRunTest, FreezingTrainsFcAlone) {
   EXPECT_EQ(checkpoint.model.size(), base.size());
   std::set<std::string> state;
   for (const auto& [name, tensor] : checkpoint.parts.at(0)) state.insert(name);
-  EXPECT_EQ(state, (std::set<std::string>{"group.0.lr", "state.0.momentum_buffer", "state.0.step",
+  EXPECT_EQ(state, (std::set<std::string>{"group.0.lr", "group.0.initial_lr", "group.0.momentum",
+                                          "state.0.momentum_buffer", "state.0.step",
                                           "state.1.momentum_buffer", "state.1.step"}));
 
   const json metrics = json::parse(testing::read_file(folder.path("whole/metrics.json")));

@@ -7,7 +7,10 @@
 #include <cmath>
 #include <functional>
 #include <memory>
+#include <string>
+#include <string_view>
 
+#include "weft/core/thread_state.h"
 #include "weft/optim/adam.h"
 #include "weft/optim/reduce_lr_on_plateau.h"
 #include "weft/optim/rmsprop.h"
@@ -330,6 +333,47 @@ TEST(LRScheduler, CosineAnnealingComesBackToZero) {
   }
 }
 
+struct Log final : LogSink {
+  void write(Level level, std::string_view message) override {
+    if (level == Level::warning) text += std::string(message) + '\n';
+  }
+  std::string text;
+};
+
+// Of before the momentum was saved.
+TEST(LRScheduler, AStateWithoutMomentumIsTakenAndSaidSoWhereOneIsSet) {
+  Log log;
+  const Scoped<LogSink*> logging(&ThreadState::log, &log);
+  const optim::OneCycleLROptions options{.max_lr = {0.5}, .total_steps = 50};
+  optim::SGD first = make_sgd();
+  optim::OneCycleLR cycle(first, options);
+  for (int t = 0; t < 5; ++t) cycle.step();
+  optim::NamedTensors state = first.state_dict();
+  EXPECT_EQ(std::erase_if(state, [](const auto& e) { return e.first.ends_with("momentum"); }), 2U);
+
+  optim::SGD plain = make_sgd();
+  plain.load_state_dict(state);
+  EXPECT_EQ(plain.lr(0), first.lr(0));
+  EXPECT_EQ(plain.momentum(0), 0.9);
+  EXPECT_EQ(log.text, "");  // nothing sets it
+
+  optim::SGD second = make_sgd();
+  const optim::OneCycleLR resumed(second, options);
+  second.load_state_dict(state);
+  EXPECT_EQ(second.momentum(1), 0.95);  // as the scheduler's constructor left it
+  EXPECT_EQ(log.text.find("optimizer: this state was saved without the momentum, which"), 0U)
+      << log.text;
+  EXPECT_EQ(std::ranges::count(log.text, '\n'), 1);
+
+  state = first.state_dict();
+  for (auto& [name, value] : state) {
+    if (name == "group.1.momentum") value = scalar(-1, DType::f64);
+  }
+  EXPECT_WEFT_ERROR(second.load_state_dict(state), InvalidArgument,
+                    "momentum must not be negative, got -1");
+  EXPECT_EQ(second.momentum(0), 0.95) << "nothing was changed";
+}
+
 TEST(LRScheduler, RefusesBadArguments) {
   optim::SGD sgd = make_sgd(), plain(one());
   optim::RMSprop rmsprop(one());
@@ -341,9 +385,9 @@ TEST(LRScheduler, RefusesBadArguments) {
   EXPECT_WEFT_ERROR(optim::OneCycleLR(sgd, {.max_lr = {1, 2, 3}, .total_steps = 5}),
                     InvalidArgument, "max_lr: got 3 rates for 2 groups");
   EXPECT_WEFT_ERROR(optim::OneCycleLR(plain, {.max_lr = {1}, .total_steps = 5}), InvalidArgument,
-                    "[SGD] made without momentum, which 0.95 would need");
+                    "made without momentum, which 0.95 would need");
   EXPECT_WEFT_ERROR(optim::OneCycleLR(rmsprop, {.max_lr = {1}, .total_steps = 5}), InvalidArgument,
-                    "[RMSprop] made without momentum");
+                    "made without momentum");
   EXPECT_WEFT_ERROR(optim::ExponentialLR(sgd, {}), InvalidArgument,
                     "[ExponentialLR] gamma must be positive, got 0");
   EXPECT_WEFT_ERROR(optim::CosineAnnealingWarmRestarts(sgd, {}), InvalidArgument,

@@ -170,7 +170,7 @@ TEST_P(Optimizers, RMSpropResumesFromItsState) {
       optim::RMSprop first(resumed.params(), options);
       run(first, resumed, 0, 2);
       const auto state = first.state_dict();
-      EXPECT_EQ(state.size(), 1u + 2 * (2 + (momentum != 0) + centered));
+      EXPECT_EQ(state.size(), 1u + (momentum != 0) + 2 * (2 + (momentum != 0) + centered));
       optim::RMSprop second(resumed.params(), options);
       second.load_state_dict(state);
       run(second, resumed, 2, 5);

@@ -2,9 +2,28 @@
 
 #include <cmath>
 #include <csignal>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <regex>
+#include <set>
 
+#include "weft/autograd/ops.h"
 #include "weft/core/thread_state.h"
 #include "weft/data/dataloader.h"
+#include "weft/data/tensor_dataset.h"
+#include "weft/nn/activation.h"
+#include "weft/nn/dropout.h"
+#include "weft/nn/ema.h"
+#include "weft/nn/linear.h"
+#include "weft/nn/loss.h"
+#include "weft/nn/sequential.h"
+#include "weft/optim/adam.h"
+#include "weft/optim/lr_scheduler.h"
+#include "weft/optim/reduce_lr_on_plateau.h"
+#include "weft/optim/rmsprop.h"
+#include "weft/optim/sequential_lr.h"
+#include "weft/optim/sgd.h"
 #include "weft/tensor/creation.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/io/files.h"
@@ -335,6 +354,254 @@ TEST_F(RecorderTest, RefusesToResumeFromADamagedCheckpoint) {
   Counter model, optimizer;
   auto loader = make_loader();
   EXPECT_WEFT_ERROR(Recorder(o).resume(model, loader, optimizer), Io, "checksum of tensor");
+}
+
+// --- Every scheduler with every optimiser --------------------------------------------------------
+
+struct OptimizerCase {
+  std::string name;  // the class, then the options that are on
+  std::function<std::unique_ptr<optim::Optimizer>(std::vector<Tensor>, std::vector<Tensor>)> make;
+};
+
+template <class Options>
+using Flags = std::vector<std::pair<const char*, bool Options::*>>;
+
+// One for each combination of the flags, with two groups of different rates.
+template <class O, class Options>
+void add_cases(std::vector<OptimizerCase>& cases, const char* name, const Options& base,
+               const Flags<Options>& flags) {
+  for (unsigned on = 0; on < 1U << flags.size(); ++on) {
+    Options options = base;
+    std::string text = name;
+    for (std::size_t i = 0; i < flags.size(); ++i) {
+      if ((on >> i & 1) == 0) continue;
+      options.*flags[i].second = true;
+      text += std::string(" ") + flags[i].first;
+    }
+    if constexpr (requires { options.nesterov; }) {
+      if (options.nesterov && options.momentum == 0) continue;  // refused
+    }
+    cases.push_back({text, [options](std::vector<Tensor> one, std::vector<Tensor> two) {
+                       Options slower = options;
+                       slower.lr *= 0.3;
+                       return std::make_unique<O>(std::vector<optim::ParamGroup<Options>>{
+                           {std::move(one), options}, {std::move(two), slower}});
+                     }});
+  }
+}
+
+std::vector<OptimizerCase> optimizer_cases() {
+  using namespace optim;
+  std::vector<OptimizerCase> cases;
+  const Flags<SGDOptions> sgd = {{"nesterov", &SGDOptions::nesterov},
+                                 {"maximize", &SGDOptions::maximize}};
+  const Flags<RMSpropOptions> rmsprop = {{"centered", &RMSpropOptions::centered},
+                                         {"maximize", &RMSpropOptions::maximize}};
+  for (const double momentum : {0.0, 0.9}) {
+    add_cases<SGD>(cases, momentum > 0 ? "SGD momentum" : "SGD",
+                   SGDOptions{.lr = 0.05, .momentum = momentum, .weight_decay = 0.01}, sgd);
+    add_cases<RMSprop>(cases, momentum > 0 ? "RMSprop momentum" : "RMSprop",
+                       RMSpropOptions{.lr = 0.01, .weight_decay = 0.01, .momentum = momentum},
+                       rmsprop);
+  }
+  add_cases<Adam>(
+      cases, "Adam", AdamOptions{.lr = 0.01, .weight_decay = 0.01},
+      Flags<AdamOptions>{{"amsgrad", &AdamOptions::amsgrad}, {"maximize", &AdamOptions::maximize}});
+  add_cases<AdamW>(cases, "AdamW", AdamWOptions{.lr = 0.01},
+                   Flags<AdamWOptions>{{"amsgrad", &AdamWOptions::amsgrad},
+                                       {"maximize", &AdamWOptions::maximize}});
+  return cases;
+}
+
+struct SchedulerCase {
+  std::string name;
+  std::function<std::unique_ptr<optim::LRScheduler>(optim::Optimizer&)> make;
+};
+
+template <class Scheduler, class Options>
+std::shared_ptr<optim::LRScheduler> shared(optim::Optimizer& optimizer, const Options& options) {
+  return std::make_shared<Scheduler>(optimizer, options);
+}
+
+// For runs of 12 steps, each stepped after every one of them.
+std::vector<SchedulerCase> scheduler_cases() {
+  using namespace optim;
+  std::vector<SchedulerCase> cases;
+  const auto add = [&]<class Scheduler, class Options>(
+                       const char* name, std::in_place_type_t<Scheduler>, const Options& options) {
+    cases.push_back(
+        {name, [options](Optimizer& o) { return std::make_unique<Scheduler>(o, options); }});
+  };
+  add("StepLR", std::in_place_type<StepLR>, StepLROptions{.step_size = 4, .gamma = 0.5});
+  add("MultiStepLR", std::in_place_type<MultiStepLR>,
+      MultiStepLROptions{.milestones = {2, 7, 7}, .gamma = 0.5});
+  add("ExponentialLR", std::in_place_type<ExponentialLR>, ExponentialLROptions{.gamma = 0.9});
+  add("LambdaLR", std::in_place_type<LambdaLR>,
+      LambdaLR::Lambda([](std::int64_t t) { return 1 / (1.0 + static_cast<double>(t)); }));
+  add("CosineAnnealingLR", std::in_place_type<CosineAnnealingLR>,
+      CosineAnnealingLROptions{.T_max = 5, .eta_min = 0.001});
+  add("CosineAnnealingWarmRestarts", std::in_place_type<CosineAnnealingWarmRestarts>,
+      CosineAnnealingWarmRestartsOptions{.T_0 = 2, .T_mult = 2});
+  add("LinearLR", std::in_place_type<LinearLR>, LinearLROptions{.total_iters = 8});
+  add("ReduceLROnPlateau", std::in_place_type<ReduceLROnPlateau>,
+      ReduceLROnPlateauOptions{.factor = 0.5, .patience = 1, .cooldown = 1});
+  for (const bool cycle : {false, true}) {
+    add(cycle ? "OneCycleLR cycle_momentum" : "OneCycleLR", std::in_place_type<OneCycleLR>,
+        OneCycleLROptions{.max_lr = {0.05, 0.02}, .total_steps = 14, .cycle_momentum = cycle});
+  }
+  cases.push_back(
+      {"SequentialLR", [](Optimizer& o) {
+         return std::make_unique<SequentialLR>(
+             o,
+             SequentialLROptions{
+                 .schedulers = {shared<LinearLR>(o, LinearLROptions{}),
+                                shared<CosineAnnealingLR>(o, CosineAnnealingLROptions{.T_max = 4}),
+                                shared<OneCycleLR>(
+                                    o, OneCycleLROptions{.max_lr = {0.03},
+                                                         .total_steps = 9,
+                                                         .cycle_momentum = o.momentum(0) > 0})},
+                 .milestones = {3, 5}});
+       }});
+  cases.push_back({"by hand", nullptr});
+  return cases;
+}
+
+// What sets the rates of a run, and is saved with it.
+struct Rates {
+  Rates(const SchedulerCase& with, optim::Optimizer& of)
+      : optimizer(of), scheduler(with.make ? with.make(of) : nullptr) {}
+  io::NamedTensors state_dict() const {
+    return scheduler ? scheduler->state_dict() : io::NamedTensors();
+  }
+  void load_state_dict(const io::NamedTensors& state) {
+    if (scheduler) scheduler->load_state_dict(state);
+  }
+  void step(std::int64_t step, double loss) {
+    if (auto* const plateau = dynamic_cast<optim::ReduceLROnPlateau*>(scheduler.get())) {
+      plateau->step(loss);
+    } else if (scheduler) {
+      scheduler->step();
+    } else {
+      optimizer.set_lr(1, optimizer.lr(1) * 0.8);
+      if (step == 4 && optimizer.momentum(0) > 0) optimizer.set_momentum(0, 0.5);
+      if (step == 4) optimizer.set_initial_lr(0, 0.3);
+      if (step == 9) optim::ExponentialLR late(optimizer, {.gamma = 0.5});  // sets initial rates
+    }
+  }
+  optim::Optimizer& optimizer;
+  std::unique_ptr<optim::LRScheduler> scheduler;
+};
+
+class EverySchedulerAndOptimizer : public RecorderTest {
+ protected:
+  struct Run {
+    std::vector<double> losses, numbers;  // rates and momenta at the end
+    std::vector<std::vector<float>> weights, averages;
+    bool operator==(const Run&) const = default;
+  };
+
+  Run train(const Options& o, const OptimizerCase& with, const SchedulerCase& by) const {
+    manual_seed(o.resume.empty() ? 4 : 1000);
+    nn::Sequential model{nn::Linear(3, 4), nn::Tanh(), nn::Dropout(0.25), nn::Linear(4, 2)};
+    const std::vector<Tensor> p = model.parameters();
+    const auto optimizer = with.make({p[0], p[1]}, {p[2], p[3]});
+    Rates rates(by, *optimizer);
+    nn::ExponentialMovingAverage ema(model, 0.8);
+    data::DataLoader loader(data::TensorDataset(samples_, targets_),
+                            {.batch_size = 3, .shuffle = true});
+    Recorder recorder(o);
+    recorder.resume(model, loader, *optimizer, rates, ema);
+    while (recorder.next_epoch()) {
+      for (auto& [x, target] : recorder.batches(loader)) {
+        optimizer->zero_grad();
+        const Tensor loss = nn::mse_loss(model(x), target);
+        loss.backward();
+        optimizer->step();
+        ema.update();
+        recorder.step(loss);
+        rates.step(recorder.steps(), loss.item<double>());
+      }
+      if (o.limit_steps > 0) recorder.save(model, loader, *optimizer, rates, ema);
+    }
+    Run run{.losses = recorder.losses()};
+    for (std::size_t g = 0; g < 2; ++g) {
+      run.numbers.push_back(optimizer->lr(g));
+      run.numbers.push_back(optimizer->momentum(g));
+      if (optimizer->has_initial_lr(g)) run.numbers.push_back(optimizer->initial_lr(g));
+    }
+    for (const Tensor& w : p) run.weights.push_back(w.to_vector<float>());
+    for (const auto& [name, a] : ema.state_dict()) run.averages.push_back(a.to_vector<float>());
+    return run;
+  }
+
+ private:
+  Generator generator_{7};
+  Tensor samples_ = uniform({10, 3}, -1, 1, DType::f32, &generator_);
+  Tensor targets_ = uniform({10, 2}, -1, 1, DType::f32, &generator_);
+};
+
+TEST_F(EverySchedulerAndOptimizer, GoesOnToTheBit) {
+  const Scoped deterministic(&ThreadState::deterministic, true);
+  for (const OptimizerCase& optimizer : optimizer_cases()) {
+    for (const SchedulerCase& scheduler : scheduler_cases()) {
+      const bool cycles = scheduler.name.ends_with("cycle_momentum");
+      if (cycles &&
+          optimizer.make({zeros({1}).set_requires_grad()}, {zeros({1}).set_requires_grad()})
+                  ->momentum(0) == 0) {
+        continue;  // refused
+      }
+      const Run whole = train(options(), optimizer, scheduler);
+      ASSERT_TRUE(std::isfinite(whole.losses.back()));
+      for (const int stop : {1, 6}) {  // 6 is within the second of three epochs
+        Options o = options();
+        o.limit_steps = stop;
+        train(o, optimizer, scheduler);
+        o.limit_steps = 0;
+        o.resume = folder.path("out/checkpoint.safetensors");
+        EXPECT_TRUE(train(o, optimizer, scheduler) == whole)
+            << optimizer.name << ", " << scheduler.name << ", after " << stop;
+      }
+    }
+  }
+  EXPECT_EQ(log.text.find("warning"), std::string::npos) << log.text;
+}
+
+// Else the test above would not know of a new one.
+TEST_F(EverySchedulerAndOptimizer, AreAllInTheLists) {
+  std::set<std::string> listed;
+  const auto list = [&](const auto& cases) {
+    for (const auto& c : cases) {
+      const std::regex word("[A-Za-z_]+");
+      std::sregex_iterator it(c.name.begin(), c.name.end(), word);
+      const std::string type = it->str();
+      listed.insert(type);
+      for (++it; it != std::sregex_iterator(); ++it) listed.insert(type + "." + it->str());
+    }
+  };
+  list(optimizer_cases());
+  list(scheduler_cases());
+  std::set<std::string> declared;
+  for (const auto& file : std::filesystem::directory_iterator("optim")) {
+    if (file.path().extension() != ".h") continue;
+    const std::string text = testing::read_file(file.path().string());
+    const auto each = [](const std::string& in, const char* pattern, const auto& f) {
+      const std::regex regex(pattern);
+      for (std::sregex_iterator it(in.begin(), in.end(), regex), end; it != end; ++it) f(*it);
+    };
+    each(text, R"(class (\w+)( final)? : public \w+)", [&](const std::smatch& found) {
+      if (found[1] != "FormulaLR") declared.insert(found[1]);
+    });
+    each(text, R"(struct (\w+)Options \{([\s\S]*?)\n\};)", [&](const std::smatch& options) {
+      each(options[2], R"(\n  bool (\w+) = )", [&](const std::smatch& field) {
+        declared.insert(options[1].str() + "." + field[1].str());
+      });
+    });
+  }
+  EXPECT_GE(declared.size(), 14U);  // they were found
+  for (const std::string& name : declared) {
+    EXPECT_TRUE(listed.contains(name)) << name << ": add it to optimizer_cases() or "
+                                       << "scheduler_cases()";
+  }
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "weft/train/checkpoint.h"
 
 #include <charconv>
-#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -38,32 +37,52 @@ bool strip(std::string& name, std::string_view prefix) {
   return true;
 }
 
-std::size_t parse_parts(const std::string& path, const std::string& text) {
-  std::size_t parts = 0;
+std::size_t parse_count(const std::string& path, const char* what, const std::string& text) {
+  std::size_t count = 0;
   const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, parts);
-  WEFT_CHECK(error == std::errc() && stop == end && parts <= kMostParts, InvalidArgument, kOp, path,
-             ": \"", text, "\" is no number of parts");
-  return parts;
+  const auto [stop, error] = std::from_chars(text.data(), end, count);
+  WEFT_CHECK(error == std::errc() && stop == end && count <= kMostParts, InvalidArgument, kOp, path,
+             ": \"", text, "\" is no number of ", what);
+  return count;
 }
 
-/// Which part "part3.NAME" belongs to, NAME being left; nothing for another name.
-std::optional<std::size_t> strip_part(std::string& name, std::size_t parts) {
-  for (std::size_t i = 0; i < parts; ++i) {
-    if (strip(name, detail::concat(kPart, i, '.'))) return i;
+/// Which of the lists "part3.NAME" belongs to, NAME being left; null for another name.
+io::NamedTensors* strip_number(std::string& name, std::string_view prefix,
+                               std::vector<io::NamedTensors>& lists) {
+  for (std::size_t i = 0; i < lists.size(); ++i) {
+    if (strip(name, detail::concat(prefix, i, '.'))) return &lists[i];
   }
-  return std::nullopt;
+  return nullptr;
+}
+
+void add_numbered(io::NamedTensors& tensors, std::string_view prefix,
+                  const std::vector<io::NamedTensors>& lists) {
+  for (std::size_t i = 0; i < lists.size(); ++i) {
+    for (const auto& [name, x] : lists[i])
+      tensors.emplace_back(detail::concat(prefix, i, '.', name), x);
+  }
+}
+
+[[noreturn]] void throw_missing(const std::string& path, std::string_view entry) {
+  WEFT_THROW(Io, kOp, path, ": the entry \"", entry,
+             "\" is missing, so the run cannot be continued from this file: something else than "
+             "weft has written it, or written it anew. Resume from another checkpoint, or begin "
+             "without one");
 }
 
 }  // namespace
 
+const std::string& checkpoint_entry(const std::string& path, const io::Metadata& entries,
+                                    const std::string& key) {
+  const auto found = entries.find(key);
+  if (found == entries.end()) throw_missing(path, key);
+  return found->second;
+}
+
 void save_checkpoint(const std::string& path, const Checkpoint& checkpoint) {
   io::NamedTensors tensors;
   for (const auto& [name, x] : checkpoint.model) tensors.emplace_back(with(kModel, name), x);
-  for (std::size_t i = 0; i < checkpoint.parts.size(); ++i) {
-    for (const auto& [name, x] : checkpoint.parts[i])
-      tensors.emplace_back(detail::concat(kPart, i, '.', name), x);
-  }
+  add_numbered(tensors, kPart, checkpoint.parts);
   tensors.emplace_back(kLosses, as_tensor(checkpoint.losses));
   for (const auto& [name, values] : checkpoint.more_losses)
     tensors.emplace_back(with(kMoreLosses, name), as_tensor(values));
@@ -84,26 +103,30 @@ Checkpoint load_checkpoint(const std::string& path, Device device) {
   WEFT_CHECK(version->second == kVersion, InvalidArgument, kOp, path, ": checkpoint of version ",
              version->second, ", this program knows version ", kVersion);
   Checkpoint checkpoint;
-  checkpoint.generator = file.metadata[kGenerator];
-  checkpoint.loader = file.metadata[kLoader];
-  checkpoint.parts.resize(parse_parts(path, file.metadata[kParts]));
+  checkpoint.generator = checkpoint_entry(path, file.metadata, kGenerator);
+  checkpoint.loader = checkpoint_entry(path, file.metadata, kLoader);
+  checkpoint.parts.resize(
+      parse_count(path, "parts", checkpoint_entry(path, file.metadata, kParts)));
   for (auto& [key, value] : file.metadata) {
     std::string name = key;
     if (strip(name, kNote)) checkpoint.notes.emplace(std::move(name), std::move(value));
   }
+  bool has_losses = false;
   for (auto& [key, x] : file.tensors) {
     if (key == kLosses) {
       checkpoint.losses = x.to_vector<double>();
+      has_losses = true;
     } else if (strip(key, kMoreLosses)) {
       checkpoint.more_losses.push_back({std::move(key), x.to_vector<double>()});
     } else if (strip(key, kModel)) {
       checkpoint.model.emplace_back(std::move(key), std::move(x));
-    } else if (const auto part = strip_part(key, checkpoint.parts.size())) {
-      checkpoint.parts[*part].emplace_back(std::move(key), std::move(x));
+    } else if (auto* const part = strip_number(key, kPart, checkpoint.parts)) {
+      part->emplace_back(std::move(key), std::move(x));
     } else {
       WEFT_THROW(InvalidArgument, kOp, path, ": tensor \"", key, "\" is no part of a checkpoint");
     }
   }
+  if (!has_losses) throw_missing(path, kLosses);
   return checkpoint;
 }
 

@@ -21,8 +21,8 @@ struct NamedLosses {
 struct Checkpoint {
   io::NamedTensors model;               ///< Module::state_dict()
   std::vector<io::NamedTensors> parts;  ///< state_dict() of optimisers and schedulers, in order
-  std::string generator;                ///< Generator::state()
-  std::string loader;                   ///< DataLoader::state()
+  std::string generator;  ///< Generator::state()
+  std::string loader;     ///< DataLoader::state()
   std::vector<double> losses;
   std::vector<NamedLosses> more_losses;
   io::Metadata notes;  ///< the program's own, any keys
@@ -31,7 +31,13 @@ struct Checkpoint {
 /// Replaces `path` in one step (core/file.h). Throws Io.
 void save_checkpoint(const std::string& path, const Checkpoint& checkpoint);
 
-/// Throws Io for a damaged file, InvalidArgument for a safetensors file that is not a checkpoint.
+/// Throws Io for a file that is damaged or lacks an entry, InvalidArgument for a safetensors file
+/// that is not a checkpoint.
 Checkpoint load_checkpoint(const std::string& path, Device device = {});
+
+/// What `entries`, the notes or the metadata of the checkpoint `path`, have under `key`. Throws Io
+/// where that is missing.
+const std::string& checkpoint_entry(const std::string& path, const io::Metadata& entries,
+                                    const std::string& key);
 
 }  // namespace weft::train

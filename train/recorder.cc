@@ -46,14 +46,13 @@ double median(std::vector<float> values) {
   return *middle;
 }
 
-std::int64_t integer(const io::Metadata& notes, const char* key) {
-  const auto note = notes.find(key);
-  WEFT_CHECK(note != notes.end(), InvalidArgument, "checkpoint", "it has no note \"", key, '"');
+std::int64_t integer(const std::string& path, const io::Metadata& notes, const char* key) {
+  const std::string& text = checkpoint_entry(path, notes, key);
   char* end = nullptr;
   errno = 0;
-  const std::int64_t value = std::strtoll(note->second.c_str(), &end, 10);
-  WEFT_CHECK(errno == 0 && *end == '\0' && !note->second.empty() && value >= 0, InvalidArgument,
-             "checkpoint", "note \"", key, "\" is no count: \"", note->second, '"');
+  const std::int64_t value = std::strtoll(text.c_str(), &end, 10);
+  WEFT_CHECK(errno == 0 && *end == '\0' && !text.empty() && value >= 0, InvalidArgument,
+             "checkpoint", path, ": note \"", key, "\" is no count: \"", text, '"');
   return value;
 }
 
@@ -166,17 +165,19 @@ void Recorder::check_program(const Checkpoint& checkpoint, std::size_t parts) co
 
 Recorder::RankState Recorder::own_state(const Checkpoint& checkpoint) const {
   const auto& notes = checkpoint.notes;
-  const std::int64_t saved = notes.contains("ranks") ? integer(notes, "ranks") : 1;
+  const std::int64_t saved = notes.contains("ranks") ? integer(options_.resume, notes, "ranks") : 1;
   const auto of_rank = [&](const char* what, const std::string& of_first) {
     return ranks_.rank == 0 || ranks_.rank >= saved
                ? of_first
-               : notes.at(detail::concat("rank", ranks_.rank, '.', what));
+               : checkpoint_entry(options_.resume, notes,
+                                  detail::concat("rank", ranks_.rank, '.', what));
   };
   RankState own{of_rank("loader", checkpoint.loader), of_rank("generator", checkpoint.generator)};
   if (saved == ranks_.size) return own;
-  WEFT_CHECK(integer(notes, "epoch_complete") != 0, InvalidArgument, "checkpoint", options_.resume,
-             ": saved by a run of ", saved, " ranks within an epoch, this run has ", ranks_.size,
-             "; resume with ", saved, ", or from the end of an epoch");
+  WEFT_CHECK(integer(options_.resume, notes, "epoch_complete") != 0, InvalidArgument, "checkpoint",
+             options_.resume, ": saved by a run of ", saved,
+             " ranks within an epoch, this run has ", ranks_.size, "; resume with ", saved,
+             ", or from the end of an epoch");
   log_warning(detail::concat(options_.resume, ": saved by a run of ", saved,
                              " ranks, this run has ", ranks_.size,
                              ": from here on its random numbers are others"));
@@ -207,10 +208,11 @@ void Recorder::take_up(const Checkpoint& checkpoint) {
   if (const auto name = checkpoint.notes.find("loss_name"); name != checkpoint.notes.end()) {
     loss_name_ = name->second;
   }
-  epoch_ = integer(checkpoint.notes, "epochs_begun") - 1;
-  epoch_complete_ = integer(checkpoint.notes, "epoch_complete") != 0;
-  epoch_first_step_ = integer(checkpoint.notes, "epoch_first_step");
-  earlier_seconds_ = static_cast<double>(integer(checkpoint.notes, "epoch_ms")) / 1000;
+  epoch_ = integer(options_.resume, checkpoint.notes, "epochs_begun") - 1;
+  epoch_complete_ = integer(options_.resume, checkpoint.notes, "epoch_complete") != 0;
+  epoch_first_step_ = integer(options_.resume, checkpoint.notes, "epoch_first_step");
+  earlier_seconds_ =
+      static_cast<double>(integer(options_.resume, checkpoint.notes, "epoch_ms")) / 1000;
   WEFT_CHECK(epoch_first_step_ <= steps(), InvalidArgument, "checkpoint",
              "its epoch begins after its last step");
   earlier_batches_ = steps() - epoch_first_step_;

@@ -78,9 +78,10 @@ class Recorder {
   /// Continues from the checkpoint that options.resume names. Without a name, or with "latest" and
   /// no checkpoint yet, starts from the beginning. Throws InvalidArgument for another program's
   /// file, and for another model's, listing names and shapes; then nothing has changed. Throws Io
-  /// on a rank that does not find the latest checkpoint of rank 0. A run with another number of
-  /// ranks can be continued between epochs, with other random numbers from there on, which a
-  /// warning says; within an epoch it is InvalidArgument.
+  /// for a file that is damaged or lacks an entry, and on a rank that does not find the latest
+  /// checkpoint of rank 0. A run with another number of ranks can be continued between epochs, with
+  /// other random numbers from there on, which a warning says; within an epoch it is
+  /// InvalidArgument.
   ///
   /// parts: the optimisers and learning rate schedulers that save() gets, in its order. With
   /// options.checkpoint_every, batches() saves them, the model and the loader as save() would, so
@@ -93,12 +94,14 @@ class Recorder {
     const Checkpoint checkpoint = load_checkpoint(options_.resume, options_.map_location);
     check_program(checkpoint, sizeof...(parts));
     const RankState own = own_state(checkpoint);
-    model.load_state_dict(checkpoint.model);
-    std::size_t i = 0;
-    (parts.load_state_dict(checkpoint.parts[i++]), ...);
-    if (!own.loader.empty()) loader.set_state(own.loader);
-    default_generators().set_state(own.generator);
-    take_up(checkpoint);
+    within(options_.resume, [&] {
+      model.load_state_dict(checkpoint.model);
+      std::size_t i = 0;
+      (parts.load_state_dict(checkpoint.parts[i++]), ...);
+      if (!own.loader.empty()) loader.set_state(own.loader);
+      default_generators().set_state(own.generator);
+      take_up(checkpoint);
+    });
   }
 
   /// Moves on to the next epoch; false when all are done, after SIGINT and at the limit of steps.

@@ -58,15 +58,34 @@ TEST(Checkpoint, RefusesOtherFiles) {
                     "not a checkpoint (its metadata has no weft.checkpoint)");
   io::save_safetensors(path, {}, {{"weft.checkpoint", "9"}});
   EXPECT_WEFT_ERROR(load_checkpoint(path), InvalidArgument, "checkpoint of version 9");
-  io::save_safetensors(path, {}, {{"weft.checkpoint", "1"}, {"parts", "65"}});
+  io::Metadata metadata = {
+      {"weft.checkpoint", "1"}, {"generator", ""}, {"loader", ""}, {"parts", "65"}};
+  io::save_safetensors(path, {}, metadata);
   EXPECT_WEFT_ERROR(load_checkpoint(path), InvalidArgument, "\"65\" is no number of parts");
+  metadata["parts"] = "1";
   for (const char* name : {"stray", "part1.stray", "part.stray"}) {
-    io::save_safetensors(path, {{name, scalar(1)}}, {{"weft.checkpoint", "1"}, {"parts", "1"}});
+    io::save_safetensors(path, {{name, scalar(1)}}, metadata);
     EXPECT_WEFT_ERROR(load_checkpoint(path), InvalidArgument,
                       "tensor \"" + std::string(name) + "\" is no part");
   }
   testing::write_file(path, "");
   EXPECT_WEFT_ERROR(load_checkpoint(path), Io, "too few for a header");
+}
+
+TEST(Checkpoint, NamesTheEntryThatAFileLacks) {
+  testing::TempFolder folder;
+  const std::string path = folder.path("c");
+  save_checkpoint(path, {.generator = "g", .loader = "l", .losses = {1}});
+  const io::SafetensorsFile whole = io::load_safetensors(path);
+  for (const std::string missing : {"generator", "loader", "parts", "losses"}) {
+    io::SafetensorsFile file = whole;
+    file.metadata.erase(missing);
+    if (missing == "losses") file.tensors.clear();
+    io::save_safetensors(path, file.tensors, file.metadata);
+    EXPECT_WEFT_ERROR(load_checkpoint(path), Io,
+                      path + ": the entry \"" + missing +
+                          "\" is missing, so the run cannot be continued from this file");
+  }
 }
 
 TEST(Metrics, WritesTheFieldsScriptsRead) {

@@ -251,6 +251,49 @@ TEST_F(RanksTest, ACheckpointHoldsTheStateOfEveryRank) {
   EXPECT_EQ(metrics()["losses"], losses);
 }
 
+TEST_F(RanksTest, AnEntryThatAFileLacksIsNamed) {
+  const std::string file = folder.path("out/checkpoint.safetensors");
+  ::testing::internal::CaptureStderr();
+  const auto resume = [&](bool saves) {
+    std::vector<std::string> errors(2);
+    run(2, [&](const Ranks& ranks) {
+      Options o = options();
+      if (!saves) o.resume = file;
+      Recorder recorder(o, ranks);
+      Nothing model;
+      data::DataLoader loader(Numbers(), {.batch_size = 4});
+      try {
+        recorder.resume(model, loader);
+        if (saves) recorder.save(model, loader);
+      } catch (const std::exception& error) {
+        const auto* const ours = dynamic_cast<const Error*>(&error);
+        errors[static_cast<std::size_t>(ranks.rank)] =
+            (ours ? std::string(to_string(ours->code())) : "?") + ": " + error.what();
+      }
+    });
+    return errors;
+  };
+  EXPECT_EQ(resume(true), std::vector<std::string>(2));
+  const Checkpoint whole = load_checkpoint(file);
+  for (const std::string missing : {"rank1.loader", "rank1.generator", "epochs_begun",
+                                    "epoch_complete", "epoch_first_step", "epoch_ms"}) {
+    Checkpoint lacking = whole;
+    ASSERT_EQ(lacking.notes.erase(missing), 1U);
+    save_checkpoint(file, lacking);
+    const std::vector<std::string> errors = resume(false);
+    if (missing.starts_with("rank1")) {
+      EXPECT_EQ(errors[0], "");
+    } else {
+      EXPECT_EQ(errors[0], errors[1]);
+    }
+    EXPECT_EQ(errors[1].find("Io: [checkpoint] " + file + ": the entry \"" + missing +
+                             "\" is missing, so the run cannot be continued from this file"),
+              0U)
+        << errors[1];
+  }
+  ::testing::internal::GetCapturedStderr();
+}
+
 // Or one would begin anew while the others go on.
 TEST_F(RanksTest, AllFindTheLatestCheckpointOrNoneGoesOn) {
   run(1, [&](const Ranks& ranks) {

@@ -27,11 +27,11 @@ void autoencoder(const train::Options& options, const std::string& backend) {
   });
 
   train::Recorder recorder(options, ranks);
-  recorder.resume(model, loader, adam);
+  recorder.resume(model, loader, adam, ddp);
   while (recorder.next_epoch()) {
     sampler->set_epoch(recorder.epoch());
     for (auto& [x, label] : recorder.batches(loader)) recorder.step(step(x));
-    recorder.save(model, loader, adam);
+    recorder.save(model, loader, adam, ddp);
   }
   if (recorder.interrupted()) return;
 

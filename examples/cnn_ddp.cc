@@ -35,13 +35,13 @@ void cnn(const train::Options& options, const examples::CnnOptions& net,
   });
 
   train::Recorder recorder(options, ranks);
-  recorder.resume(model, loader, sgd);
+  recorder.resume(model, loader, sgd, ddp);
   while (recorder.next_epoch()) {
     sampler->set_epoch(recorder.epoch());
     for (auto& [x, label] : recorder.batches(loader)) recorder.step(step(x, label));
     // Not in the middle of one: a test draws from the generator the rest of the epoch goes on with.
     if (loader.position() == 0) recorder.test("accuracy", train::accuracy(model, test, ranks));
-    recorder.save(model, loader, sgd);
+    recorder.save(model, loader, sgd, ddp);
   }
   if (recorder.interrupted()) return;
   if (loader.position() > 0) recorder.test("accuracy", train::accuracy(model, test, ranks));

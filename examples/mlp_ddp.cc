@@ -27,11 +27,11 @@ void mlp(const train::Options& options, const std::string& backend) {
   });
 
   train::Recorder recorder(options, ranks);
-  recorder.resume(model, loader, sgd);
+  recorder.resume(model, loader, sgd, ddp);
   while (recorder.next_epoch()) {
     sampler->set_epoch(recorder.epoch());
     for (auto& [x, label] : recorder.batches(loader)) recorder.step(step(x, label));
-    recorder.save(model, loader, sgd);
+    recorder.save(model, loader, sgd, ddp);
   }
   if (recorder.interrupted()) return;
 

@@ -43,7 +43,7 @@ void resnet(const train::Options& options, const examples::ResNetFlags& flags,
   });
 
   train::Recorder recorder(options, ranks);
-  recorder.resume(model, loader, sgd, *schedule);
+  recorder.resume(model, loader, sgd, *schedule, ddp);
   const auto test_model = [&] {
     // The running statistics of the first rank, whose model is saved, are those that are tested.
     for (const auto& [name, buffer] : model.named_buffers()) group->broadcast(buffer, 0).wait();
@@ -58,7 +58,7 @@ void resnet(const train::Options& options, const examples::ResNetFlags& flags,
       schedule->step();
       test_model();
     }
-    recorder.save(model, loader, sgd, *schedule);
+    recorder.save(model, loader, sgd, *schedule, ddp);
   }
   if (recorder.interrupted()) return;
   if (loader.position() > 0) test_model();

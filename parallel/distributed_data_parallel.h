@@ -105,6 +105,18 @@ class DistributedDataParallel {
   /// The parameters of each bucket, in the order in which they are sent.
   std::vector<std::vector<std::string>> bucket_names() const { return reducer_->bucket_names(); }
 
+  /// What a checkpoint needs of this, beside the module's state: the order in which the gradients
+  /// became ready in the first step, "order" (i64 [trained parameters]; nothing before that step,
+  /// and with find_unused_parameters). From it follow the buckets, and from these the order in
+  /// which the ranks' numbers are added up. Without it the first step of a resumed run would have
+  /// one bucket again, and with three ranks or more other last bits. train::Recorder saves it:
+  ///   recorder.resume(model, loader, sgd, ddp); ... recorder.save(model, loader, sgd, ddp);
+  nn::NamedTensors engine_state() const { return reducer_->engine_state(); }
+  /// Takes it up: the buckets are those of the run that saved it, if bucket_cap_mb is the same. All
+  /// ranks call it, between steps; rank 0's state counts. One of another number of parameters is
+  /// dropped with a warning; what is no such state is InvalidArgument.
+  void load_engine_state(const nn::NamedTensors& state) { reducer_->load_engine_state(state); }
+
  private:
   M module_;
   std::unique_ptr<Reducer> reducer_;

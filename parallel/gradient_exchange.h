@@ -15,7 +15,8 @@
 // in the sum tells all ranks that none has that gradient, without a message of its own. Which
 // gradients form a message is decided once, in the reverse order of the parameters, and messages
 // are sent in that order. So the ranks send the same messages, though their gradients may come in
-// different orders or not at all, and each run adds up in the same order.
+// different orders or not at all, and each run adds up in the same order, a resumed one too: a
+// checkpoint needs nothing of this.
 #pragma once
 
 #include <chrono>

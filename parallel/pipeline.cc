@@ -188,8 +188,8 @@ void Pipeline::State::meet_replicas() {
                  ", too, which replicas cannot average; put both uses into one stage");
     }
     if (std::ranges::any_of(stage.parameters(), &Tensor::requires_grad)) {
-      reducers.push_back(
-          std::make_unique<Reducer>(stage, options.replicas, DistributedDataParallelOptions()));
+      reducers.push_back(std::make_unique<Reducer>(
+          stage, options.replicas, DistributedDataParallelOptions(), Averages::on_call));
       continue;
     }
     check_same_model(*options.replicas, stage, "");

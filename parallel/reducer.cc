@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "weft/autograd/checkpoint.h"
 #include "weft/core/capture.h"
 #include "weft/core/error.h"
+#include "weft/core/thread_state.h"
 #include "weft/core/trace.h"
 #include "weft/nn/repr.h"
 #include "weft/parallel/gradient_memory.h"
@@ -22,6 +24,8 @@ constexpr double kMiB = 1 << 20;
 // What ranks in join() say they do next.
 constexpr const char* kBuffers = "buffers";
 constexpr const char* kGradients = "gradients";
+// In engine_state().
+constexpr const char* kOrder = "order";
 
 std::string text_of(const DistributedDataParallelOptions& o) {
   return detail::concat("bucket_cap_mb=", o.bucket_cap_mb ? std::to_string(*o.bucket_cap_mb) : "-",
@@ -57,7 +61,7 @@ double ms(std::chrono::steady_clock::duration time) {
 // --- Making and unmaking -------------------------------------------------------------------------
 
 Reducer::Reducer(const nn::ModuleBase& module, std::shared_ptr<comm::ProcessGroup> group,
-                 DistributedDataParallelOptions options)
+                 DistributedDataParallelOptions options, Averages when)
     : module_(module), group_(std::move(group)), options_(std::move(options)) {
   WEFT_CHECK(group_, InvalidArgument, kOp, "there is no process group");
   divisor_ = group_->size();
@@ -79,10 +83,12 @@ Reducer::Reducer(const nn::ModuleBase& module, std::shared_ptr<comm::ProcessGrou
   broadcast_coalesced(*group_, state(), 0);
   if (options_.broadcast_buffers) buffers_ = coalesce_by_device(values_of(module_.named_buffers()));
 
-  rebuilt_ = walks_outputs();
+  rebuilt_ = walks_outputs() || when == Averages::on_call;
   const std::vector<std::int64_t> one_bucket = {std::numeric_limits<std::int64_t>::max()};
   BucketPlan first = plan(rebuilt_ ? bucket_limits() : one_bucket);
-  std::ranges::reverse(first);  // gradients come from the back of the model
+  if (when == Averages::in_backward) {
+    std::ranges::reverse(first);  // gradients come from the back of the model
+  }
   try {
     for (Parameter& p : parameters_) p.attached = true;
     make_buckets(first);
@@ -164,11 +170,19 @@ void Reducer::make_buckets(const BucketPlan& plan) {
   reset();
 }
 
-void Reducer::rebuild_buckets() {
+// Of rank 0's order; the buckets stay as they are if that is empty.
+void Reducer::rebuild_buckets(const std::vector<std::size_t>& order) {
   std::string text;
-  if (group_->rank() == 0) text = to_string(plan(bucket_limits(), first_order_));
-  make_buckets(parse_bucket_plan(group_->broadcast_object(text, 0)));
-  first_order_ = {};
+  if (group_->rank() == 0 && !order.empty()) {
+    BucketPlan lists = plan(bucket_limits(), order);
+    lists.insert(lists.begin(), order);
+    text = to_string(lists);
+  }
+  BucketPlan lists = parse_bucket_plan(group_->broadcast_object(text, 0));
+  if (lists.empty()) return;
+  order_ = std::move(lists.front());
+  lists.erase(lists.begin());
+  make_buckets(lists);
   rebuilt_ = true;
 }
 
@@ -179,6 +193,40 @@ std::vector<std::vector<std::string>> Reducer::bucket_names() const {
     for (const std::size_t i : bucket.members) list.push_back(parameters_[i].name);
   }
   return names;
+}
+
+// --- What a checkpoint holds of it ---------------------------------------------------------------
+
+nn::NamedTensors Reducer::engine_state() const {
+  if (!rebuilt_ || order_.empty()) return {};
+  const std::vector<std::int64_t> order(order_.begin(), order_.end());
+  return {{kOrder, from_vector(order, {std::ssize(order)}, Device())}};
+}
+
+void Reducer::load_engine_state(const nn::NamedTensors& state) {
+  std::vector<std::size_t> order;
+  if (!state.empty() && !walks_outputs()) {
+    const auto& [name, x] = state[0];
+    WEFT_CHECK(state.size() == 1 && name == kOrder && x.dtype() == DType::i64 && x.dim() == 1,
+               InvalidArgument, kOp, "this is not the state of a DistributedDataParallel: ", name,
+               " is ", x.dtype(), ' ', x.shape(), ", expected one ", kOrder, ", i64 [parameters]");
+    for (const std::int64_t i : x.to_vector<std::int64_t>()) {
+      order.push_back(static_cast<std::size_t>(i));
+    }
+    std::vector<std::size_t> sorted = order, all(order.size());
+    std::ranges::sort(sorted);
+    std::iota(all.begin(), all.end(), std::size_t{0});
+    WEFT_CHECK(sorted == all, InvalidArgument, kOp, "the state's ", kOrder,
+               " does not have each parameter once");
+    if (order.size() != parameters_.size()) {
+      log_warning(detail::concat("ddp: the state is of a model that trained ", order.size(),
+                                 " parameters, this one trains ", parameters_.size(),
+                                 ": its order of gradients is dropped, and the first step finds "
+                                 "out another one"));
+      order.clear();
+    }
+  }
+  rebuild_buckets(order);
 }
 
 // --- Forward -------------------------------------------------------------------------------------
@@ -264,7 +312,7 @@ void Reducer::make_ready(std::size_t index) {
   static_cast<void>(p.tensor.grad());  // writes zeros where nothing has been added up
   if (!options_.comm_hook && divisor_ != 1) raw::mul_(p.place, 1 / divisor_);
   p.ready = true;
-  if (!rebuilt_) first_order_.push_back(index);
+  if (!rebuilt_) order_.push_back(index);
   --buckets_[p.bucket].pending;
   while (next_ < buckets_.size() && buckets_[next_].pending == 0) send_next();
 }
@@ -323,7 +371,7 @@ std::vector<std::size_t> Reducer::complete_reduction() {
     throw;
   }
   reset();
-  if (!rebuilt_) rebuild_buckets();
+  if (!rebuilt_) rebuild_buckets(order_);
   return missing;
 }
 

@@ -8,7 +8,8 @@
 //
 // The gradients lie in buckets, memory of the reducer's own, and are reduced in place. A bucket is
 // sent when it is full and all buckets before it have been sent: so the ranks, whose gradients may
-// come in different orders, send the same buckets in the same order.
+// come in different orders, send the same buckets in the same order. A checkpoint keeps the order
+// from which they were made: they decide in which order a ring adds up the ranks' numbers.
 #pragma once
 
 #include <chrono>
@@ -71,12 +72,20 @@ struct ReducerStats {
   double exposed_ms = 0;  ///< ... and from the last gradient ready to the last bucket reduced
 };
 
+/// When a Reducer averages.
+enum class Averages {
+  in_backward,
+  /// By average() alone. No order of gradients is to be found out: the buckets are filled in the
+  /// order of the parameters, and never rebuilt.
+  on_call,
+};
+
 class Reducer {
  public:
   /// Throws InvalidArgument on all ranks when their models differ, or have no parameter that
   /// requires a gradient. Copies rank 0's parameters and buffers to all ranks.
   Reducer(const nn::ModuleBase& module, std::shared_ptr<comm::ProcessGroup> group,
-          DistributedDataParallelOptions options);
+          DistributedDataParallelOptions options, Averages when = Averages::in_backward);
   /// Gradients stay, in memory of their own.
   ~Reducer();
   Reducer(const Reducer&) = delete;
@@ -104,6 +113,10 @@ class Reducer {
   const ReducerStats& stats() const { return stats_; }
   /// The parameters of each bucket, in their order.
   std::vector<std::vector<std::string>> bucket_names() const;
+
+  /// DistributedDataParallel's functions of these names.
+  nn::NamedTensors engine_state() const;
+  void load_engine_state(const nn::NamedTensors& state);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -141,7 +154,7 @@ class Reducer {
                   std::span<const std::size_t> order = {}) const;
   std::vector<std::int64_t> bucket_limits() const;
   void make_buckets(const BucketPlan& plan);
-  void rebuild_buckets();
+  void rebuild_buckets(const std::vector<std::size_t>& order);
   void check_unchanged() const;
   void broadcast_buffers();
 
@@ -179,8 +192,8 @@ class Reducer {
   bool rebuilt_ = false;  // or never to be
   // static_graph: the ranks have asked each other; this one has had a backward.
   bool graph_known_ = false, graph_learnt_ = false;
-  std::vector<std::size_t>
-      first_order_;  // in which gradients became ready, until the buckets are rebuilt
+  // In which gradients became ready in the first reduction; rank 0's once the buckets are rebuilt.
+  std::vector<std::size_t> order_;
   const JoinOptions* joining_ = nullptr;  // inside of join()
   int root_ = 0;                          // whose buffers are everybody's
   double divisor_ = 1;                    // of gradients

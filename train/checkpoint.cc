@@ -12,6 +12,7 @@ namespace {
 constexpr const char* kOp = "checkpoint";
 constexpr std::string_view kModel = "model.";
 constexpr std::string_view kPart = "part";
+constexpr std::string_view kEngine = "engine";
 constexpr std::string_view kNote = "note.";
 constexpr const char* kLosses = "losses";
 constexpr std::string_view kMoreLosses = "losses.";
@@ -20,6 +21,7 @@ constexpr const char* kVersion = "1";
 constexpr const char* kGenerator = "generator";
 constexpr const char* kLoader = "loader";
 constexpr const char* kParts = "parts";
+constexpr const char* kEngines = "engines";
 constexpr std::size_t kMostParts = 64;
 
 std::string with(std::string_view prefix, const std::string& name) {
@@ -83,13 +85,15 @@ void save_checkpoint(const std::string& path, const Checkpoint& checkpoint) {
   io::NamedTensors tensors;
   for (const auto& [name, x] : checkpoint.model) tensors.emplace_back(with(kModel, name), x);
   add_numbered(tensors, kPart, checkpoint.parts);
+  add_numbered(tensors, kEngine, checkpoint.engines);
   tensors.emplace_back(kLosses, as_tensor(checkpoint.losses));
   for (const auto& [name, values] : checkpoint.more_losses)
     tensors.emplace_back(with(kMoreLosses, name), as_tensor(values));
   io::Metadata metadata = {{kFormat, kVersion},
                            {kGenerator, checkpoint.generator},
                            {kLoader, checkpoint.loader},
-                           {kParts, std::to_string(checkpoint.parts.size())}};
+                           {kParts, std::to_string(checkpoint.parts.size())},
+                           {kEngines, std::to_string(checkpoint.engines.size())}};
   for (const auto& [key, value] : checkpoint.notes) metadata.emplace(with(kNote, key), value);
   io::save_safetensors(path, tensors, metadata);
 }
@@ -107,6 +111,9 @@ Checkpoint load_checkpoint(const std::string& path, Device device) {
   checkpoint.loader = checkpoint_entry(path, file.metadata, kLoader);
   checkpoint.parts.resize(
       parse_count(path, "parts", checkpoint_entry(path, file.metadata, kParts)));
+  if (const auto engines = file.metadata.find(kEngines); engines != file.metadata.end()) {
+    checkpoint.engines.resize(parse_count(path, "engines", engines->second));
+  }
   for (auto& [key, value] : file.metadata) {
     std::string name = key;
     if (strip(name, kNote)) checkpoint.notes.emplace(std::move(name), std::move(value));
@@ -122,6 +129,8 @@ Checkpoint load_checkpoint(const std::string& path, Device device) {
       checkpoint.model.emplace_back(std::move(key), std::move(x));
     } else if (auto* const part = strip_number(key, kPart, checkpoint.parts)) {
       part->emplace_back(std::move(key), std::move(x));
+    } else if (auto* const engine = strip_number(key, kEngine, checkpoint.engines)) {
+      engine->emplace_back(std::move(key), std::move(x));
     } else {
       WEFT_THROW(InvalidArgument, kOp, path, ": tensor \"", key, "\" is no part of a checkpoint");
     }

@@ -16,11 +16,14 @@ struct NamedLosses {
   std::vector<double> values;  ///< one per step
 };
 
-/// The file holds: tensors "model.NAME", "part0.NAME", "part1.NAME" ..., "losses" and
-/// "losses.NAME" (f64, one per step), the rest as metadata.
+/// The file holds: tensors "model.NAME", "part0.NAME", "part1.NAME" ..., "engine0.NAME" ...,
+/// "losses" and "losses.NAME" (f64, one per step), the rest as metadata.
 struct Checkpoint {
   io::NamedTensors model;               ///< Module::state_dict()
   std::vector<io::NamedTensors> parts;  ///< state_dict() of optimisers and schedulers, in order
+  /// engine_state() of the engines of several ranks, in order. There are none in files from before
+  /// engines had a state.
+  std::vector<io::NamedTensors> engines;
   std::string generator;  ///< Generator::state()
   std::string loader;     ///< DataLoader::state()
   std::vector<double> losses;

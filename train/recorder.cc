@@ -153,7 +153,8 @@ bool Recorder::find_checkpoint() {
   return true;
 }
 
-void Recorder::check_program(const Checkpoint& checkpoint, std::size_t parts) const {
+void Recorder::check_program(const Checkpoint& checkpoint, std::size_t parts,
+                             std::size_t engines) const {
   const auto example = checkpoint.notes.find("example");
   WEFT_CHECK(example == checkpoint.notes.end() || example->second == options_.example,
              InvalidArgument, "checkpoint", options_.resume, ": it is of the program ",
@@ -161,6 +162,15 @@ void Recorder::check_program(const Checkpoint& checkpoint, std::size_t parts) co
   WEFT_CHECK(checkpoint.parts.size() == parts, InvalidArgument, "checkpoint", options_.resume,
              ": it holds ", checkpoint.parts.size(),
              " optimisers and schedulers, this program has ", parts);
+  if (engines == 0 || checkpoint.engines.size() == engines) return;
+  WEFT_CHECK(checkpoint.engines.empty(), InvalidArgument, "checkpoint", options_.resume,
+             ": it holds the states of ", checkpoint.engines.size(), " engines, this program has ",
+             engines);
+  if (ranks_.size < 3) return;  // a sum of two is the same either way
+  log_warning(detail::concat(
+      options_.resume, ": saved without the engine's state, as earlier versions did it: the next ",
+      "step may add up the ranks' gradients in another order, and the losses may then differ from ",
+      "those of an undisturbed run in their last bits"));
 }
 
 Recorder::RankState Recorder::own_state(const Checkpoint& checkpoint) const {

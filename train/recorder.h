@@ -14,10 +14,13 @@
 //   recorder.finish(model, "mse", mse);
 //
 // If several processes train together (train/ranks.h), all of them make the same calls; rank 0
-// writes the files, with means over the ranks.
+// writes the files, with means over the ranks. save() and resume() get their engine, too:
+// recorder.save(model, loader, adam, ddp).
 #pragma once
 
 #include <chrono>
+#include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -25,6 +28,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -61,6 +65,14 @@ class OutputLock {
   int fd_ = -1;
 };
 
+/// An engine that averages the gradients of several ranks and has a state of its own, as
+/// parallel::DistributedDataParallel.
+template <class T>
+concept Engine = requires(const T& engine, T& other) {
+  { engine.engine_state() } -> std::convertible_to<io::NamedTensors>;
+  other.load_engine_state(engine.engine_state());
+};
+
 /// One of several losses of a step.
 struct NamedLoss {
   std::string_view name;
@@ -83,21 +95,30 @@ class Recorder {
   /// other random numbers from there on, which a warning says; within an epoch it is
   /// InvalidArgument.
   ///
-  /// parts: the optimisers and learning rate schedulers that save() gets, in its order. With
-  /// options.checkpoint_every, batches() saves them, the model and the loader as save() would, so
-  /// they must live as long as its range.
+  /// parts: what save() gets, in its order: optimisers and learning rate schedulers; averages of
+  /// weights; and the engine of several ranks, whose state an older file lacks (a warning says that
+  /// the losses may then get other last bits). With options.checkpoint_every, batches()
+  /// saves them, the model and the loader as save() would, so they must live as long as its range.
   template <class Model, class Loader, class... Parts>
   void resume(Model& model, Loader& loader, Parts&... parts) {
     save_ = [this, &model, &loader, &parts...] { save(model, loader, parts...); };
     (note_optimizer<Parts>(), ...);
     if (!find_checkpoint()) return;
     const Checkpoint checkpoint = load_checkpoint(options_.resume, options_.map_location);
-    check_program(checkpoint, sizeof...(parts));
+    check_program(checkpoint, (std::size_t{0} + ... + !Engine<Parts>),
+                  (std::size_t{0} + ... + Engine<Parts>));
     const RankState own = own_state(checkpoint);
     within(options_.resume, [&] {
       model.load_state_dict(checkpoint.model);
-      std::size_t i = 0;
-      (parts.load_state_dict(checkpoint.parts[i++]), ...);
+      std::size_t part = 0, engine = 0;
+      [[maybe_unused]] const auto load = [&](auto& one) {
+        if constexpr (!Engine<std::remove_cvref_t<decltype(one)>>) {
+          one.load_state_dict(checkpoint.parts[part++]);
+        } else if (!checkpoint.engines.empty()) {
+          one.load_engine_state(checkpoint.engines[engine++]);
+        }
+      };
+      (load(parts), ...);
       if (!own.loader.empty()) loader.set_state(own.loader);
       default_generators().set_state(own.generator);
       take_up(checkpoint);
@@ -137,7 +158,14 @@ class Recorder {
     {
       const BusyScope alone("save");
       checkpoint.model = model.state_dict();
-      (checkpoint.parts.push_back(parts.state_dict()), ...);
+      [[maybe_unused]] const auto add = [&](const auto& one) {
+        if constexpr (Engine<std::remove_cvref_t<decltype(one)>>) {
+          checkpoint.engines.push_back(one.engine_state());
+        } else {
+          checkpoint.parts.push_back(one.state_dict());
+        }
+      };
+      (add(parts), ...);
       write(checkpoint);
     }
     if (stopped_) {
@@ -208,7 +236,7 @@ class Recorder {
 
   bool agree_to_stop();
   bool find_checkpoint();
-  void check_program(const Checkpoint& checkpoint, std::size_t parts) const;
+  void check_program(const Checkpoint& checkpoint, std::size_t parts, std::size_t engines) const;
   RankState own_state(const Checkpoint& checkpoint) const;
   void add_states(Checkpoint& checkpoint, const RankState& own) const;
   void take_up(const Checkpoint& checkpoint);

@@ -7,11 +7,13 @@
 #include <chrono>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "weft/autograd/checkpoint.h"
 #include "weft/core/capture.h"
 #include "weft/core/device.h"
+#include "weft/core/thread_state.h"
 #include "weft/nn/batch_norm.h"
 #include "weft/optim/sgd.h"
 #include "weft/parallel/distributed_data_parallel.h"
@@ -304,6 +306,70 @@ TEST(ReducerTest, AllRanksTakeRankZerosOrder) {
       EXPECT_EQ(ddp.bucket_names(), (Names{{"a"}, {"c"}, {"b"}}));
       for (const Tensor& p : model.parameters()) EXPECT_EQ(grad_of(p), Floats(2, 1));
     }
+  });
+}
+
+TEST(ReducerTest, TheStateIsTheOrderAndGivesTheSameBucketsFromTheFirstStep) {
+  comm::run_ranks(3, [](ProcessGroup& group) {
+    Lines model;
+    DistributedDataParallel ddp(model, group, {.bucket_cap_mb = kTiny});
+    EXPECT_TRUE(ddp.engine_state().empty());  // there was no step
+    ddp.load_engine_state({});
+    const std::string which = group.rank() == 0 ? "bca" : "abc";
+    sum(ddp(input(1), which)).backward();
+    const nn::NamedTensors state = ddp.engine_state();
+    ASSERT_EQ(state.size(), 1U);
+    EXPECT_EQ(state[0].first, "order");
+    EXPECT_EQ(state[0].second.to_vector<std::int64_t>(), (std::vector<std::int64_t>{0, 2, 1}));
+
+    Lines again;
+    DistributedDataParallel resumed(again, group, {.bucket_cap_mb = kTiny});
+    resumed.load_engine_state(state);
+    const Names names = {{"a"}, {"c"}, {"b"}};
+    for (int step = 0; step < 2; ++step) {
+      EXPECT_EQ(resumed.bucket_names(), names);
+      EXPECT_EQ(resumed.engine_state()[0].second.to_vector<std::int64_t>(),
+                state[0].second.to_vector<std::int64_t>());
+      again.zero_grad();
+      sum(resumed(input(group.rank()))).backward();
+      for (const Tensor& p : again.parameters()) EXPECT_EQ(grad_of(p), Floats(2, 1));
+    }
+
+    DistributedDataParallel other_cap(Lines(), group);
+    other_cap.load_engine_state(state);
+    EXPECT_EQ(other_cap.bucket_names(), (Names{{"a", "c", "b"}}));
+    DistributedDataParallel searches(Lines(), group, {.find_unused_parameters = true});
+    searches.load_engine_state(state);
+    EXPECT_EQ(searches.bucket_names(), (Names{{"a", "b", "c"}}));  // as it was
+    EXPECT_TRUE(searches.engine_state().empty());
+  });
+}
+
+TEST(ReducerTest, AStateOfOtherParametersIsDroppedWithAWarning) {
+  comm::run_ranks(2, [](ProcessGroup& group) {
+    struct Log final : LogSink {
+      void write(Level, std::string_view message) override { text += message; }
+      std::string text;
+    } log;
+    const Scoped<LogSink*> logging(&ThreadState::log, &log);
+    Lines model;
+    model.c.set_requires_grad(false);
+    DistributedDataParallel ddp(model, group);
+    const auto order = [](const std::vector<std::int64_t>& values) {
+      return nn::NamedTensors{{"order", from_vector(values, {std::ssize(values)})}};
+    };
+    ddp.load_engine_state(order({0, 2, 1}));
+    EXPECT_EQ(log.text.find("ddp: the state is of a model that trained 3 parameters, this one "
+                            "trains 2: its order of gradients is dropped"),
+              0U)
+        << log.text;
+    EXPECT_EQ(ddp.bucket_names(), (Names{{"a", "b"}}));
+    for (const auto& bad : {order({0, 0}), order({1, 2}), order({0, -1})}) {
+      EXPECT_WEFT_ERROR(ddp.load_engine_state(bad), InvalidArgument,
+                        "order does not have each parameter once");
+    }
+    EXPECT_WEFT_ERROR(ddp.load_engine_state({{"lr", zeros({2})}}), InvalidArgument,
+                      "this is not the state of a DistributedDataParallel: lr is f32 [2]");
   });
 }
 

@@ -21,6 +21,7 @@ TEST_P(Saved, RoundTrips) {
                  {"losses", scalar(3)}};  // a parameter may be called so
   saved.parts = {{{"group.0.lr", scalar(0.1, DType::f64)}},
                  {{"last_epoch", scalar(std::int64_t{3})}}};
+  saved.engines = {{{"order", scalar(std::int64_t{0})}}, {}};
   saved.generator = "engine 1 2 3";
   saved.loader = "loader";
   saved.losses = {0.5, 0.25, 1e-300};
@@ -39,6 +40,10 @@ TEST_P(Saved, RoundTrips) {
   EXPECT_EQ(loaded.parts[0][0].second.item<double>(), 0.1);
   ASSERT_EQ(loaded.parts[1].size(), 1u);
   EXPECT_EQ(loaded.parts[1][0].first, "last_epoch");
+  ASSERT_EQ(loaded.engines.size(), 2u);
+  ASSERT_EQ(loaded.engines[0].size(), 1u);
+  EXPECT_EQ(loaded.engines[0][0].first, "order");
+  EXPECT_TRUE(loaded.engines[1].empty());
   EXPECT_EQ(loaded.generator, saved.generator);
   EXPECT_EQ(loaded.loader, saved.loader);
   EXPECT_EQ(loaded.losses, saved.losses);
@@ -63,7 +68,11 @@ TEST(Checkpoint, RefusesOtherFiles) {
   io::save_safetensors(path, {}, metadata);
   EXPECT_WEFT_ERROR(load_checkpoint(path), InvalidArgument, "\"65\" is no number of parts");
   metadata["parts"] = "1";
-  for (const char* name : {"stray", "part1.stray", "part.stray"}) {
+  metadata["engines"] = "many";
+  io::save_safetensors(path, {}, metadata);
+  EXPECT_WEFT_ERROR(load_checkpoint(path), InvalidArgument, "\"many\" is no number of engines");
+  metadata.erase("engines");
+  for (const char* name : {"stray", "part1.stray", "part.stray", "engine0.stray"}) {
     io::save_safetensors(path, {{name, scalar(1)}}, metadata);
     EXPECT_WEFT_ERROR(load_checkpoint(path), InvalidArgument,
                       "tensor \"" + std::string(name) + "\" is no part");
@@ -86,6 +95,10 @@ TEST(Checkpoint, NamesTheEntryThatAFileLacks) {
                       path + ": the entry \"" + missing +
                           "\" is missing, so the run cannot be continued from this file");
   }
+  io::SafetensorsFile older = whole;  // saved before engines had a state
+  older.metadata.erase("engines");
+  io::save_safetensors(path, older.tensors, older.metadata);
+  EXPECT_TRUE(load_checkpoint(path).engines.empty());
 }
 
 TEST(Metrics, WritesTheFieldsScriptsRead) {

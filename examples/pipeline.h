@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/core/thread_state.h"
 #include "weft/examples/devices.h"
 #include "weft/train/options.h"
 #include "weft/weft.h"
@@ -43,16 +44,20 @@ inline std::vector<train::Flag> flags(PipelineFlags& values,
 }
 
 /// Stages of about the same time for a micro-batch like `sample`, by the numbers of their layers.
-/// Says where it cuts.
+/// With --deterministic of about the same memory: a resumed run then has the same stages, and adds
+/// up the gradients of its replicas in the same order. Says where it cuts.
 inline std::vector<std::size_t> stage_sizes(const nn::Sequential& layers, const Tensor& sample,
                                             std::size_t stages) {
-  const std::vector<double> seconds = parallel::layer_seconds(layers, sample);
-  const std::vector<std::size_t> sizes = parallel::balanced(seconds, stages);
+  const bool timed = !thread_state().deterministic;
+  const std::vector<double> costs =
+      timed ? parallel::layer_seconds(layers, sample) : parallel::layer_bytes(layers, sample, 1, 2);
+  const std::vector<std::size_t> sizes = parallel::balanced(costs, stages);
   std::size_t layer = 0;
   for (std::size_t s = 0; s < sizes.size(); ++s) {
     double sum = 0;
-    for (const std::size_t end = layer + sizes[s]; layer < end; ++layer) sum += seconds[layer];
-    std::printf("stage %zu: %zu layers, %.2f ms a micro-batch\n", s, sizes[s], sum * 1000);
+    for (const std::size_t end = layer + sizes[s]; layer < end; ++layer) sum += costs[layer];
+    std::printf("stage %zu: %zu layers, %.2f %s a micro-batch\n", s, sizes[s],
+                timed ? sum * 1000 : sum / (1 << 20), timed ? "ms" : "MiB");
   }
   return sizes;
 }

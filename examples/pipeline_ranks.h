@@ -71,7 +71,7 @@ struct PipelineRanks {
   }
 };
 
-/// The layers, in stages on the ranks; rank 0 times them and cuts.
+/// The layers, in stages on the ranks; rank 0 measures them and cuts.
 inline parallel::Pipeline pipeline(const nn::Sequential& layers, const Tensor& sample,
                                    const PipelineRanks& ranks, const PipelineFlags& flags) {
   parallel::PipelineOptions options = pipeline_options(flags);

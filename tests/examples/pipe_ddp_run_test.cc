@@ -55,6 +55,13 @@ TEST_F(PipeDdpRun, StoppedAndResumedIsTheSameRun) {
   EXPECT_EQ(largest_difference("part", "whole"), 0);
 }
 
+// Those that are timed may be others in the next run.
+TEST_F(PipeDdpRun, DeterministicStagesAreNotTimed) {
+  ASSERT_EQ(run("x", true, "autoencoder_pipe_ddp", "--deterministic --limit-steps 1"), 0) << log();
+  EXPECT_NE(log().find(" MiB a micro-batch"), std::string::npos) << log();
+  EXPECT_EQ(log().find(" ms a micro-batch"), std::string::npos) << log();
+}
+
 TEST_F(PipeDdpRun, SaysWhatCannotBe) {
   EXPECT_EQ(run("x", true, "autoencoder_pipe_ddp", "--replicas 3"), 1);
   EXPECT_NE(log().find("2 ranks cannot be 3 pipelines of the same length"), std::string::npos)

@@ -1,8 +1,13 @@
 #include "weft/data/image_folder.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <deque>
 #include <filesystem>
+#include <set>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -28,33 +33,49 @@ bool is_picture(const fs::path& path) {
   WEFT_THROW(Io, kOp, folder, ": cannot be listed: ", error.message());
 }
 
+/// What is in a folder, sorted by name.
+std::vector<fs::directory_entry> entries(const std::string& folder) {
+  std::vector<fs::directory_entry> all;
+  std::error_code error;
+  fs::directory_iterator it(folder, error);
+  for (; !error && it != fs::directory_iterator(); it.increment(error)) all.push_back(*it);
+  if (error) refuse(folder, error);
+  std::ranges::sort(all);
+  return all;
+}
+
 std::vector<std::string> subfolders(const std::string& root) {
   std::vector<std::string> names;
-  std::error_code error;
-  fs::directory_iterator it(root, error);
-  for (; !error && it != fs::directory_iterator(); it.increment(error)) {
+  for (const fs::directory_entry& entry : entries(root)) {
     std::error_code unknown;
-    if (it->is_directory(unknown)) names.push_back(it->path().filename().string());
+    if (entry.is_directory(unknown)) names.push_back(entry.path().filename().string());
   }
-  if (error) refuse(root, error);
-  std::ranges::sort(names);
   return names;
 }
 
-/// The pictures below a folder, folder by folder.
+/// The pictures below a folder, folder by folder, each folder once. Links may lead round in
+/// circles, or to one folder on many ways.
 std::vector<std::pair<std::string, std::string>> pictures(const std::string& folder) {
   std::vector<std::pair<std::string, std::string>> found;
-  std::error_code error;
-  fs::recursive_directory_iterator it(folder, fs::directory_options::follow_directory_symlink,
-                                      error);
-  for (; !error && it != fs::recursive_directory_iterator(); it.increment(error)) {
-    const fs::path& path = it->path();
-    std::error_code unknown;
-    if (is_picture(path) && !it->is_directory(unknown)) {
-      found.emplace_back(path.parent_path().string(), path.filename().string());
+  std::set<std::pair<dev_t, ino_t>> listed;
+  // Links are followed last, so that a folder has its own path where it can.
+  std::deque<std::string> folders = {folder};
+  while (!folders.empty()) {
+    const std::string place = std::move(folders.front());
+    folders.pop_front();
+    struct stat identity{};
+    if (::stat(place.c_str(), &identity) != 0) refuse(place, {errno, std::generic_category()});
+    if (!listed.emplace(identity.st_dev, identity.st_ino).second) continue;
+    for (const fs::directory_entry& entry : entries(place)) {
+      std::error_code unknown;
+      if (entry.is_directory(unknown)) {
+        const bool is_link = entry.is_symlink(unknown);
+        folders.insert(is_link ? folders.end() : folders.begin(), entry.path().string());
+      } else if (is_picture(entry.path())) {
+        found.emplace_back(place, entry.path().filename().string());
+      }
     }
   }
-  if (error) refuse(folder, error);
   std::ranges::sort(found);
   return found;
 }

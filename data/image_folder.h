@@ -19,9 +19,10 @@ struct ImageFolderOptions {
 /// root/CLASS/any/depth/picture.jpg, as torchvision's ImageFolder. The sub-folders of the root,
 /// sorted by name, are the classes 0, 1, ... The samples of a class are its files ending in .jpg,
 /// .jpeg or .png (upper or lower case), folder by folder, sorted by name. Names are compared byte
-/// by byte. Links are followed.
-/// Pictures are read and decoded when a batch is fetched, so in the loader's workers, and always as
-/// RGB (io/image.h). Safe to read from several threads.
+/// by byte. Links are followed, but within a class each folder is listed once, whatever links lead
+/// to it: so links may lead round in circles. A link to another class gives its pictures this
+/// label, too. Pictures are read and decoded when a batch is fetched, so in the loader's workers,
+/// and always as RGB (io/image.h). Safe to read from several threads.
 class ImageFolder {
  public:
   struct Sample {

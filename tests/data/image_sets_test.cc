@@ -176,6 +176,40 @@ TEST(ImageFolder, ClassesAndSamplesAreTorchvisions) {
   EXPECT_EQ(label.to_vector<std::int64_t>(), (Indices{0, 1, 1, 1}));
 }
 
+TEST(ImageFolder, ListsEachFolderOfAClassOnceWhateverLinksLeadToIt) {
+  TempFolder folder;
+  write_folder(folder);  // Cat/z.jpeg, and three in dog
+  const auto paths = [&] {
+    std::vector<std::string> all;
+    for (const ImageFolder::Sample& sample : ImageFolder(folder.root()).samples()) {
+      all.push_back(std::to_string(sample.label) + sample.path.substr(folder.root().size()));
+    }
+    return all;
+  };
+  const auto without = paths();
+  ASSERT_EQ(without.size(), 4u);
+  using std::filesystem::create_directory_symlink;
+  create_directory_symlink(".", folder.path("dog/again"));
+  EXPECT_EQ(paths(), without);
+  create_directory_symlink(folder.path("dog"), folder.path("dog/inner/up"));  // 2^40 ways
+  EXPECT_EQ(paths(), without);
+  create_directory_symlink("inner", folder.path("dog/before_inner"));  // its own path counts
+  EXPECT_EQ(paths(), without);
+
+  // Of another class: as torchvision, these pictures have both labels.
+  create_directory_symlink("../Cat", folder.path("dog/cats"));
+  auto both = without;
+  both.insert(both.begin() + 3, "1/dog/cats/z.jpeg");
+  EXPECT_EQ(paths(), both);
+  create_directory_symlink("Cat", folder.path("kitten"));  // a class of its own
+  both.push_back("2/kitten/z.jpeg");
+  EXPECT_EQ(paths(), both);
+
+  create_directory_symlink("nowhere", folder.path("dog/broken"));
+  create_directory_symlink("itself", folder.path("dog/itself"));
+  EXPECT_EQ(paths(), both);
+}
+
 TEST(ImageFolder, RefusesFoldersThatAreNone) {
   const CheapScope cheap;
   TempFolder folder;

@@ -29,6 +29,56 @@ std::string folder_of(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
+class Descriptor {
+ public:
+  explicit Descriptor(int fd = -1) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(other.release()) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+// -1 in it, and errno, where it cannot be opened. A last part that is a symbolic link cannot.
+Descriptor open_file(const std::string& path, int flags) {
+  return Descriptor(
+      retry([&] { return ::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, 0666); }));
+}
+
+bool is_file(int fd, const struct stat& wanted) {
+  struct stat found{};
+  return ::fstat(fd, &found) == 0 && found.st_ino == wanted.st_ino && found.st_dev == wanted.st_dev;
+}
+
+bool has_name(int fd, const std::string& path) {
+  struct stat named{};
+  return ::lstat(path.c_str(), &named) == 0 && is_file(fd, named);
+}
+
+[[noreturn]] void fail(const char* action, const std::string& path, int error) {
+  WEFT_THROW(Io, "file", action, " ", path, ": ", std::generic_category().message(error),
+             " (errno ", error, ")");
+}
+
+// So that the names in it are on the disk. Returns errno.
+int flush_folder(const std::string& folder) {
+  const Descriptor opened(
+      retry([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
+  // A folder that may be written but not read cannot be flushed by us.
+  if (opened.get() < 0) return errno == EACCES ? 0 : errno;
+  if (retry([&] { return ::fsync(opened.get()); }) == 0) return 0;
+  // Some file systems do not flush folders and say EINVAL.
+  return errno == EINVAL ? 0 : errno;
+}
+
 }  // namespace
 
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), temporary_(path_ + ".tmp") {
@@ -39,41 +89,66 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), temporary_(pa
     WEFT_CHECK(S_ISREG(found.st_mode), Io, "file", "cannot write ", path_,
                ": it exists and is no regular file");
   }
-  open_temporary();
+  while (!make_temporary()) {
+  }
 }
 
-void AtomicFile::open_temporary() {
-  for (;;) {
-    fd_ = retry([&] {
-      return ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-    });
-    if (fd_ < 0) fail("cannot create", temporary_, errno);
-    // The lock dies with its owner, so a temporary that can be locked is nobody's.
-    if (retry([&] { return ::flock(fd_, LOCK_EX | LOCK_NB); }) < 0) {
-      const int error = errno;
-      ::close(std::exchange(fd_, -1));
-      WEFT_CHECK(error != EWOULDBLOCK, Io, "file", "cannot write ", path_,
-                 ": another writer is at it (", temporary_, " is locked)");
-      fail("cannot lock", temporary_, error);
-    }
-    // Its former owner may have renamed or removed it between our open and our lock.
-    struct stat held{}, named{};
-    if (::fstat(fd_, &held) == 0 && ::stat(temporary_.c_str(), &named) == 0 &&
-        held.st_ino == named.st_ino && held.st_dev == named.st_dev) {
-      break;
-    }
-    ::close(std::exchange(fd_, -1));
+// False: another writer has taken it for a stale one before it was locked.
+bool AtomicFile::make_temporary() {
+  Descriptor made;
+  while ((made = open_file(temporary_, O_WRONLY | O_CREAT | O_EXCL)).get() < 0) {
+    if (errno != EEXIST) fail("cannot create", temporary_, errno);
+    remove_stale();
   }
-  if (retry([&] { return ::ftruncate(fd_, 0); }) < 0) {
-    const int error = errno;
-    ::close(std::exchange(fd_, -1));
-    fail("cannot empty", temporary_, error);
+  lock(made.get());
+  if (!has_name(made.get(), temporary_)) return false;
+  fd_ = made.release();
+  return true;
+}
+
+// Unlinks what a killed writer left. It is not written into: someone may hold it open.
+void AtomicFile::remove_stale() const {
+  struct stat found{};
+  if (::lstat(temporary_.c_str(), &found) < 0) {
+    if (errno == ENOENT) return;
+    fail("cannot examine", temporary_, errno);
   }
+  const auto check_none = [&](bool is, const std::string& what) {
+    WEFT_CHECK(!is, Io, "file", "cannot write ", path_, ": ", temporary_, " is there already and ",
+               what, "; remove it");
+  };
+  check_none(S_ISLNK(found.st_mode), "is a symbolic link");
+  check_none(!S_ISREG(found.st_mode), "is no regular file");
+  check_none(found.st_uid != ::geteuid(), detail::concat("belongs to user ", found.st_uid));
+  check_none(found.st_nlink > 1, "has another name, too");
+
+  // O_NONBLOCK: should it have become a pipe meanwhile.
+  const Descriptor stale = open_file(temporary_, O_WRONLY | O_NONBLOCK);
+  if (stale.get() < 0 && errno == ENOENT) return;
+  if (stale.get() < 0) fail("cannot open", temporary_, errno);
+  lock(stale.get());
+  // Writers unlink and rename only what they have locked, so the name stays what it is here.
+  if (is_file(stale.get(), found) && has_name(stale.get(), temporary_)) {
+    if (::unlink(temporary_.c_str()) < 0) fail("cannot remove", temporary_, errno);
+  }
+}
+
+// The lock dies with its owner, so a temporary that can be locked is nobody's.
+void AtomicFile::lock(int fd) const {
+  if (retry([&] { return ::flock(fd, LOCK_EX | LOCK_NB); }) == 0) return;
+  WEFT_CHECK(errno != EWOULDBLOCK, Io, "file", "cannot write ", path_,
+             ": another writer is at it (", temporary_, " is locked)");
+  fail("cannot lock", temporary_, errno);
+}
+
+bool AtomicFile::is_temporary(int fd) const {
+  struct stat own{};
+  return fd_ >= 0 && ::fstat(fd_, &own) == 0 && is_file(fd, own);
 }
 
 AtomicFile::~AtomicFile() {
   if (fd_ < 0) return;
-  ::unlink(temporary_.c_str());
+  if (has_name(fd_, temporary_)) ::unlink(temporary_.c_str());
   ::close(fd_);
 }
 
@@ -91,26 +166,15 @@ void AtomicFile::commit() {
   WEFT_CHECK(fd_ >= 0, Internal, "file", "second commit of ", path_);
   if (retry([&] { return ::fsync(fd_); }) < 0) fail("cannot flush", path_, errno);
   fault_point();
+  // Whoever may write to the folder can have put another file there.
+  WEFT_CHECK(has_name(fd_, temporary_), Io, "file", "cannot write ", path_,
+             ": somebody has removed or replaced ", temporary_);
   if (::rename(temporary_.c_str(), path_.c_str()) < 0) fail("cannot replace", path_, errno);
   // Past the rename there is nothing to take back. Close late: the lock covers the rename.
   if (::close(std::exchange(fd_, -1)) < 0 && errno != EINTR) fail("cannot close", path_, errno);
 
   const std::string folder = folder_of(path_);
-  const int fd = retry([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
-  if (fd < 0) {
-    // A folder that may be written but not read cannot be flushed by us.
-    if (errno == EACCES) return;
-    fail("cannot open the folder", folder, errno);
-  }
-  const int error = retry([&] { return ::fsync(fd); }) < 0 ? errno : 0;
-  ::close(fd);
-  // Some file systems do not flush folders and say EINVAL.
-  if (error != 0 && error != EINVAL) fail("cannot flush the folder", folder, error);
-}
-
-void AtomicFile::fail(const char* action, const std::string& path, int error) const {
-  WEFT_THROW(Io, "file", action, " ", path, ": ", std::generic_category().message(error),
-             " (errno ", error, ")");
+  if (const int error = flush_folder(folder)) fail("cannot flush the folder", folder, error);
 }
 
 void write_file_atomically(const std::string& path, std::span<const std::byte> bytes) {

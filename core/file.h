@@ -14,12 +14,13 @@ namespace weft {
 ///   file.write(header);
 ///   file.write(data);
 ///   file.commit();
-/// The temporary is `path` + ".tmp"; one that a killed process left is overwritten by the next
-/// writer. Every failure is an Io error with the file's name and the system's reason.
+/// The temporary is `path` + ".tmp", always a new file: one that a killed process left is removed
+/// by the next writer. Every failure is an Io error with the file's name and the system's reason.
 class AtomicFile {
  public:
-  /// Throws Io also when another writer has the same file open, or when `path` is not a regular
-  /// file.
+  /// Throws Io also when another writer has the same file open, when `path` is not a regular file,
+  /// and when something by the temporary's name is not what a writer of this user left: a link, no
+  /// regular file, or another user's.
   explicit AtomicFile(std::string path);
   /// Removes the temporary unless committed.
   ~AtomicFile();
@@ -28,14 +29,19 @@ class AtomicFile {
 
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
-  /// Flushes to disk and renames; nothing may be written after it.
+  /// Flushes to disk and renames; nothing may be written after it. Throws Io also when the
+  /// temporary is no longer there by its name.
   void commit();
 
   const std::string& path() const { return path_; }
+  const std::string& temporary() const { return temporary_; }
+  /// Whether `fd` is the temporary, for those who open it by its name to write to it.
+  bool is_temporary(int fd) const;
 
  private:
-  void open_temporary();
-  [[noreturn]] void fail(const char* action, const std::string& path, int error) const;
+  bool make_temporary();
+  void remove_stale() const;
+  void lock(int fd) const;
 
   std::string path_;
   std::string temporary_;

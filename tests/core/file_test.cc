@@ -1,14 +1,18 @@
 #include "weft/core/file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
+#include <vector>
 
 #include "weft/tests/core/expect_error.h"
 
@@ -59,11 +63,15 @@ TEST_F(AtomicFileTest, WithoutCommitNothingRemains) {
   EXPECT_EQ(files(), 1);
 }
 
-TEST_F(AtomicFileTest, OverwritesWhatAKilledWriterLeft) {
+TEST_F(AtomicFileTest, ReplacesWhatAKilledWriterLeft) {
   std::ofstream(path + ".tmp") << "a long remainder of somebody else";
+  std::ifstream reader(path + ".tmp");  // the file itself is left alone
   write_file_atomically(path, "new");
   EXPECT_EQ(read(path), "new");
   EXPECT_EQ(files(), 1);
+  std::ostringstream held;
+  held << reader.rdbuf();
+  EXPECT_EQ(held.str(), "a long remainder of somebody else");
 }
 
 TEST_F(AtomicFileTest, SecondWriterIsRefused) {
@@ -105,12 +113,93 @@ TEST_F(AtomicFileTest, ErrorsNameFileAndReason) {
   EXPECT_TRUE(fs::is_character_file("/dev/null"));
 }
 
-TEST_F(AtomicFileTest, TemporaryThatIsALinkIsNotFollowed) {
-  const std::string victim = folder + "/victim";
+// Whatever has the temporary's name and cannot be a killed writer's is neither written to nor
+// removed.
+TEST_F(AtomicFileTest, LeavesAloneWhatIsNoWriters) {
+  const std::string temporary = path + ".tmp", victim = folder + "/victim";
+  const std::string there =
+      "[file] cannot write " + path + ": " + temporary + " is there already and ";
   write_file_atomically(victim, "precious");
-  fs::create_symlink(victim, path + ".tmp");
-  EXPECT_WEFT_ERROR(AtomicFile{path}, Io, "cannot create " + path + ".tmp");
+
+  fs::create_symlink(victim, temporary);
+  EXPECT_WEFT_ERROR(AtomicFile{path}, Io, there + "is a symbolic link; remove it");
+  EXPECT_TRUE(fs::is_symlink(temporary));
+  fs::remove(temporary);
+
+  fs::create_hard_link(victim, temporary);
+  EXPECT_WEFT_ERROR(AtomicFile{path}, Io, there + "has another name, too");
+  EXPECT_EQ(fs::hard_link_count(victim), 2u);
+  fs::remove(temporary);
+
+  ASSERT_EQ(mkfifo(temporary.c_str(), 0666), 0);
+  EXPECT_WEFT_ERROR(AtomicFile{path}, Io, there + "is no regular file");
+  EXPECT_TRUE(fs::is_fifo(temporary));
+  fs::remove(temporary);
+
+  fs::create_directory(temporary);
+  EXPECT_WEFT_ERROR(AtomicFile{path}, Io, there + "is no regular file");
+  fs::remove(temporary);
+
   EXPECT_EQ(read(victim), "precious");
+  EXPECT_FALSE(fs::exists(path));
+  write_file_atomically(path, "x");
+  EXPECT_EQ(read(path), "x");
+}
+
+TEST_F(AtomicFileTest, LeavesAloneAnotherUsersFile) {
+  std::ofstream(path + ".tmp") << "theirs";
+  fs::permissions(path + ".tmp", fs::perms::all);
+  if (chown((path + ".tmp").c_str(), 65534, static_cast<gid_t>(-1)) != 0) {
+    GTEST_SKIP() << "only root can give a file to another user";
+  }
+  EXPECT_WEFT_ERROR(AtomicFile{path}, Io, path + ".tmp is there already and belongs to user 65534");
+  EXPECT_EQ(read(path + ".tmp"), "theirs");
+  EXPECT_FALSE(fs::exists(path));
+}
+
+TEST_F(AtomicFileTest, FindsThatItsTemporaryWasReplaced) {
+  write_file_atomically(path, "old");
+  {
+    AtomicFile file(path);
+    file.write("ours");
+    fs::rename(path + ".tmp", folder + "/taken");
+    std::ofstream(path + ".tmp") << "theirs";
+    EXPECT_WEFT_ERROR(file.commit(), Io, "somebody has removed or replaced " + path + ".tmp");
+  }
+  EXPECT_EQ(read(path), "old");
+  EXPECT_EQ(read(path + ".tmp"), "theirs");
+}
+
+// Of many at the same time, some behind the remains of a killed one, each writes all or is refused.
+TEST_F(AtomicFileTest, WritersInARaceAreOneAfterTheOther) {
+  std::atomic<int> written = 0, refused = 0;
+  const auto write_often = [&](char mark) {
+    for (int i = 0; i < 200; ++i) {
+      try {
+        AtomicFile file(path);
+        file.write(std::string(100, mark));
+        file.write(std::string(100, mark));
+        file.commit();
+        ++written;
+      } catch (const Error& error) {
+        EXPECT_NE(std::string(error.what()).find("another writer is at it"), std::string::npos)
+            << error.what();
+        ++refused;
+      }
+      if (i % 8 == 0) {  // left by a killed one, unless there is one at it
+        close(open((path + ".tmp").c_str(), O_WRONLY | O_CREAT | O_EXCL, 0666));
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (const char mark : {'a', 'b', 'c', 'd'}) threads.emplace_back(write_often, mark);
+  }
+  EXPECT_EQ(written + refused, 800);
+  EXPECT_GT(written, 0);
+  const std::string text = read(path);
+  ASSERT_EQ(text.size(), 200u);
+  EXPECT_EQ(text, std::string(200, text[0]));
 }
 
 TEST_F(AtomicFileTest, RenameFailureIsReportedAndCleanedUp) {

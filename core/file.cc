@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <system_error>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <utility>
 
 #include "weft/core/error.h"
@@ -185,6 +187,50 @@ void write_file_atomically(const std::string& path, std::span<const std::byte> b
 
 void write_file_atomically(const std::string& path, std::string_view text) {
   write_file_atomically(path, std::as_bytes(std::span(text)));
+}
+
+std::error_code make_folders(const std::string& path) {
+  const auto error = [](int number) { return std::error_code(number, std::generic_category()); };
+  const auto is_there = [](const std::string& name) {
+    struct stat found{};
+    return ::stat(name.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
+  };
+  std::filesystem::path all;
+  for (const std::filesystem::path& part : std::filesystem::path(path)) {
+    const std::string folder = (all /= part).string();
+    if (is_there(folder)) continue;
+    if (::mkdir(folder.c_str(), 0777) < 0) {
+      const int number = errno;
+      if (number == EEXIST && is_there(folder)) continue;  // another process was faster
+      return error(number == EEXIST ? ENOTDIR : number);
+    }
+    for (const std::string& changed : {folder, folder_of(folder)}) {
+      if (const int number = flush_folder(changed)) return error(number);
+    }
+  }
+  return {};
+}
+
+std::string temporary_folder() {
+  const char* variable = std::getenv("TMPDIR");
+  const bool is_given = variable && *variable;
+  const std::string folder = is_given ? variable : "/tmp";
+  // With a dot in it, which no file has.
+  if (::access((folder + "/.").c_str(), W_OK | X_OK) != 0) {
+    WEFT_THROW(Io, "file", "cannot make temporary files in ", folder,
+               is_given ? ", which the environment variable TMPDIR names" : "", ": ",
+               std::generic_category().message(errno),
+               is_given ? "" : "; TMPDIR can name another folder");
+  }
+  return folder;
+}
+
+void flush_stdout() {
+  errno = 0;
+  const bool flushed = std::fflush(stdout) == 0;
+  const int error = errno;
+  WEFT_CHECK(flushed && !std::ferror(stdout), Io, "stdout", "some of the output is lost",
+             error ? ": " + std::generic_category().message(error) : "");
 }
 
 }  // namespace weft

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 namespace weft {
 
@@ -50,5 +51,17 @@ class AtomicFile {
 
 void write_file_atomically(const std::string& path, std::span<const std::byte> bytes);
 void write_file_atomically(const std::string& path, std::string_view text);
+
+/// As std::filesystem::create_directories, but it also flushes to disk the folders that it makes
+/// and those in which it makes them: files that are on the disk would be lost with their folder.
+[[nodiscard]] std::error_code make_folders(const std::string& path);
+
+/// The folder for files that nobody needs afterwards: TMPDIR, else /tmp. Throws Io where there is
+/// no such folder, or it cannot be written; the error names the variable.
+std::string temporary_folder();
+
+/// For the end of main(): flushes stdout. Throws Io if any of what was printed is lost, as on a
+/// full disk.
+void flush_stdout();
 
 }  // namespace weft

@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -15,6 +17,7 @@
 #include <vector>
 
 #include "weft/tests/core/expect_error.h"
+#include "weft/tests/io/faults.h"
 
 namespace weft {
 namespace {
@@ -219,6 +222,78 @@ TEST_F(AtomicFileTest, ModeFollowsTheUmask) {
   struct stat found{};
   ASSERT_EQ(stat(path.c_str(), &found), 0);
   EXPECT_EQ(found.st_mode & 0777, 0640u);
+}
+
+TEST_F(AtomicFileTest, MakesFolders) {
+  EXPECT_FALSE(make_folders(folder + "/x/y//z/"));
+  EXPECT_TRUE(fs::is_directory(folder + "/x/y/z"));
+  EXPECT_FALSE(make_folders(folder + "/x/y"));
+  EXPECT_FALSE(make_folders(folder + "/x/../w"));
+  EXPECT_TRUE(fs::is_directory(folder + "/w"));
+  fs::create_directory_symlink("x", folder + "/link");
+  EXPECT_FALSE(make_folders(folder + "/link/v"));
+  EXPECT_TRUE(fs::is_directory(folder + "/x/v"));
+  EXPECT_FALSE(make_folders(""));
+  std::ofstream(path) << "a file";
+  EXPECT_EQ(make_folders(path), std::errc::not_a_directory);
+  EXPECT_EQ(make_folders(path + "/x"), std::errc::not_a_directory);
+  EXPECT_EQ(make_folders("/proc/x"), std::errc::no_such_file_or_directory);
+}
+
+TEST_F(AtomicFileTest, FlushesTheFoldersItMakes) {
+  {
+    const testing::FaultScope calls({});
+    EXPECT_FALSE(make_folders(folder + "/x/y"));
+    EXPECT_EQ(calls.faults().fsyncs, 4) << "each of the two, and where it was made";
+    EXPECT_FALSE(make_folders(folder + "/x/y"));
+    EXPECT_EQ(calls.faults().fsyncs, 4);
+  }
+  for (const int failing : {1, 2}) {
+    const testing::FaultScope scope({.fail_fsync = failing, .error = EIO});
+    EXPECT_EQ(make_folders(folder + "/z" + std::to_string(failing)), std::errc::io_error);
+  }
+}
+
+TEST_F(AtomicFileTest, TheTemporaryFolderIsTmpdirs) {
+  const char* const set = std::getenv("TMPDIR");
+  const std::string before = set ? set : "";
+  setenv("TMPDIR", folder.c_str(), 1);
+  EXPECT_EQ(temporary_folder(), folder);
+  const std::string named = "cannot make temporary files in " + folder +
+                            "/none, which the environment variable TMPDIR names: ";
+  setenv("TMPDIR", (folder + "/none").c_str(), 1);
+  EXPECT_WEFT_ERROR(temporary_folder(), Io, "[file] " + named + "No such file or directory");
+  std::ofstream(folder + "/none") << "a file";
+  EXPECT_WEFT_ERROR(temporary_folder(), Io, named + "Not a directory");
+  setenv("TMPDIR", "/proc", 1);
+  if (geteuid() != 0) EXPECT_WEFT_ERROR(temporary_folder(), Io, "in /proc, which");
+  setenv("TMPDIR", "", 1);
+  EXPECT_EQ(temporary_folder(), "/tmp");
+  unsetenv("TMPDIR");
+  EXPECT_EQ(temporary_folder(), "/tmp");
+  if (set) setenv("TMPDIR", before.c_str(), 1);
+}
+
+// As a program whose stdout is a full disk, in a child.
+TEST(FlushStdout, SaysThatOutputIsLost) {
+  for (const bool buffered : {true, false}) {
+    EXPECT_EXIT(
+        {
+          std::fflush(stdout);
+          dup2(open("/dev/full", O_WRONLY), STDOUT_FILENO);
+          std::setvbuf(stdout, nullptr, buffered ? _IOFBF : _IONBF, buffered ? 4096 : 0);
+          std::printf("a line\n");
+          try {
+            flush_stdout();
+          } catch (const Error& error) {
+            std::fputs(error.what(), stderr);
+            std::_Exit(error.code() == ErrorCode::Io ? 3 : 4);
+          }
+          std::_Exit(0);
+        },
+        ::testing::ExitedWithCode(3), "\\[stdout\\] some of the output is lost");
+  }
+  EXPECT_NO_THROW(flush_stdout());
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "weft/core/device.h"
 #include "weft/core/error.h"
+#include "weft/core/file.h"
 #include "weft/core/parallel.h"
 
 namespace weft::bench {
@@ -56,9 +57,7 @@ json describe_machine() {
 }
 
 void make_folder_of(const std::string& path) {
-  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  std::error_code error;
-  if (!folder.empty()) std::filesystem::create_directories(folder, error);
+  const std::error_code error = make_folders(std::filesystem::path(path).parent_path());
   WEFT_CHECK(!error, Io, "bench", "cannot make the folder of ", path, ": ", error.message());
 }
 

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "weft/core/file.h"
@@ -210,7 +210,8 @@ void table(const train::Options& given, const std::string& names, const std::str
   WEFT_CHECK(devices.size() == 2, InvalidArgument, "p4_table", "needs two devices, got ",
              devices.size(), ": --host-devices 2, or --devices 0,1");
   const data::Mnist images(options.data, {.dtype = options.dtype});
-  std::filesystem::create_directories(options.out);
+  const std::error_code error = make_folders(options.out);
+  WEFT_CHECK(!error, Io, "p4_table", options.out, ": cannot make this folder: ", error.message());
   json result = {{"device", devices[0].is_cuda() ? "cuda" : "cpu"}, {"rows", json::array()}};
   std::printf("seconds of 10 epochs%s; published: two RTX 3090\n",
               full ? "" : ", from timed steps");

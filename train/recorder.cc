@@ -77,8 +77,7 @@ Recorder::Recorder(const Options& options, const Ranks& ranks)
   if (ranks_.rank != 0) return;
   // Now, and not after an hour of training.
   if (!options_.trace.empty()) const AtomicFile can_be_written(options_.trace);
-  std::error_code error;
-  std::filesystem::create_directories(options_.out, error);
+  const std::error_code error = make_folders(options_.out);
   WEFT_CHECK(!error, Io, kOp, options_.out, ": cannot make this folder: ", error.message(),
              "; choose another with --out");
   WEFT_CHECK(::access(options_.out.c_str(), W_OK | X_OK) == 0, Io, kOp, options_.out,

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "weft/core/error.h"
+#include "weft/core/file.h"
 
 namespace weft::train {
 namespace {
@@ -94,8 +95,7 @@ std::uint32_t masked_crc32c(std::string_view bytes) {
 }
 
 EventFile::EventFile(const std::string& folder, std::int64_t first_step) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
+  const std::error_code error = make_folders(folder);
   WEFT_CHECK(!error, Io, kOp, folder, ": cannot make this folder: ", error.message());
   path_ = (std::filesystem::path(folder) / file_name()).string();
   fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "weft/benchmarks/timing.h"
+#include "weft/core/file.h"
 #include "weft/core/trace.h"
 
 namespace weft::bench {
@@ -23,9 +24,7 @@ std::vector<OperationRow> measure_operations(Work& work, int steps) {
       for (int i = 0; i < steps; ++i) work.step();
     });
   }
-  const std::string path = (std::filesystem::temp_directory_path() /
-                            ("weft-bench-" + std::to_string(getpid()) + ".json"))
-                               .string();
+  const std::string path = temporary_folder() + "/weft-bench-" + std::to_string(getpid()) + ".json";
   tracer.write(path);
   std::ifstream file(path);
   const nlohmann::json trace = nlohmann::json::parse(file);

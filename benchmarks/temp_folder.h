@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "weft/core/error.h"
+#include "weft/core/file.h"
 
 namespace weft::bench {
 
@@ -14,7 +15,7 @@ namespace weft::bench {
 class TempFolder {
  public:
   /// Throws Io.
-  TempFolder() : path_((std::filesystem::temp_directory_path() / "weft_bench_XXXXXX").string()) {
+  TempFolder() : path_(temporary_folder() + "/weft_bench_XXXXXX") {
     WEFT_CHECK(mkdtemp(path_.data()), Io, "bench", "cannot make a temporary folder ", path_);
   }
   ~TempFolder() {

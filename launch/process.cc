@@ -22,6 +22,7 @@
 
 #include "weft/core/cores.h"
 #include "weft/core/error.h"
+#include "weft/core/file.h"
 
 namespace weft::launch {
 namespace {
@@ -129,8 +130,7 @@ std::string make_folder(const std::string& beginning) {
   return path;
 }
 
-ScratchFolder::ScratchFolder()
-    : path_(make_folder((std::filesystem::temp_directory_path() / "weftrun_").string())) {}
+ScratchFolder::ScratchFolder() : path_(make_folder(temporary_folder() + "/weftrun_")) {}
 
 ScratchFolder::~ScratchFolder() {
   std::error_code ignored;

@@ -13,6 +13,7 @@
 #include <tuple>
 
 #include "weft/core/error.h"
+#include "weft/core/file.h"
 
 namespace weft::launch {
 namespace {
@@ -80,15 +81,17 @@ std::vector<bool> shown_ranks(const Options& options) {
 }  // namespace
 
 std::string LogFolder::file(int attempt, int local_rank, StandardStream stream) {
-  namespace fs = std::filesystem;
+  const auto make = [](const std::string& folder) {
+    const std::error_code error = make_folders(folder);
+    WEFT_CHECK(!error, Io, "weftrun", folder, ": cannot make this folder: ", error.message());
+  };
   if (path_.empty()) {
-    const fs::path parent =
-        options_.log_dir.empty() ? fs::temp_directory_path() : fs::path(options_.log_dir);
-    fs::create_directories(parent);
-    path_ = make_folder((parent / (options_.run_id + "_")).string());
+    const std::string parent = options_.log_dir.empty() ? temporary_folder() : options_.log_dir;
+    make(parent);
+    path_ = make_folder((std::filesystem::path(parent) / (options_.run_id + "_")).string());
   }
   const std::string own = detail::concat(path_, "/attempt_", attempt, "/", local_rank);
-  fs::create_directories(own);
+  make(own);
   return own + (stream == StandardStream::out ? "/stdout.log" : "/stderr.log");
 }
 

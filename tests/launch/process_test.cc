@@ -86,6 +86,12 @@ TEST(ScratchFolderTest, GoesWithItsOwner) {
   }
   EXPECT_FALSE(std::filesystem::exists(path));
   EXPECT_WEFT_ERROR(make_folder("/nowhere/x"), Io, "cannot make a folder /nowhere/x");
+
+  const char* const set = std::getenv("TMPDIR");
+  const std::string before = set ? set : "";
+  ::setenv("TMPDIR", "/nowhere", 1);
+  EXPECT_WEFT_ERROR(ScratchFolder(), Io, "/nowhere, which the environment variable TMPDIR names");
+  set ? ::setenv("TMPDIR", before.c_str(), 1) : ::unsetenv("TMPDIR");
 }
 
 }  // namespace

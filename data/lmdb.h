@@ -34,13 +34,13 @@ struct LmdbOptions {
 ///     picture = PIL.Image.open(io.BytesIO(value[8:]))
 ///
 /// The file is opened read-only and without LMDB's lock file. So it may lie on a read-only disk,
-/// but nothing may write to it while it is read. The first batch opens the environment, once for
-/// all workers of a process and all copies of the set; each batch is a read transaction of its own.
-/// A process that is forked later opens it again, so each rank has its own. Safe to read from
-/// several threads.
+/// but nothing may write to it while it is read. The first batch maps it, once for all workers of
+/// a process, all copies of the set, and processes that are forked later. Safe to read from several
+/// threads.
 ///
-/// LMDB does not check its pages. A file that is no database or is cut off gives an error, but
-/// damaged bytes inside are found only if they hit a picture.
+/// A damaged file gives an error, or other samples: LMDB has no checksums. The pages that lead to a
+/// sample are checked where they are followed (data/lmdb_file.h), and a picture that is damaged
+/// itself is found when it is decoded, if its format can tell.
 class Lmdb {
  public:
   /// x [B,3,H,W]: the pictures after the transform. Without a transform they must all have the same
@@ -48,9 +48,9 @@ class Lmdb {
   using Batch = ImageBatch;
 
   /// path: the file, or LMDB's usual folder with a data.mdb in it. Opens the file for a moment to
-  /// count the samples. Throws Io for a file that is missing, no LMDB database or cut off, or whose
-  /// last key is not the index of the last sample (another wrong key is found when its sample is
-  /// read); and what ImageBatcher throws for the format.
+  /// count the samples. Throws Io for a file that is missing, no LMDB database, cut off or damaged,
+  /// or whose last key is not the index of the last sample (another wrong key is found when its
+  /// sample is read); and what ImageBatcher throws for the format.
   explicit Lmdb(const std::string& path, const LmdbOptions& options = {});
 
   std::int64_t size() const { return size_; }
@@ -65,9 +65,9 @@ class Lmdb {
                  std::uint64_t epoch_seed) const;
 
  private:
-  class Environment;
+  class Table;
   struct Opened;
-  std::shared_ptr<const Environment> environment() const;
+  std::shared_ptr<const Table> table() const;
 
   std::string path_;
   std::int64_t size_;

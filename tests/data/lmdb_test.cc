@@ -7,6 +7,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <random>
 
 #include "weft/data/dataloader.h"
 #include "weft/io/png.h"
@@ -148,7 +153,7 @@ TEST_F(LmdbTest, OpensWhenItIsReadAndOnceForAll) {
   EXPECT_EQ(mapped(), 0);
 }
 
-TEST_F(LmdbTest, AForkedProcessOpensItAnew) {
+TEST_F(LmdbTest, AForkedProcessReadsOn) {
   write(file, 2);
   const Lmdb set(file);
   set.get_batch(Indices{0});
@@ -158,7 +163,7 @@ TEST_F(LmdbTest, AForkedProcessOpensItAnew) {
     {
       const Lmdb copy = set;
       right = copy.get_batch(Indices{1}).label.to_vector<std::int64_t>() == Indices{101} &&
-              mapped() == 2;  // the parent's is not touched
+              mapped() == 1;
     }
     ::_exit(right ? 0 : 1);
   }
@@ -175,7 +180,8 @@ TEST_F(LmdbTest, SaysWhatIsNoDataSet) {
   write_file(file, "");
   EXPECT_WEFT_ERROR(Lmdb{file}, Io, file + ": no LMDB database, but an empty file");
   write_file(file, std::string(10000, 'x'));
-  EXPECT_WEFT_ERROR(Lmdb{file}, Io, file + ": cannot open it: MDB_INVALID");
+  EXPECT_WEFT_ERROR(Lmdb{file}, Io,
+                    file + ": no LMDB database, or damaged: page 0 is no meta page");
 
   write(file, 40);
   const auto bytes = std::filesystem::file_size(file);
@@ -186,6 +192,71 @@ TEST_F(LmdbTest, SaysWhatIsNoDataSet) {
   const Lmdb set(file);
   std::filesystem::resize_file(file, bytes / 2);
   EXPECT_WEFT_ERROR(set.get_batch(Indices{0}), Io, ": cut off: ");
+}
+
+// Bytes of the file are flipped or overwritten, in the pages that describe the others or in all. A
+// child reads all samples of such a file and has to come to an end of its own.
+TEST_F(LmdbTest, ADamagedFileEndsInAnErrorOrInOtherSamples) {
+  const char* wanted = std::getenv("WEFT_MUTANTS");
+  const int mutants = wanted ? std::atoi(wanted) : 300;
+  constexpr int kSamples = 300;  // a root and a dozen leaves
+  std::mt19937 random(1);
+  {
+    LmdbWriter writer(file);
+    const std::string small = picture(7);
+    std::vector<std::uint8_t> noise(5000);
+    for (std::uint8_t& value : noise) value = static_cast<std::uint8_t>(random());
+    io::write_png(folder.path("noise.png"), io::Image{50, 100, 1, noise});
+    const std::string large = testing::read_file(folder.path("noise.png"));  // pages of its own
+    for (int i = 0; i < kSamples; ++i) {
+      writer.add(i, testing::as_bytes(i % 50 == 1 ? large : small));
+    }
+    writer.commit();
+  }
+  const std::string whole = testing::read_file(file);
+  const auto read_all = [&]() -> int {
+    ::alarm(60);  // a circle
+    try {
+      const Lmdb set(file);
+      if (set.size() != kSamples) return 3;
+      bool same = true;
+      for (std::int64_t i = 0; i < kSamples; ++i) {
+        same &= set.get_batch(Indices{i}).label.item<std::int64_t>() == i;
+      }
+      return same ? 0 : 1;
+    } catch (const Error& error) {
+      return error.code() == ErrorCode::Io ? 2 : 4;
+    }
+  };
+  ASSERT_EQ(read_all(), 0);
+  std::map<std::string, int> ends;
+  for (int i = 0; i < mutants; ++i) {
+    std::string bytes = whole;
+    const std::size_t size = std::size_t{1} << random() % 4;  // 1 to 8 bytes
+    // Half of them in what the meta pages say: 16 bytes of header and 136.
+    const std::size_t at = i % 2 == 0 ? random() % 2 * 4096 + random() % (16 + 136 - size)
+                                      : random() % (bytes.size() - size);
+    std::uint64_t word = 0;
+    std::memcpy(&word, &bytes[at], size);
+    switch (random() % 4) {
+      case 0: word ^= std::uint64_t{1} << random() % (8 * size); break;
+      case 1: word = random() | std::uint64_t{random()} << 32; break;
+      case 2: word = random() % 64; break;
+      default: word = ~std::uint64_t{random() % 4};
+    }
+    std::memcpy(&bytes[at], &word, size);
+    write_file(file, bytes);
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(read_all());
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    const bool ended = WIFEXITED(status) && WEXITSTATUS(status) <= 3;
+    EXPECT_TRUE(ended) << "mutant " << i << ", at byte " << at << ": status " << status;
+    constexpr const char* kEnds[] = {"the same", "other samples", "an error", "another number"};
+    ++ends[ended ? kEnds[WEXITSTATUS(status)] : "the process died"];
+  }
+  for (const auto& [end, count] : ends) std::printf("%d ended in: %s\n", count, end.c_str());
+  EXPECT_GT(ends["an error"], mutants / 10);
 }
 
 TEST_F(LmdbTest, KeysAreTheIndices) {

@@ -83,6 +83,7 @@ struct LoaderCore::Workers {
   }
 
   void run(int number) {
+    static thread_local ExitGuard guard;
     leave_thread_unbound();
     set_thread_name("loader " + std::to_string(number));
     GeneratorSet generators;
@@ -97,12 +98,14 @@ struct LoaderCore::Workers {
       here.generators = &generators;
       lock.unlock();
       std::exception_ptr error;
+      guard.fetching = this;
       try {
-        const ThreadStateGuard guard(here);
+        const ThreadStateGuard as_caller(here);
         core.fetch(batch, generators);
       } catch (...) {
         error = std::current_exception();
       }
+      guard.fetching = nullptr;
       lock.lock();
       --in_work;
       ready[slot] = batch;
@@ -110,9 +113,40 @@ struct LoaderCore::Workers {
         errors[slot] = error;
         count = std::min(count, batch + 1);  // what comes after it will not be wanted
       }
-      arrived.notify_one();
+      arrived.notify_all();
     }
   }
+
+  // exit() begins by ending the thread's own objects. Static objects are next, and several threads
+  // that end them at once crash (calling exit() twice is undefined). So the first worker whose
+  // fetch calls it goes on, and others that do so meanwhile stay here until the process is gone.
+  struct ExitGuard {
+    Workers* fetching = nullptr;
+    ~ExitGuard() {
+      if (!fetching) return;
+      {
+        const std::lock_guard lock(fetching->mutex);
+        --fetching->in_work;
+      }
+      fetching->arrived.notify_all();
+      exiting = fetching;
+      first_exit.lock();
+    }
+  };
+
+  // Whether this is the destructor of a static loader, which exit() runs in one of these threads.
+  // No fetch is running when it returns, but for those that have called exit(), too.
+  bool are_left_by_exit() {
+    if (exiting != this) return false;
+    std::unique_lock lock(mutex);
+    quit = true;
+    space.notify_all();
+    arrived.wait(lock, [&] { return in_work == 0; });
+    return true;
+  }
+
+  static constinit std::mutex first_exit;
+  static constinit thread_local Workers* exiting;  // in this thread
 
   bool can_claim() const { return claimed < count && claimed < taken + core.slot_count_; }
 
@@ -129,6 +163,9 @@ struct LoaderCore::Workers {
   std::vector<std::exception_ptr> errors;
   std::vector<std::thread> threads;
 };
+
+constinit std::mutex LoaderCore::Workers::first_exit;
+constinit thread_local LoaderCore::Workers* LoaderCore::Workers::exiting = nullptr;
 
 LoaderCore::LoaderCore(std::int64_t dataset_size, DataLoaderOptions options, Fetch fetch,
                        void* context)
@@ -164,7 +201,11 @@ LoaderCore::LoaderCore(std::int64_t dataset_size, DataLoaderOptions options, Fet
   }
 }
 
-LoaderCore::~LoaderCore() { forget_parents_workers(); }
+LoaderCore::~LoaderCore() {
+  forget_parents_workers();
+  // What waits there waits for the end of the process.
+  if (workers_ && workers_->are_left_by_exit()) static_cast<void>(workers_.release());
+}
 
 // In a child of fork() there are no such threads, and what they share is as they left it.
 void LoaderCore::forget_parents_workers() {

@@ -1,11 +1,14 @@
 #include "weft/data/dataloader.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
 #include <fstream>
+#include <latch>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -246,6 +249,46 @@ TEST(DataLoader, ThrowingOutOfTheLoopEndsTheWork) {
     }
   }
   EXPECT_LT(calls, 100);
+}
+
+// All workers come to it at the same time.
+struct Exits {
+  std::int64_t size() const { return 100; }
+  Tensor get_batch(std::span<const std::int64_t>) const {
+    static std::latch& all = *new std::latch(kWorkers);
+    all.arrive_and_wait();
+    std::exit(7);
+  }
+  static constexpr int kWorkers = 4;
+};
+
+// Two threads that end static objects crash now and then; here the second is always found.
+void end_static_objects_in_one_thread() {
+  for (int i = 0; i < 100; ++i) {
+    std::atexit([] {
+      static constinit std::atomic<pid_t> ending = 0;
+      pid_t before = 0;
+      if (!ending.compare_exchange_strong(before, gettid()) && before != gettid()) _exit(9);
+      std::this_thread::yield();
+    });
+  }
+}
+
+TEST(DataLoaderDeathTest, SeveralWorkersMayCallExit) {
+  const auto run = [] {
+    end_static_objects_in_one_thread();
+    DataLoader loader(Exits(), {.batch_size = 4, .workers = Exits::kWorkers});
+    for (auto& batch : loader) (void)batch;
+  };
+  for (int i = 0; i < 20; ++i) EXPECT_EXIT(run(), ::testing::ExitedWithCode(7), "");
+}
+
+TEST(DataLoaderDeathTest, AWorkerThatCallsExitMayEndItsOwnLoader) {
+  const auto run = [] {
+    static DataLoader loader(Exits(), {.batch_size = 4, .workers = Exits::kWorkers});
+    for (auto& batch : loader) (void)batch;
+  };
+  for (int i = 0; i < 20; ++i) EXPECT_EXIT(run(), ::testing::ExitedWithCode(7), "");
 }
 
 TEST(DataLoader, OneEpochAtATime) {

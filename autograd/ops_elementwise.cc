@@ -45,7 +45,7 @@ class UnaryNode final : public Node {
   void apply(Gradients& grads) override {
     if (!grads.wants(0)) return;
     if (op_ == UnaryOp::add_scalar) return grads.set(0, grads.y());
-    static const Tensor none;
+    static const Tensor& none = *new Tensor;
     const bool saves = saves_of(op_) != Saves::nothing;
     grads.set(0, raw::unary_backward(op_, grads.take(), saves ? saved_.get(*this) : none, params_));
   }

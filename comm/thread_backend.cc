@@ -74,9 +74,10 @@ class Hubs {
   }
 
  private:
+  // Never destroyed: ranks may meet in the destructor of a static object.
   static Hubs& instance() {
-    static Hubs hubs;
-    return hubs;
+    static auto* const hubs = new Hubs;
+    return *hubs;
   }
 
   std::mutex mutex_;

@@ -241,7 +241,7 @@ void fault_point() { fault_point(current); }
 
 void fault_point(const char* phase) {
   if (!phase) return;
-  static const std::optional<Fault> fault = own_fault();
+  static const auto& fault = *new const std::optional<Fault>(own_fault());
   if (!fault || fault->rank != thread_state().rank) return;
   if (fault->step >= 0 && fault->step != thread_state().step) return;
   if (fault->phase.empty() || fault->phase == phase) strike(fault->kind, phase);

@@ -163,7 +163,7 @@ Schedule zero_bubble_h1(int stages, int micro_batches, Recompute recompute) {
 }
 
 const std::vector<std::string>& schedule_names() {
-  static const std::vector<std::string> names = {"gpipe", "1f1b", "interleaved", "zb-h1"};
+  static const auto& names = *new std::vector<std::string>{"gpipe", "1f1b", "interleaved", "zb-h1"};
   return names;
 }
 

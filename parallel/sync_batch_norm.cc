@@ -16,7 +16,6 @@ namespace weft::parallel {
 namespace {
 
 constexpr const char* kOp = "sync_batch_norm";
-const Dims kPixels = {0, 2, 3};
 
 // [C] to be broadcast over [N,C,H,W], in x's dtype.
 Tensor per_channel(const Tensor& values, const Tensor& x) {
@@ -33,10 +32,11 @@ struct Statistics {
 Statistics statistics_of_all(comm::ProcessGroup& group, const Tensor& x) {
   const std::int64_t channels = x.shape(1), values = x.numel() / channels;
   const TensorOptions f64(DType::f64, x.device());
+  const Dims pixels = {0, 2, 3};
   const Tensor mine = zeros({2 * channels + 1}, f64);
   if (values > 0) {
-    raw::copy_(raw::narrow(mine, 0, 0, channels), raw::mean(x, kPixels));
-    raw::copy_(raw::narrow(mine, 0, channels, channels), raw::var(x, kPixels, 0));
+    raw::copy_(raw::narrow(mine, 0, 0, channels), raw::mean(x, pixels));
+    raw::copy_(raw::narrow(mine, 0, channels, channels), raw::var(x, pixels, 0));
     raw::fill_(raw::narrow(mine, 0, 2 * channels, 1), static_cast<double>(values));
   }
   const Tensor all = empty({group.size(), 2 * channels + 1}, f64);

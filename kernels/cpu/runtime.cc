@@ -60,7 +60,10 @@ class CpuRuntime final : public Runtime {
 };
 
 constinit CpuRuntime instance;
-const bool registered = (register_runtime(DeviceType::cpu, &instance), true);
+
+// With the first priority that is free for programs: a static object that holds a tensor may come
+// before all static objects of this file, which is up to the linker.
+[[gnu::constructor(101)]] void register_cpu() { register_runtime(DeviceType::cpu, &instance); }
 
 }  // namespace
 

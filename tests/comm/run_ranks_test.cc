@@ -183,6 +183,10 @@ TEST(RunRanksTest, NeedsARank) {
   EXPECT_WEFT_ERROR(run_ranks(0, [](ProcessGroup&) {}), InvalidArgument, "got 0 ranks");
 }
 
+TEST(RunRanksTest, StaticObjectsOfAStaticProgramMayRunThem) {
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(std::system("tests/comm/static_objects"), 0);
+}
+
 TEST(RunRanksDeathTest, NoThreadToBeHadIsAnError) {
   if (testing::kSanitizedThreads) GTEST_SKIP() << "not under a sanitizer";
   GTEST_FLAG_SET(death_test_style, "threadsafe");

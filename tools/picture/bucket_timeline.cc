@@ -2,16 +2,17 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "weft/core/error.h"
+#include "weft/tools/json_file.h"
 #include "weft/tools/picture/drawing.h"
 #include "weft/train/pictures.h"
 
@@ -26,8 +27,10 @@ constexpr std::size_t kMostBuckets = 65536;
 // --- Reading -------------------------------------------------------------------------------------
 
 Interval interval_of(const json& event) {
-  const double begin = event.at("ts");
-  return {begin / 1000, (begin + event.at("dur").get<double>()) / 1000};
+  const double begin = event.at("ts"), length = event.at("dur");
+  WEFT_CHECK(begin >= 0 && length >= 0, Io, kOp, "a span begins at ", begin, " us and lasts ",
+             length, " us");
+  return {begin / 1000, (begin + length) / 1000};
 }
 
 bool within(const Interval& inner, const Interval& outer) {
@@ -39,7 +42,10 @@ std::optional<std::size_t> bucket_number(const json& event) {
   const std::string module = event.at("args").value("module", "");
   const std::size_t at = module.rfind("bucket ");
   if (event.at("cat") != "comm" || at == std::string::npos) return {};
-  return std::stoul(module.substr(at + 7));
+  const char* const end = module.data() + module.size();
+  std::size_t number = 0;
+  const auto [stop, error] = std::from_chars(module.data() + at + 7, end, number);
+  return stop == end && error == std::errc() ? std::optional(number) : std::nullopt;
 }
 
 // Adds what the event says of its rank. Spans stand in the order in which they end: of those within
@@ -69,7 +75,7 @@ void take(const json& event, RankTimes& rank) {
 }
 
 bool is_whole(const RankTimes& rank) {
-  return rank.forward.end > 0 && rank.backward.end > 0 && rank.optimizer.end > 0 &&
+  return rank.forward.end > 0 && rank.backward.end > 0 && rank.optimizer.end > rank.forward.begin &&
          !rank.buckets.empty() && std::ranges::all_of(rank.buckets, [](const BucketTimes& bucket) {
            return bucket.sent > 0 && bucket.reduction.end > 0;
          });
@@ -96,13 +102,15 @@ void count_from_begin(StepTimes& step) {
   }
 }
 
-json read_json(const std::string& path) {
-  std::ifstream file(path);
-  WEFT_CHECK(file, Io, kOp, "cannot open ", path);
-  const json trace = json::parse(file, nullptr, false);
-  WEFT_CHECK(trace.is_object() && trace.contains("traceEvents"), Io, kOp, path,
-             " is no trace that --trace wrote");
-  return trace["traceEvents"];
+using Steps = std::map<std::int64_t, std::map<std::int64_t, RankTimes>>;  // by step and rank
+
+Steps steps_of(const json& trace) {
+  Steps steps;
+  for (const json& event : trace.at("traceEvents")) {
+    if (event.value("ph", "") != "X" || !event.at("args").contains("step")) continue;
+    take(event, steps[event.at("args").at("step")][event.at("pid")]);
+  }
+  return steps;
 }
 
 }  // namespace
@@ -114,14 +122,9 @@ double StepTimes::end() const {
 }
 
 StepTimes read_step(const std::string& path, std::int64_t wanted) {
-  std::map<std::int64_t, std::map<std::int64_t, RankTimes>> steps;  // by step and rank
+  Steps steps = tools::read_json(path, kOp, "no trace that --trace wrote", steps_of);
   std::size_t ranks = 0;
-  for (const json& event : read_json(path)) {
-    if (event.value("ph", "") != "X" || !event.at("args").contains("step")) continue;
-    auto& step = steps[event.at("args").at("step")];
-    take(event, step[event.at("pid")]);
-    ranks = std::max(ranks, step.size());
-  }
+  for (const auto& [number, of_ranks] : steps) ranks = std::max(ranks, of_ranks.size());
   std::vector<StepTimes> whole;
   for (auto& [number, of_ranks] : steps) {
     StepTimes step{.step = number};
@@ -179,7 +182,8 @@ class TimelineDrawing {
 
  private:
   int at(double ms) const {
-    return kLeft + static_cast<int>(std::lround(ms / times_.end() * (kWidth - kLeft - kRight)));
+    const double part = std::clamp(ms / times_.end(), 0.0, 1.0);
+    return kLeft + static_cast<int>(std::lround(part * (kWidth - kLeft - kRight)));
   }
 
   void draw_axis() {

@@ -4,10 +4,10 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <utility>
 
 #include "weft/core/error.h"
+#include "weft/tools/json_file.h"
 
 namespace weft::simulator {
 namespace {
@@ -132,11 +132,7 @@ std::vector<Measured> read_run(const std::string& path) {
                " holds none of metrics.json, devices.json, p4_table.json and ddp.json");
     file = path + '/' + *found;
   }
-  std::ifstream in(file);
-  WEFT_CHECK(in && in.peek() != std::ifstream::traits_type::eof(), Io, "simulate", file,
-             " cannot be read, or is empty");
-  try {
-    const json run = json::parse(in);
+  return tools::read_json(file, "simulate", "no run", [](const json& run) {
     std::vector<Measured> rows;
     if (run.contains("rows")) {
       rows = of_table(run);
@@ -147,13 +143,11 @@ std::vector<Measured> read_run(const std::string& path) {
     } else if (run.contains("step_ms_median")) {
       rows = of_program(run);
     }
-    WEFT_CHECK(!rows.empty(), Io, "simulate", file,
-               " has no measured steps: it is of none of ./weft bench devices, ./weft bench ddp, "
+    WEFT_CHECK(!rows.empty(), Io, "simulate",
+               "no measured steps: it is of none of ./weft bench devices, ./weft bench ddp, "
                "p4_table and the example programs");
     return rows;
-  } catch (const json::exception& error) {
-    WEFT_THROW(Io, "simulate", file, " is no run: ", error.what());
-  }
+  });
 }
 
 Check check(const PredictionFile& file, const std::vector<Measured>& run) {

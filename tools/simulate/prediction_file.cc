@@ -1,9 +1,9 @@
 #include "weft/tools/simulate/prediction_file.h"
 
-#include <fstream>
+#include <utility>
 
 #include "weft/benchmarks/sides.h"
-#include "weft/core/error.h"
+#include "weft/tools/json_file.h"
 
 namespace weft::simulator {
 
@@ -37,19 +37,16 @@ std::string to_text(const PredictionFile& file) {
 }
 
 PredictionFile read_predictions(const std::string& path) {
-  std::ifstream in(path);
-  WEFT_CHECK(in && in.peek() != std::ifstream::traits_type::eof(), Io, "simulate", path,
-             " cannot be read, or is empty");
-  PredictionFile file;
-  try {
-    file.about = json::parse(in);
-    file.about.at("costs").get_to(file.costs);
-    for (const json& row : file.about.at("predictions")) {
-      file.predictions.push_back({row.get<Way>(), row.at("terms").get<std::vector<Term>>()});
-    }
-  } catch (const json::exception& error) {
-    WEFT_THROW(Io, "simulate", path, " is nothing that --predict wrote: ", error.what());
-  }
+  PredictionFile file =
+      tools::read_json(path, "simulate", "nothing that --predict wrote", [](json all) {
+        PredictionFile read;
+        all.at("costs").get_to(read.costs);
+        for (const json& row : all.at("predictions")) {
+          read.predictions.push_back({row.get<Way>(), row.at("terms").get<std::vector<Term>>()});
+        }
+        read.about = std::move(all);
+        return read;
+      });
   for (const char* own : {"costs", "predictions", "kind", "unit"}) file.about.erase(own);
   return file;
 }

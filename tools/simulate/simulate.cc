@@ -91,9 +91,14 @@ int predict(const Request& request) {
 int check(const Request& request) {
   const PredictionFile file = read_predictions(request.check);
   const Check checked = check(file, read_run(request.run));
+  const auto told = [&](const char* pointer) -> std::string {
+    const nlohmann::json::json_pointer place(pointer);
+    const bool is_there = file.about.contains(place) && file.about.at(place).is_string();
+    return is_there ? file.about.at(place).get<std::string>() : "?";
+  };
   std::printf("%s on %s, measured %s, beside %s\n%s", file.costs.program.c_str(),
-              file.about.value("/machine/cpu"_json_pointer, "?").c_str(),
-              file.about.value("date", "?").c_str(), request.run.c_str(), checked.text.c_str());
+              told("/machine/cpu").c_str(), told("/date").c_str(), request.run.c_str(),
+              checked.text.c_str());
   return !checked.good();
 }
 

@@ -1,10 +1,10 @@
 #include "weft/tools/timeline/spans.h"
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "weft/core/error.h"
+#include "weft/tools/json_file.h"
 
 namespace weft::timeline {
 namespace {
@@ -37,24 +37,19 @@ TraceSpan span_of(const json& event) {
           .device = args.value("device", "")};
 }
 
+std::vector<TraceSpan> spans_of(const json& trace) {
+  std::vector<TraceSpan> spans;
+  for (const json& event : trace.at("traceEvents")) {
+    if (event.at("ph") == "X") spans.push_back(span_of(event));
+  }
+  return spans;
+}
+
 }  // namespace
 
 std::vector<TraceSpan> read_spans(const std::string& path) {
-  std::ifstream file(path);
-  WEFT_CHECK(file && file.peek() != std::ifstream::traits_type::eof(), Io, kOp, path,
-             " cannot be read, or is empty");
-  std::vector<TraceSpan> spans;
-  try {
-    const json trace = json::parse(file);
-    for (const json& event : trace.at("traceEvents")) {
-      if (event.at("ph") == "X") spans.push_back(span_of(event));
-    }
-  } catch (const json::parse_error& error) {
-    WEFT_THROW(Io, kOp, path, " is no trace, or not a whole one: no JSON at byte ", error.byte,
-               "; was its program ended while it wrote?");
-  } catch (const json::exception& error) {
-    WEFT_THROW(Io, kOp, path, " is no trace that --trace wrote: ", error.what());
-  }
+  std::vector<TraceSpan> spans =
+      tools::read_json(path, kOp, "no trace that --trace wrote", spans_of);
   const auto of_stream = [](const TraceSpan& span) { return span.thread >= kFirstStream; };
   if (std::ranges::any_of(spans, of_stream)) {
     std::erase_if(spans, [&](const TraceSpan& span) {

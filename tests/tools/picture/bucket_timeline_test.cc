@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -122,10 +123,58 @@ TEST_F(BucketTimeline, StepsWithOtherBucketsOrWithoutARankAreLeftOut) {
 }
 
 TEST_F(BucketTimeline, WhatIsNoTraceIsAnError) {
-  EXPECT_WEFT_ERROR(read_step(folder.path("nowhere")), Io, "cannot open");
+  EXPECT_WEFT_ERROR(read_step(folder.path("nowhere")), Io, "nowhere cannot be read");
   testing::write_file(folder.path("text"), "{]");
-  EXPECT_WEFT_ERROR(read_step(folder.path("text")), Io, "no trace that --trace wrote");
+  EXPECT_WEFT_ERROR(read_step(folder.path("text")), Io,
+                    "text is no trace that --trace wrote: no JSON at byte 2");
   EXPECT_WEFT_ERROR(read_step(file()), InvalidArgument, "has no whole step of");
+}
+
+// In words of weft's and with the file's name, whatever is missing or of another type.
+TEST_F(BucketTimeline, ABrokenTraceIsSaidToBe) {
+  const std::string broken = folder.path("trace.json") + " is no trace that --trace wrote: ";
+  const auto refuses = [&](const std::string& why) {
+    EXPECT_WEFT_ERROR(read_step(file()), Io, broken + why);
+  };
+  add_steps({50});
+  const json whole = events;
+  const auto send = static_cast<std::size_t>(
+      std::ranges::find(events, "send bucket", [](const json& e) { return e["name"]; }) -
+      events.begin());
+  for (const std::string key : {"ts", "dur", "cat", "name", "pid"}) {
+    events = whole;
+    events[send].erase(key);
+    refuses("a '" + key + "' is missing in it");
+    events[send][key] = json::array();
+    refuses("something in it is not of the type that belongs there");
+  }
+  for (const std::string key : {"bucket", "bytes"}) {
+    events = whole;
+    events[send]["args"].erase(key);
+    refuses("a '" + key + "' is missing in it");
+    events[send]["args"][key] = "many";
+    refuses("something in it is not of the type that belongs there");
+  }
+  events = "none";
+  refuses("something in it is not of the type");
+  events = whole;
+  events[send]["ts"] = -1;
+  EXPECT_WEFT_ERROR(read_step(file()), Io, "a span begins at -1 us and lasts 500 us");
+  EXPECT_WEFT_ERROR(read_step(file()), Io, " in " + folder.path("trace.json"));
+  const std::string text = json{{"traceEvents", whole}}.dump();
+  for (const std::size_t bytes : {text.size() - 1, text.size() / 2, std::size_t{1}}) {
+    testing::write_file(folder.path("cut.json"), text.substr(0, bytes));
+    EXPECT_WEFT_ERROR(read_step(folder.path("cut.json")), Io,
+                      "cut.json is no trace that --trace wrote: no JSON at byte ");
+  }
+  testing::write_file(folder.path("large.json"), R"({"traceEvents": [1e999]})");
+  EXPECT_WEFT_ERROR(read_step(folder.path("large.json")), Io, "a number in it is too large");
+  // Not one of DDP's buckets.
+  events = whole;
+  for (json& event : events) {
+    if (event["cat"] == "comm") event["args"]["module"] = "bucket seven";
+  }
+  EXPECT_WEFT_ERROR(read_step(file()), InvalidArgument, "has no whole step");
 }
 
 TEST_F(BucketTimeline, ThePictureHasABarForEachBucketOfEachRank) {

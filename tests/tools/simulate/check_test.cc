@@ -44,8 +44,14 @@ TEST(PredictionFile, RefusesOthers) {
   for (const std::string text : {"{", "{}", "[1]", R"({"costs":{},"predictions":[]})"}) {
     testing::write_file(folder.path("F.json"), text);
     EXPECT_WEFT_ERROR(read_predictions(folder.path("F.json")), Io,
-                      "is nothing that --predict wrote");
+                      "is nothing that --predict wrote: ");
   }
+  EXPECT_WEFT_ERROR(read_predictions(folder.path("F.json")), Io, "a 'program' is missing in it");
+  testing::write_file(folder.path("run.json"), R"({"rows": [{"name": 1}]})");
+  EXPECT_WEFT_ERROR(read_run(folder.path("run.json")), Io,
+                    "run.json is no run: something in it is not of the type that belongs there");
+  testing::write_file(folder.path("run.json"), "{}");
+  EXPECT_WEFT_ERROR(read_run(folder.path("run.json")), Io, "in " + folder.path("run.json"));
 }
 
 TEST(Check, OfDevices) {

@@ -134,7 +134,11 @@ TEST_F(TimelineCommand, AFileThatIsNoTraceIsTwoAndSaysWhy) {
   says(write(whole.substr(0, whole.size() / 2)), "was its program ended while it wrote?");
   says(write("[1, 2]"), "is no trace that --trace wrote");
   says(write("{}"), "is no trace that --trace wrote");
-  says(write(R"({"traceEvents":[{"ph":"X","ts":1}]})"), "is no trace that --trace wrote");
+  says(write(R"({"traceEvents":[{"ph":"X","ts":1}]})"),
+       "is no trace that --trace wrote: a 'dur' is missing in it");
+  says(write(R"({"traceEvents":[{"ph":"X","ts":"1"}]})"),
+       "is no trace that --trace wrote: something in it is not of the type that belongs there");
+  EXPECT_EQ(log().find("exception"), std::string::npos) << log();
   says(write(R"({"traceEvents":[]})"), "no spans of a Pipeline");
   TraceFile other;
   other.add("op", "relu", 0, 1, 0, {{"step", 0}});

@@ -19,6 +19,7 @@
 #include "weft/benchmarks/loader.h"
 #include "weft/benchmarks/operations.h"
 #include "weft/benchmarks/peer.h"
+#include "weft/benchmarks/program.h"
 #include "weft/benchmarks/scaling.h"
 #include "weft/benchmarks/sides.h"
 #include "weft/benchmarks/timing.h"
@@ -467,26 +468,15 @@ int main(int argc, char** argv) {
   app.add_option("--out,--json", options.out,
                  "JSON result (outputs/bench.json, scaling.json, loader.json or emulated.json); "
                  "--scaling draws beside it");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp& help) {
-    return app.exit(help);
-  } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "bench: %s\n", error.what());
-    return 2;
-  }
-  if (options.emulated && work->empty())
-    options.works = {"autoencoder", "mlp", "cnn-full", "resnet50-b256", "dcgan"};
-  if (options.out.empty())
-    options.out = options.scaling    ? "outputs/scaling.json"
-                  : options.loader   ? "outputs/loader.json"
-                  : options.emulated ? "outputs/emulated.json"
-                                     : "outputs/bench.json";
-  const weft::train::EnvironmentScope environment;
-  try {
+  return weft::bench::run_program(app, argc, argv, [&] {
+    if (options.emulated && work->empty())
+      options.works = {"autoencoder", "mlp", "cnn-full", "resnet50-b256", "dcgan"};
+    if (options.out.empty())
+      options.out = options.scaling    ? "outputs/scaling.json"
+                    : options.loader   ? "outputs/loader.json"
+                    : options.emulated ? "outputs/emulated.json"
+                                       : "outputs/bench.json";
+    const weft::train::EnvironmentScope environment;
     return weft::bench::run(options);
-  } catch (const weft::Error& e) {
-    std::fprintf(stderr, "bench: %s\n", e.what());
-    return 1;
-  }
+  });
 }

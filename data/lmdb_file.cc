@@ -93,6 +93,7 @@ LmdbFile::LmdbFile(const std::string& path) : path_(path), bytes_(map(path)) {
   check(last.transaction == other.transaction + 1 || last.transaction == 0, last.number,
         "its transaction does not follow that of the other meta page");
   check(last.transaction % 2 == last.number, last.number, "its transaction is the other page's");
+  check(last.last_page >= other.last_page, last.number, "fewer pages than a transaction before");
 
   page_bytes_ = last.page_bytes;
   WEFT_CHECK(last.last_page < size / page_bytes_, Io, kOp, path, ": cut off: ", size,

@@ -7,6 +7,7 @@
 #include <array>
 #include <optional>
 #include <span>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -343,6 +344,12 @@ void Launcher::say(const std::string& text) {
 void Launcher::say_last(const std::string& lines) {
   if (!lines.empty()) screen_.line(StandardStream::err, lines);
   signals_.unblocked([&] { screen_.write_all(); });
+}
+
+void Launcher::check_stdout() const {
+  const int error = screen_.error(StandardStream::out);
+  WEFT_CHECK(error == 0, Io, "stdout",
+             "some of the output is lost: ", std::generic_category().message(error));
 }
 
 }  // namespace weft::launch

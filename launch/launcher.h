@@ -39,6 +39,8 @@ class Launcher {
   void say(const std::string& text);
   /// Lines as they are, where there are some, behind everything; returns when all is written.
   void say_last(const std::string& lines);
+  /// To be called behind it. Throws Io where some of what the ranks said on stdout is lost.
+  void check_stdout() const;
 
  private:
   class Attempt;

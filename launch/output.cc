@@ -228,7 +228,7 @@ std::size_t Screen::write_front() {
   const ssize_t n = ::write(waits_for(), chunk.bytes.data(), most);
   if (n < 0 && (errno == EINTR || errno == EAGAIN)) return 0;
   if (n < 0) {
-    sinks_[index(chunk.stream)].broken = true;
+    sinks_[index(chunk.stream)].error = errno;
     drop_broken();
     return 0;
   }

@@ -89,8 +89,10 @@ class Screen {
   bool is_terminal(StandardStream stream) const {
     return sinks_[static_cast<int>(stream)].terminal;
   }
-  /// Nobody reads it any more.
-  bool broken(StandardStream stream) const { return sinks_[static_cast<int>(stream)].broken; }
+  /// What it takes no more is lost: nobody reads it, or a disk is full.
+  bool broken(StandardStream stream) const { return error(stream) != 0; }
+  /// Why: errno; 0: it is not broken.
+  int error(StandardStream stream) const { return sinks_[static_cast<int>(stream)].error; }
 
   /// More than should be kept: read no more from the ranks.
   bool full() const;
@@ -103,7 +105,8 @@ class Screen {
  private:
   struct Sink {
     int fd;
-    bool terminal, broken = false;
+    bool terminal;
+    int error = 0;
   };
   struct Chunk {
     StandardStream stream;

@@ -69,6 +69,7 @@ void spawn(int argc, const char* const* argv, int nprocs, const std::function<vo
     Launcher launcher(options);
     result = launcher.run(0);
     launcher.say_last({});
+    if (result.status() == 0) launcher.check_stdout();
   }
   if (result.signal != 0) {
     std::raise(result.signal);

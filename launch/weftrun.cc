@@ -50,6 +50,7 @@ int run(const Options& options) {
     }
     if (!first && !result.other_failure.empty()) launcher.say(result.other_failure);
     launcher.say_last(failure_box(result));
+    if (result.status() == 0) launcher.check_stdout();
     return result.status();
   }
 }
@@ -60,8 +61,11 @@ int run(const Options& options) {
 int main(int argc, char** argv) {
   weft::launch::prepare_process();
   weft::launch::Options options;
-  if (const auto status = weft::launch::parse_options(argc, argv, options)) return *status;
   try {
+    if (const auto status = weft::launch::parse_options(argc, argv, options)) {
+      weft::flush_stdout();
+      return *status;
+    }
     return weft::launch::run(options);
   } catch (const std::exception& error) {
     std::cerr << "weftrun: error: " << error.what() << '\n';

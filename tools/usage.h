@@ -1,10 +1,13 @@
-// What the tools have in common: words on a command line that are wrong.
+// What the tools have in common: words on a command line that are wrong, and the exit status.
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
 #include <string>
 #include <vector>
 
+#include "weft/core/file.h"
 #include "weft/core/nearest.h"
 
 namespace weft::tools {
@@ -21,6 +24,18 @@ inline std::string about_unknown_argument(const CLI::App& app) {
   const std::string near = nearest(argument.substr(0, argument.find('=')), known);
   return "unknown option " + argument +
          (near.empty() ? std::string() : "; did you mean " + near + "?");
+}
+
+/// What main() returns: `status`, or 2 and a line on stderr where some of what was printed is lost,
+/// as on a full disk.
+inline int exit_status(const CLI::App& app, int status) {
+  try {
+    flush_stdout();
+    return status;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s: error: %s\n", app.get_name().c_str(), error.what());
+    return 2;
+  }
 }
 
 }  // namespace weft::tools

@@ -96,8 +96,10 @@ int run(int argc, const char* const* argv, Options defaults,
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   const EnvironmentScope environment;
   try {
-    if (const auto status = parse_options(argc, argv, defaults, flags)) return *status;
-    return run_body(defaults, body);
+    const auto parsed = parse_options(argc, argv, defaults, flags);
+    const int status = parsed ? *parsed : run_body(defaults, body);
+    if (status == 0) flush_stdout();
+    return status;
   } catch (const Error& error) {
     std::cerr << defaults.example << ": error: " << error.what() << '\n';
     leave_error_file(to_string(error.code()), error.what());

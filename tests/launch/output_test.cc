@@ -248,6 +248,15 @@ TEST(ScreenTest, FindsOutThatNobodyReadsAnyMore) {
   EXPECT_EQ(screen.waits_for(), -1);
 }
 
+TEST(ScreenTest, FindsOutThatADiskIsFull) {
+  const Descriptor full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+  Screen screen(full.get(), STDERR_FILENO);
+  screen.line(kOut, "a");
+  screen.write_all();
+  EXPECT_EQ(screen.error(kOut), ENOSPC);
+  EXPECT_EQ(screen.error(kErr), 0);
+}
+
 TEST(ScreenTest, LinesPassAboveTheLiveOne) {
   int terminal[2];
   if (::openpty(&terminal[0], &terminal[1], nullptr, nullptr, nullptr) != 0) {

@@ -102,6 +102,31 @@ TEST(WeftrunOutput, GoesToFilesAsAsked) {
   EXPECT_NE(run.err().find("|   err 0\n"), std::string::npos) << run.err();
 }
 
+TEST(WeftrunOutput, WhatIsLostIsAnError) {
+  const testing::TempFolder folder;
+  for (const std::string arguments : {"-np 2 echo a", "--help"}) {
+    const std::string log = folder.path("log");
+    const int status =
+        std::system(("launch/weftrun " + arguments + " >/dev/full 2>" + log).c_str());
+    EXPECT_EQ(WEXITSTATUS(status), 1) << arguments;
+    EXPECT_NE(testing::read_file(log).find(
+                  "weftrun: error: [stdout] some of the output is lost: No space left"),
+              std::string::npos)
+        << testing::read_file(log);
+  }
+}
+
+TEST(WeftrunOutput, ATemporaryFolderThatIsNoneIsNamed) {
+  const testing::TempFolder folder;
+  const std::string log = folder.path("log");
+  const int status = std::system(("TMPDIR=/nowhere launch/weftrun true 2>" + log).c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+  EXPECT_NE(testing::read_file(log).find("cannot make temporary files in /nowhere, which the "
+                                         "environment variable TMPDIR names: No such file"),
+            std::string::npos)
+      << testing::read_file(log);
+}
+
 TEST(WeftrunOutput, ALogThatCannotBeMadeIsAnError) {
   Weftrun run({"-np", "2", "--log-dir", "/proc/no", "touch", "DIR/ran"});
   EXPECT_EQ(run.finish(), 1);

@@ -1,6 +1,7 @@
 // Whole runs in processes of their own: resuming bit for bit, signals, statuses.
 #include <fcntl.h>
 #include <spawn.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -334,6 +335,28 @@ TEST_F(RunTest, WaitsForAWhileAlone) {
   EXPECT_EQ(log().find("spins"), std::string::npos) << log();
   if (!given) unsetenv("OMP_WAIT_POLICY");
   if (given) setenv("OMP_WAIT_POLICY", policy.c_str(), 1);
+}
+
+TEST_F(RunTest, OutputThatIsLostIsAnError) {
+  const std::string command = "tests/train/small_run --help >/dev/full 2>" + folder.path("log");
+  EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 1);
+  EXPECT_NE(log().find("small_run: error: [stdout] some of the output is lost"), std::string::npos)
+      << log();
+}
+
+// Whichever of a run's files is the one that no longer fits.
+TEST_F(RunTest, AFullDiskEndsTheRunAndIsNamed) {
+  const std::string small = folder.path("small");
+  for (const std::string size : {"4k", "8k", "16k", "24k", "32k", "48k"}) {
+    std::filesystem::create_directories(small);
+    if (::mount("tmpfs", small.c_str(), "tmpfs", 0, ("size=" + size).c_str()) != 0) {
+      GTEST_SKIP() << "no right to mount a tmpfs";
+    }
+    EXPECT_EQ(run("small/out", {"--epochs", "1", "--trace", small + "/trace.json"}), 1) << size;
+    EXPECT_NE(log().find("No space left on device"), std::string::npos) << size << log();
+    EXPECT_NE(log().find(small), std::string::npos) << size << log();
+    ::umount(small.c_str());
+  }
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include "weft/core/error.h"
 #include "weft/io/safetensors.h"
+#include "weft/tools/usage.h"
 
 namespace weft {
 namespace {
@@ -88,13 +89,16 @@ int main(int argc, char** argv) {
   app.add_option("--max", most, "the largest difference that is allowed; 0: none")
       ->check(CLI::NonNegativeNumber);
   app.footer("Exit status: 0 the same, 1 different, 2 wrong usage or a file that cannot be read.");
-  try {
-    app.parse(argc, argv);
-    return weft::run(first, second, most);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "compare: error: %s\n", error.what());
-    return 2;
-  }
+  const auto run = [&]() -> int {
+    try {
+      app.parse(argc, argv);
+      return weft::run(first, second, most);
+    } catch (const CLI::ParseError& error) {
+      return app.exit(error) == 0 ? 0 : 2;
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "compare: error: %s\n", error.what());
+      return 2;
+    }
+  };
+  return weft::tools::exit_status(app, run());
 }

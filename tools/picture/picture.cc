@@ -8,6 +8,7 @@
 #include "weft/io/png.h"
 #include "weft/tools/picture/bucket_timeline.h"
 #include "weft/tools/picture/ring_steps.h"
+#include "weft/tools/usage.h"
 
 int main(int argc, char** argv) {
   using namespace weft;
@@ -26,15 +27,18 @@ int main(int argc, char** argv) {
   buckets.add_option("--step", step, "which step; by default the shortest whole one")
       ->check(CLI::NonNegativeNumber);
   app.footer("Exit status: 0, or 2 for wrong usage or a file that cannot be read or written.");
-  try {
-    app.parse(argc, argv);
-    io::write_png(out, ring ? picture::ring_picture(picture::run_ring(ranks))
-                            : picture::bucket_picture(picture::read_step(trace, step)));
-    return 0;
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "picture: error: %s\n", error.what());
-    return 2;
-  }
+  const auto run = [&]() -> int {
+    try {
+      app.parse(argc, argv);
+      io::write_png(out, ring ? picture::ring_picture(picture::run_ring(ranks))
+                              : picture::bucket_picture(picture::read_step(trace, step)));
+      return 0;
+    } catch (const CLI::ParseError& error) {
+      return app.exit(error) == 0 ? 0 : 2;
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "picture: error: %s\n", error.what());
+      return 2;
+    }
+  };
+  return weft::tools::exit_status(app, run());
 }

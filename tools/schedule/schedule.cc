@@ -114,23 +114,26 @@ int main(int argc, char** argv) {
       "inputs, and W, those of the weights; R recompute; >F <F >B <B sends and receives.\n"
       "Exit status: 0, 1 for a file that --check refuses, 2 for wrong usage or a file that cannot "
       "be\nread or written.");
-  try {
-    app.parse(argc, argv);
-    if (!app.remaining().empty()) return misuse(weft::tools::about_unknown_argument(app));
-    if (request.check.empty() &&
-        (request.name.empty() || !request.stages || !request.micro_batches)) {
-      return misuse("expected a NAME, --stages and --micro-batches, or --check FILE");
+  const auto status = [&]() -> int {
+    try {
+      app.parse(argc, argv);
+      if (!app.remaining().empty()) return misuse(weft::tools::about_unknown_argument(app));
+      if (request.check.empty() &&
+          (request.name.empty() || !request.stages || !request.micro_batches)) {
+        return misuse("expected a NAME, --stages and --micro-batches, or --check FILE");
+      }
+      return run(request);
+    } catch (const CLI::CallForHelp& help) {
+      return app.exit(help);
+    } catch (const CLI::ParseError& error) {
+      return misuse(error.what());
+    } catch (const weft::Error& error) {
+      std::fprintf(stderr, "schedule: error: %s\n", error.what());
+      return !request.check.empty() && error.code() == weft::ErrorCode::InvalidArgument ? 1 : 2;
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "schedule: error: %s\n", error.what());
+      return 2;
     }
-    return run(request);
-  } catch (const CLI::CallForHelp& help) {
-    return app.exit(help);
-  } catch (const CLI::ParseError& error) {
-    return misuse(error.what());
-  } catch (const weft::Error& error) {
-    std::fprintf(stderr, "schedule: error: %s\n", error.what());
-    return !request.check.empty() && error.code() == weft::ErrorCode::InvalidArgument ? 1 : 2;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "schedule: error: %s\n", error.what());
-    return 2;
-  }
+  };
+  return weft::tools::exit_status(app, status());
 }

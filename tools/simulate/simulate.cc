@@ -205,29 +205,32 @@ int main(int argc, char** argv) {
       "Exit status: 0; 1 when --check finds a prediction off by more than 15 %, or none that is "
       "of\n"
       "the run; 2 for wrong usage or a file that cannot be read or written.");
-  try {
-    app.parse(argc, argv);
-    if (!app.remaining().empty()) return misuse(weft::tools::about_unknown_argument(app));
-    const weft::train::EnvironmentScope environment;
-    if (!request.run.empty() && request.check.empty()) {
-      return misuse("unexpected argument '" + request.run + "'; a RUN goes with --check FILE");
+  const auto run = [&]() -> int {
+    try {
+      app.parse(argc, argv);
+      if (!app.remaining().empty()) return misuse(weft::tools::about_unknown_argument(app));
+      const weft::train::EnvironmentScope environment;
+      if (!request.run.empty() && request.check.empty()) {
+        return misuse("unexpected argument '" + request.run + "'; a RUN goes with --check FILE");
+      }
+      if (!request.out.empty() && !request.out.ends_with(".png")) {
+        return misuse("got -o " + request.out + ", expected a name that ends in .png");
+      }
+      if (!request.predict.empty()) return predict(request);
+      if (request.scaling) return scaling(request);
+      if (request.check.empty()) {
+        return misuse("expected --predict FILE, --check FILE RUN, or --scaling");
+      }
+      if (request.run.empty()) return misuse("--check FILE needs a RUN to compare with");
+      return check(request);
+    } catch (const CLI::CallForHelp& help) {
+      return app.exit(help);
+    } catch (const CLI::ParseError& error) {
+      return misuse(error.what());
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "simulate: error: %s\n", error.what());
+      return 2;
     }
-    if (!request.out.empty() && !request.out.ends_with(".png")) {
-      return misuse("got -o " + request.out + ", expected a name that ends in .png");
-    }
-    if (!request.predict.empty()) return predict(request);
-    if (request.scaling) return scaling(request);
-    if (request.check.empty()) {
-      return misuse("expected --predict FILE, --check FILE RUN, or --scaling");
-    }
-    if (request.run.empty()) return misuse("--check FILE needs a RUN to compare with");
-    return check(request);
-  } catch (const CLI::CallForHelp& help) {
-    return app.exit(help);
-  } catch (const CLI::ParseError& error) {
-    return misuse(error.what());
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "simulate: error: %s\n", error.what());
-    return 2;
-  }
+  };
+  return weft::tools::exit_status(app, run());
 }

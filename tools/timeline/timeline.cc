@@ -35,26 +35,29 @@ int main(int argc, char** argv) {
       "A pipeline's step is drawn as its schedule predicts it and as it was measured; of\n"
       "DataParallel and DistributedDataParallel is shown who waits.\n"
       "Exit status: 0, or 2 for wrong usage or a file that cannot be read or written.");
-  try {
-    app.parse(argc, argv);
-    if (!app.remaining().empty()) return misuse(tools::about_unknown_argument(app));
-    if (!given->count()) return misuse("expected a TRACE");
-    const bool picture = out.ends_with(".svg");
-    if (!picture && !out.ends_with(".html")) {
-      return misuse("got -o " + out + ", expected a name that ends in .html or .svg");
+  const auto run = [&]() -> int {
+    try {
+      app.parse(argc, argv);
+      if (!app.remaining().empty()) return misuse(tools::about_unknown_argument(app));
+      if (!given->count()) return misuse("expected a TRACE");
+      const bool picture = out.ends_with(".svg");
+      if (!picture && !out.ends_with(".html")) {
+        return misuse("got -o " + out + ", expected a name that ends in .html or .svg");
+      }
+      const timeline::Figure figure = timeline::trace_figure(trace, step);
+      write_file_atomically(out, picture ? svg(figure) : html(figure));
+      std::printf("%s\n", figure.title.c_str());
+      for (const std::string& fact : figure.facts) std::printf("%s\n", fact.c_str());
+      std::printf("%s\n", out.c_str());
+      return 0;
+    } catch (const CLI::CallForHelp& help) {
+      return app.exit(help);
+    } catch (const CLI::ParseError& error) {
+      return misuse(error.what());
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "timeline: error: %s\n", error.what());
+      return 2;
     }
-    const timeline::Figure figure = timeline::trace_figure(trace, step);
-    write_file_atomically(out, picture ? svg(figure) : html(figure));
-    std::printf("%s\n", figure.title.c_str());
-    for (const std::string& fact : figure.facts) std::printf("%s\n", fact.c_str());
-    std::printf("%s\n", out.c_str());
-    return 0;
-  } catch (const CLI::CallForHelp& help) {
-    return app.exit(help);
-  } catch (const CLI::ParseError& error) {
-    return misuse(error.what());
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "timeline: error: %s\n", error.what());
-    return 2;
-  }
+  };
+  return tools::exit_status(app, run());
 }

@@ -18,9 +18,9 @@ class Compare : public ::testing::Test {
     io::save_safetensors(folder.path(name), tensors);
     return folder.path(name);
   }
-  int run(const std::string& arguments) const {
+  int run(const std::string& arguments, const std::string& out = "&2") const {
     const std::string command =
-        "tools/compare/compare " + arguments + " >" + folder.path("log") + " 2>&1";
+        "tools/compare/compare " + arguments + " 2>" + folder.path("log") + " >" + out;
     return WEXITSTATUS(std::system(command.c_str()));
   }
   std::string log() const { return testing::read_file(folder.path("log")); }
@@ -70,6 +70,16 @@ TEST_F(Compare, WrongUsageIsTwo) {
   EXPECT_NE(log().find("compare: error: "), std::string::npos) << log();
   EXPECT_EQ(run("--help"), 0);
   EXPECT_NE(log().find("--max"), std::string::npos) << log();
+}
+
+TEST_F(Compare, OutputThatIsLostIsTwo) {
+  const std::string a = save("a", {{"one", pair(1, 2)}});
+  for (const std::string arguments : {a + " " + a, std::string("--help")}) {
+    EXPECT_EQ(run(arguments, "/dev/full"), 2) << arguments;
+    EXPECT_NE(log().find("compare: error: [stdout] some of the output is lost: No space left"),
+              std::string::npos)
+        << log();
+  }
 }
 
 }  // namespace

@@ -12,9 +12,9 @@ namespace {
 
 class ScheduleCommand : public ::testing::Test {
  protected:
-  int run(const std::string& arguments) const {
+  int run(const std::string& arguments, const std::string& out = "&2") const {
     const std::string command =
-        "tools/schedule/schedule " + arguments + " >" + folder.path("log") + " 2>&1";
+        "tools/schedule/schedule " + arguments + " 2>" + folder.path("log") + " >" + out;
     return WEXITSTATUS(std::system(command.c_str()));
   }
   std::string log() const { return testing::read_file(folder.path("log")); }
@@ -109,6 +109,15 @@ TEST_F(ScheduleCommand, WrongUsageIsTwoAndSaysWhatIsRight) {
   says("gpipe --stages 2 --micro-batches 2 -o " + folder.path("no/folder"), "no/folder");
   EXPECT_EQ(run("--help"), 0);
   EXPECT_NE(log().find("--micro-batches"), std::string::npos) << log();
+}
+
+TEST_F(ScheduleCommand, OutputThatIsLostIsTwo) {
+  for (const std::string arguments : {"gpipe --stages 2 --micro-batches 2", "--help"}) {
+    EXPECT_EQ(run(arguments, "/dev/full"), 2) << arguments;
+    EXPECT_NE(log().find("schedule: error: [stdout] some of the output is lost: No space left"),
+              std::string::npos)
+        << log();
+  }
 }
 
 }  // namespace

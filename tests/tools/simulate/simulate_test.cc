@@ -14,9 +14,9 @@ using nlohmann::json;
 
 class SimulateCommand : public ::testing::Test {
  protected:
-  int run(const std::string& arguments) const {
+  int run(const std::string& arguments, const std::string& out = "&2") const {
     const std::string command =
-        "tools/simulate/simulate " + arguments + " >" + folder.path("log") + " 2>&1";
+        "tools/simulate/simulate " + arguments + " 2>" + folder.path("log") + " >" + out;
     return WEXITSTATUS(std::system(command.c_str()));
   }
   std::string log() const { return testing::read_file(folder.path("log")); }
@@ -128,6 +128,15 @@ TEST_F(SimulateCommand, WrongUsageIsTwoAndSaysWhatIsRight) {
   says("--local-batch 3", "--local-batch");
   EXPECT_EQ(run("--help"), 0);
   EXPECT_NE(log().find("--predict"), std::string::npos) << log();
+}
+
+TEST_F(SimulateCommand, OutputThatIsLostIsTwo) {
+  for (const std::string arguments : {"--scaling --program mlp", "--help"}) {
+    EXPECT_EQ(run(arguments, "/dev/full"), 2) << arguments;
+    EXPECT_NE(log().find("simulate: error: [stdout] some of the output is lost: No space left"),
+              std::string::npos)
+        << log();
+  }
 }
 
 }  // namespace

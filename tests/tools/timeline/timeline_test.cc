@@ -30,9 +30,9 @@ struct Rectangle {
 
 class TimelineCommand : public ::testing::Test {
  protected:
-  int run(const std::string& arguments) const {
+  int run(const std::string& arguments, const std::string& out = "&2") const {
     const std::string command =
-        "tools/timeline/timeline " + arguments + " >" + folder.path("log") + " 2>&1";
+        "tools/timeline/timeline " + arguments + " 2>" + folder.path("log") + " >" + out;
     return WEXITSTATUS(std::system(command.c_str()));
   }
   std::string log() const { return testing::read_file(folder.path("log")); }
@@ -171,6 +171,18 @@ TEST_F(TimelineCommand, WrongUsageIsTwoAndSaysWhatIsRight) {
   says(file + " -o " + folder.path("no/folder.svg"), "no/folder.svg");
   EXPECT_EQ(run("--help"), 0);
   EXPECT_NE(log().find("--step"), std::string::npos) << log();
+}
+
+TEST_F(TimelineCommand, OutputThatIsLostIsTwo) {
+  TraceFile trace;
+  trace.add_pipeline(0, a_step(), 0);
+  for (const std::string arguments :
+       {trace.write(folder) + " -o " + folder.path("out.svg"), std::string("--help")}) {
+    EXPECT_EQ(run(arguments, "/dev/full"), 2) << arguments;
+    EXPECT_NE(log().find("timeline: error: [stdout] some of the output is lost: No space left"),
+              std::string::npos)
+        << log();
+  }
 }
 
 }  // namespace

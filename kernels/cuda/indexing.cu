@@ -11,9 +11,10 @@ namespace {
 /// One block, so that no second pass is needed; indices are few beside the data they point to.
 constexpr int kBoundsBlock = 1024;
 
-/// The first index out of bounds; at = n when there is none.
+/// The first index out of bounds. All zero when there is none, which is what a read of device
+/// memory gives where it is only counted (docs/cuda_emulator.md).
 struct BadIndex {
-  std::int64_t at;
+  std::int64_t left;  // indices from it to the end
   std::int64_t value;
 };
 
@@ -38,7 +39,7 @@ __global__ void __launch_bounds__(kBoundsBlock)
     __syncthreads();
   }
   if (threadIdx.x == 0) {
-    result->at = first[0];
+    result->left = n - first[0];
     result->value = first[0] < n ? index[offsets.at_any(first[0]).at[0]] : 0;
   }
 }
@@ -207,11 +208,12 @@ void check_bounds(const Stream& stream, const char* op, const View& index, std::
     WEFT_CUDA(cudaMemcpyAsync(&bad, result, sizeof bad, cudaMemcpyDeviceToHost, handle(stream)));
   }
   WEFT_CUDA(cudaStreamSynchronize(handle(stream)));
-  if (bad.at == n) return;
+  if (bad.left == 0) return;
+  std::int64_t position = n - bad.left;
   Dims at = Dims::filled(index.shape.size(), 0);
   for (int d = index.shape.size() - 1; d >= 0; --d) {
-    at[d] = bad.at % index.shape[d];
-    bad.at /= index.shape[d];
+    at[d] = position % index.shape[d];
+    position /= index.shape[d];
   }
   WEFT_THROW(InvalidArgument, op, "index ", bad.value, " at position ", to_string(at),
              " is out of range [0, ", bound, ")");

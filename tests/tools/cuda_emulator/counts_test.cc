@@ -91,6 +91,14 @@ TEST_F(Counts, LibrariesNameTheirOperands) {
   expect(taken()["cudnn"], 1, (2 * 8 * 9 * 9 + 5 * 8 * 3 * 3 + 2 * 5 * 7 * 7) * 4);
 }
 
+// An error would be read from the device, where there is nothing but zeros.
+TEST_F(Counts, IndicesAreInBounds) {
+  const Tensor x = empty({4, 3}), index = empty({4, 1}, DType::i64);
+  taken();
+  raw::gather(x, 1, index);
+  expect(taken()["kernels"], 2, 4 * 8 + 16 + (12 + 4) * 4 + 4 * 8);
+}
+
 TEST_F(Counts, ReplaysAreOneLaunch) {
   const Tensor x = empty({100});
   Tensor y;

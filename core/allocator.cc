@@ -107,6 +107,8 @@ struct Block : Pooled {
   MemoryOwner owner = MemoryOwner::activations;
   bool is_free = false;
   bool small = false;
+
+  bool is_whole() const { return !before && !after; }  // a segment
 };
 
 }  // namespace detail
@@ -202,7 +204,9 @@ struct detail::StreamLists {
   DeviceAllocator* owner = nullptr;
   void* handle = nullptr;
   Use use = Use::stream;
-  int segments = 0;
+  StreamLists* from = nullptr;  // of a pool: whose free blocks it may take over
+  std::size_t bytes = 0;        // of all its blocks
+  std::size_t unused = 0;       // of them in no storage
   FreeBlocks small;
   FreeBlocks large;
   StreamLists* next = nullptr;
@@ -225,12 +229,12 @@ class DeviceAllocator {
     if (countdown_ > 0 && --countdown_ == 0) throw_out_of_memory(bytes, "refused by a test");
     if (bytes > kLargestRequest) throw_out_of_memory(bytes, "no device has as much");
     const std::size_t size = round_up(bytes, kUnit);
-    if (limit_ != 0 && in_use_ + size > limit_) {
+    StreamLists& lists = pool ? *pool : lists_of(stream_handle);
+    if (limit_ != 0 && in_use_ + unused_of_pools(&lists) + size > limit_) {
       throw_out_of_memory(bytes, "raise the limit or use a smaller batch");
     }
     if (waiting_ && !thread_state().capture) free_passed_blocks();  // events cannot be asked then
 
-    StreamLists& lists = pool ? *pool : lists_of(stream_handle);
     const bool small = size <= kSmallSize;
     Block* block = lists.blocks(small).best_fit(size);
     if (!block) block = new_segment(lists, size, bytes);
@@ -253,6 +257,7 @@ class DeviceAllocator {
     block->charged = size;
     block->owner = thread_state().memory_owner;
     in_use_ += size;
+    lists.unused -= size;
     in_use_by(block->owner) += static_cast<std::int64_t>(size);
     if (in_use_ > peak_) note_peak();
     if (is_host()) unpoison(block->data, bytes);
@@ -268,6 +273,7 @@ class DeviceAllocator {
   void free(Block* block) noexcept {
     std::lock_guard lock(mutex_);
     in_use_by(block->owner) -= static_cast<std::int64_t>(block->charged);
+    block->home->unused += block->charged;
     in_use_ -= std::exchange(block->charged, 0);
     if (is_host()) poison(block->data, block->size);
     if (!block->uses) return insert_and_merge(block);
@@ -314,14 +320,16 @@ class DeviceAllocator {
     release_cached_locked();
   }
 
-  StreamLists* open_pool(void* stream_handle) {
+  StreamLists* open_pool(void* stream_handle, void* from_handle) {
     std::lock_guard lock(mutex_);
+    StreamLists& from = lists_of(from_handle);
     StreamLists* lists = streams_;
-    while (lists && !(lists->use == StreamLists::Use::closed_pool && lists->segments == 0)) {
+    while (lists && !(lists->use == StreamLists::Use::closed_pool && lists->bytes == 0)) {
       lists = lists->next;
     }
     if (!lists) lists = add_lists();
     lists->handle = stream_handle;
+    lists->from = &from;
     lists->use = StreamLists::Use::pool;
     return lists;
   }
@@ -329,7 +337,12 @@ class DeviceAllocator {
   void close_pool(StreamLists* lists) noexcept {
     std::lock_guard lock(mutex_);
     lists->use = StreamLists::Use::closed_pool;
-    for_each_whole_segment(*lists, [this](Block* block) { give_back(block); });
+    for (FreeBlocks* blocks : {&lists->small, &lists->large}) {
+      blocks->for_each([&](Block* block) {
+        blocks->remove(block);
+        merge(block);
+      });
+    }
   }
 
   MemoryStats stats() {
@@ -390,9 +403,41 @@ class DeviceAllocator {
     return lists;
   }
 
+  // Bytes that no storage has and that only pools other than `asking` could give.
+  std::size_t unused_of_pools(const StreamLists* asking) const {
+    std::size_t bytes = 0;
+    for (const StreamLists* lists = streams_; lists; lists = lists->next) {
+      if (lists->use != StreamLists::Use::stream && lists != asking) bytes += lists->unused;
+    }
+    return bytes;
+  }
+
+  // The smallest free block of at least `size` bytes that `pool` can take over; or null.
+  Block* take_over(StreamLists& pool, std::size_t size) {
+    const bool small = size <= kSmallSize;
+    Block* const block = pool.from->blocks(small).best_fit(size);
+    if (!block) return nullptr;
+    pool.from->blocks(small).remove(block);
+    move(block, pool);
+    pool.blocks(small).insert(block);
+    return block;
+  }
+
+  // A block that is in no storage and in no list.
+  static void move(Block* block, StreamLists& home) {
+    block->home->bytes -= block->size;
+    block->home->unused -= block->size;
+    home.bytes += block->size;
+    home.unused += block->size;
+    block->home = &home;
+  }
+
   // A free block of at least `size` bytes from the driver, or, when that is only possible after
   // giving back what is cached, perhaps from blocks that became whole on the way.
   Block* new_segment(StreamLists& lists, std::size_t size, std::size_t asked) {
+    if (lists.use == StreamLists::Use::pool) {
+      if (Block* const block = take_over(lists, size)) return block;
+    }
     const std::size_t bytes = segment_bytes(size);
     // Giving back waits for the device, which a stream that records cannot.
     const bool may_release = !thread_state().capture;
@@ -407,7 +452,8 @@ class DeviceAllocator {
       if (!block->data) throw_out_of_memory(asked, "the device has no more");
     }
     held_ += bytes;
-    ++lists.segments;
+    lists.bytes += bytes;
+    lists.unused += bytes;
     block->size = bytes;
     block->home = &lists;
     block->small = size <= kSmallSize;
@@ -431,16 +477,14 @@ class DeviceAllocator {
     for (StreamLists* lists = streams_; lists; lists = lists->next) {
       // What a captured step wrote into may be free, but its replays write there again.
       if (lists->use == StreamLists::Use::pool) continue;
-      for_each_whole_segment(*lists, [this](Block* block) { give_back(block); });
+      give_back_whole_segments(*lists);
     }
   }
 
-  // f(block) for free blocks of which no part is in use; it may remove them.
-  template <class F>
-  void for_each_whole_segment(StreamLists& lists, F f) {
+  void give_back_whole_segments(StreamLists& lists) {
     for (FreeBlocks* blocks : {&lists.small, &lists.large}) {
-      blocks->for_each([&](Block* block) {
-        if (!block->before && !block->after) f(block);
+      blocks->for_each([this](Block* block) {
+        if (block->is_whole()) give_back(block);
       });
     }
   }
@@ -448,7 +492,8 @@ class DeviceAllocator {
   void give_back(Block* block) noexcept {
     StreamLists& lists = *block->home;
     lists.blocks(block->small).remove(block);
-    --lists.segments;
+    lists.bytes -= block->size;
+    lists.unused -= block->size;
     held_ -= block->size;
     ++driver_frees_;
     if (is_host()) unpoison(block->data, block->size);
@@ -487,15 +532,26 @@ class DeviceAllocator {
 
   void insert_and_merge(Block* block) {
     if (is_watched()) driver_.take_back(block->data, {device_, block->home->handle});
+    merge(block);
+  }
+
+  // Into its list, together with free neighbours there. Of a closed pool's memory segments that are
+  // whole go back to the driver; parts of others go where the pool had taken them over.
+  void merge(Block* block) {
+    const bool closed = block->home->use == StreamLists::Use::closed_pool;
+    if (closed) move(block, *block->home->from);
     FreeBlocks& blocks = block->home->blocks(block->small);
-    if (Block* next = block->after; next && next->is_free) {
+    const auto is_free = [&](const Block* neighbour) {
+      return neighbour && neighbour->is_free && neighbour->home == block->home;
+    };
+    if (Block* next = block->after; is_free(next)) {
       blocks.remove(next);
       block->size += next->size;
       block->after = next->after;
       if (block->after) block->after->before = block;
       delete next;
     }
-    if (Block* previous = block->before; previous && previous->is_free) {
+    if (Block* previous = block->before; is_free(previous)) {
       blocks.remove(previous);
       previous->size += block->size;
       previous->after = block->after;
@@ -503,15 +559,16 @@ class DeviceAllocator {
       delete std::exchange(block, previous);
     }
     blocks.insert(block);
-    const bool closed = block->home->use == StreamLists::Use::closed_pool;
-    if (closed && !block->before && !block->after) give_back(block);  // nobody allocates from there
+    if (closed && block->is_whole()) give_back(block);
   }
 
   [[noreturn]] void throw_out_of_memory(std::size_t asked, const char* remedy) const {
+    const std::size_t of_pools = unused_of_pools(nullptr);
     WEFT_THROW(OutOfMemory, "allocate", pinned_ ? "pinned memory" : to_string(device_),
                " is out of memory: asked ", human(asked), ", in use ", human(in_use_), ", ",
                limit_ ? "limit " + human(limit_) : "no limit", ", cached ", human(held_ - in_use_),
-               " (", remedy, ")");
+               of_pools ? ", of this " + human(of_pools) + " by captured steps" : "", " (", remedy,
+               ")");
   }
 
   Runtime& driver_;
@@ -597,8 +654,8 @@ FailAllocation::FailAllocation(Device device, std::int64_t k) : device_(device) 
 FailAllocation::~FailAllocation() { allocator(device_).set_countdown(0); }
 bool FailAllocation::fired() const { return allocator(device_).countdown() == 0; }
 
-MemoryPool::MemoryPool(const Stream& stream)
-    : lists_(allocator(stream.device).open_pool(stream.handle)) {}
+MemoryPool::MemoryPool(const Stream& stream, const Stream& from)
+    : lists_(allocator(stream.device).open_pool(stream.handle, from.handle)) {}
 MemoryPool::~MemoryPool() { lists_->owner->close_pool(lists_); }
 bool MemoryPool::owns(const Storage& storage) const {
   return storage.block_ && storage.block_->home == lists_;

@@ -30,13 +30,15 @@ struct MemoryStats {
 /// These five functions throw Device when there is no such device.
 MemoryStats memory_stats(Device device);
 void reset_peak_memory(Device device);
-/// A storage that would take in_use_bytes above the limit is refused; 0: no limit. Cached blocks go
-/// back to the driver before they would take the device above it. For virtual CPU devices and for
-/// sharing a GPU. Throws InvalidArgument for bytes < 0.
+/// A storage that would take in_use_bytes above the limit is refused; 0: no limit. The free memory
+/// of captured steps, which only they can use, counts as in use. Cached blocks go back to the
+/// driver before they would take the device above it. For virtual CPU devices and for sharing a
+/// GPU. Throws InvalidArgument for bytes < 0.
 void set_memory_limit(Device device, std::int64_t bytes);
 /// 0: none.
 std::int64_t memory_limit(Device device);
-/// Gives cached blocks back to the driver. Throws Unsupported inside graph::capture.
+/// Gives cached blocks back to the driver, but not those of captured steps (graph::Step::reset).
+/// Throws Unsupported inside graph::capture.
 void release_cached_memory(Device device);
 
 /// For tests of running out of memory: refuses the k-th non-empty storage allocated on `device`
@@ -65,10 +67,12 @@ class Storage;
 /// replays use the same addresses again and again. Storages may outlive it.
 class MemoryPool {
  public:
-  /// On the stream's device. `stream` orders the work on the memory.
-  explicit MemoryPool(const Stream& stream);
-  /// Gives back the free memory, and the rest when its storages die. Work queued on the memory must
-  /// be done by then.
+  /// On the stream's device. `stream` orders the work on the memory. Before the driver is asked for
+  /// more, the pool takes over what is free on `from`, a stream of the same device: work on the
+  /// pool's memory must be ordered behind what is queued there.
+  MemoryPool(const Stream& stream, const Stream& from);
+  /// Gives the free memory back, whole segments to the driver and parts of others to `from`, and
+  /// the rest when its storages die. Work queued on the memory must be done by then.
   ~MemoryPool();
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;

@@ -53,8 +53,8 @@ Capture::Capture(Device device)
       run_(++last_run),
       stream_(take_stream(device)),
       on_host_(!runtime(device).can_record()),
-      pool_(stream_),
-      number_pool_(stream_) {}
+      pool_(stream_, current_stream(device)),
+      number_pool_(stream_, current_stream(device)) {}
 
 Capture::~Capture() {
   IdleStreams& idle = idle_streams();
@@ -251,6 +251,8 @@ void Step::replay() {
   }
   const bool first = !step.capture;
   if (first) {
+    // What the body used before lies there beside the pool, and recording cannot give it back.
+    release_cached_memory(step.device);
     auto capture = std::make_unique<Capture>(step.device);
     if (capture->on_host_) {
       capture->run_on_host(step.body);
@@ -273,6 +275,12 @@ void Step::replay() {
     step.work->launch(stream);
     if (!first) step.capture->set_host_state();
   }
+}
+
+void Step::reset() {
+  check_not_capturing("graph", "a captured step cannot be reset in another");
+  impl_->work.reset();  // waits: its launches use the capture's memory
+  impl_->capture.reset();
 }
 
 Step capture(std::function<void()> body) { return capture(thread_state().device, std::move(body)); }

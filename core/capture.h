@@ -40,6 +40,12 @@ class Step {
   void replay();
   void operator()() { replay(); }
 
+  /// Waits for the last replay and gives the captured work and its memory back, but what live
+  /// tensors hold. The next call captures again, into new memory: a tensor that an earlier call
+  /// made is not written any more. For work that needs the memory in between: a test, a step of
+  /// another shape.
+  void reset();
+
  private:
   struct Impl;
   explicit Step(std::unique_ptr<Impl> impl);
@@ -67,6 +73,11 @@ class Step {
 ///
 /// The memory of the body's tensors belongs to the step: `loss` is the same tensor after every
 /// replay; clone() values that must be kept. Tensors that the body reads and writes are kept alive.
+/// Those that it makes are tensors of the stream on which it is captured (Storage::record_stream).
+///
+/// A captured step keeps the memory that the body needs at its peak, and shares it with nothing,
+/// nor with another captured step. Before it captures, the device's cached memory goes back to the
+/// driver; what is left of it, and what the body itself gives back, becomes the step's.
 ///
 /// Before each replay the learning rates, the optimisers' step counts and the random numbers
 /// advance as they would in the body. Everything else that host code decides is fixed by the

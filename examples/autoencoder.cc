@@ -29,6 +29,7 @@ void autoencoder(const train::Options& options) {
   }
   if (recorder.interrupted()) return;
 
+  step.reset();  // the test needs memory, too
   NoGrad no_grad;
   model.eval();
   auto test =

@@ -83,6 +83,7 @@ void char_transformer(const train::Options& options, examples::TransformerOption
   }
   if (recorder.interrupted()) return;
 
+  step.reset();  // the test needs memory, too
   const NoGrad no_grad;
   model.eval();
   auto test =

@@ -27,14 +27,18 @@ void cnn(const train::Options& options, const examples::CnnOptions& net) {
 
   train::Recorder recorder(options);
   recorder.resume(model, loader, sgd);
+  const auto test_model = [&] {
+    step.reset();  // the test needs memory, too
+    recorder.test("accuracy", train::accuracy(model, test));
+  };
   while (recorder.next_epoch()) {
     for (auto& [x, label] : recorder.batches(loader)) recorder.step(step(x, label));
     // Not in the middle of one: a test draws from the generator the rest of the epoch goes on with.
-    if (loader.position() == 0) recorder.test("accuracy", train::accuracy(model, test));
+    if (loader.position() == 0) test_model();
     recorder.save(model, loader, sgd);
   }
   if (recorder.interrupted()) return;
-  if (loader.position() > 0) recorder.test("accuracy", train::accuracy(model, test));
+  if (loader.position() > 0) test_model();
   recorder.finish(model);
 }
 

@@ -29,6 +29,7 @@ void mlp(const train::Options& options) {
   }
   if (recorder.interrupted()) return;
 
+  step.reset();  // the test needs memory, too
   auto test =
       train::test_loader(data::Mnist(options.data, {.train = false, .dtype = options.dtype}),
                          options, {.batch_size = 500, .device = options.device});

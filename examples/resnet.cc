@@ -35,6 +35,7 @@ void resnet(const train::Options& options, const examples::ResNetFlags& flags) {
   train::Recorder recorder(options);
   recorder.resume(model, loader, sgd, *schedule);
   const auto test_model = [&] {
+    step.reset();  // the test needs memory, too
     const std::vector<double> top = train::top_accuracy(model, test, {1, 5});
     recorder.test("top1", top[0]);
     recorder.test("top5", top[1]);

@@ -34,6 +34,7 @@ namespace weft::train {
 /// bit if options.deterministic is set. A call's result is then overwritten by the next call: the
 /// Recorder copies losses, and reads them on the host many at a time. The step that is captured is
 /// that of the largest batch so far, in dimension 0; a smaller one, an epoch's last, runs as it is.
+/// Before it the captured step gives its memory back, and is captured again when it is next called.
 template <class Signature>
 class Step;
 
@@ -52,6 +53,7 @@ class Step<Result(Inputs...)> {
     if (!graph_) return body_(batch...);
     const Batch given{batch...};
     if (!fits(given)) {
+      reset();
       if (step_ && given[0].shape(0) < inputs_[0].shape(0)) return body_(batch...);
       for (std::size_t i = 0; i < given.size(); ++i) inputs_[i] = empty_like(given[i]);
       step_.emplace(graph::capture(device_, [this] { result_ = std::apply(body_, inputs_); }));
@@ -59,6 +61,12 @@ class Step<Result(Inputs...)> {
     for (std::size_t i = 0; i < given.size(); ++i) raw::copy_(inputs_[i], given[i]);
     (*step_)();
     return result_;
+  }
+
+  /// Gives the memory of a captured step back (graph::Step::reset), for a test between the epochs.
+  void reset() {
+    result_ = {};
+    if (step_) step_->reset();
   }
 
  private:

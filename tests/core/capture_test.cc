@@ -262,19 +262,158 @@ TEST_F(CaptureTest, MemoryComesFromThePool) {
   EXPECT_EQ(cuda().held, before);
 }
 
+// What is cached of another stream may still be in use there.
 TEST_F(CaptureTest, NoMemoryIsGivenBackWhileRecording) {
+  Ptr elsewhere;
   {
-    const Ptr cached = Storage::allocate(device_, 1024);
+    const StreamScope other(cuda().new_stream(0));
+    elsewhere = Storage::allocate(device_, 1024);
   }
-  const std::size_t capacity = std::exchange(cuda().capacity, cuda().held);
   graph::Step step = graph::capture(device_, [&] {
-    if (thread_state().capture) Storage::allocate(device_, 1024);
+    if (!thread_state().capture) return;
+    elsewhere = {};
+    Storage::allocate(device_, 1024);
   });
   step();
+  release_cached_memory(device_);
+  const std::size_t capacity = std::exchange(cuda().capacity, cuda().held);
   const int frees = cuda().frees;
   EXPECT_WEFT_ERROR(step(), OutOfMemory, "no cached memory is given back in a capture");
   EXPECT_EQ(cuda().frees, frees);
   cuda().capacity = capacity;
+}
+
+constexpr std::size_t MiB = std::size_t{1} << 20;
+
+// A training step: it drops the gradients of the last one, and makes activations and new ones.
+class CapturedMemory : public CaptureTest {
+ protected:
+  CapturedMemory() {
+    release_cached_memory(device_);
+    before_ = cuda().most_held = cuda().held;
+  }
+  ~CapturedMemory() override { set_memory_limit(device_, 0); }
+
+  void body(std::size_t batch) {
+    gradient_ = {};
+    const Ptr activations = Storage::allocate(device_, batch * MiB);
+    gradient_ = Storage::allocate(device_, 12 * MiB);
+  }
+  std::size_t most() const { return cuda().most_held - before_; }
+  std::size_t held() const { return cuda().held - before_; }
+
+  std::size_t before_ = 0;
+  Ptr gradient_;
+};
+
+TEST_F(CapturedMemory, IsNoMoreThanThatOfTheBody) {
+  graph::Step step = graph::capture(device_, [&] { body(64); });
+  step();
+  EXPECT_EQ(most(), 76 * MiB);
+  for (int i = 0; i < 3; ++i) step();
+  EXPECT_EQ(most(), 76 * MiB);
+}
+
+// Parts of a segment that something else holds can be had, and are had back.
+TEST_F(CapturedMemory, FillsTheGapsOfTheRest) {
+  Ptr state;
+  {
+    graph::Step step = graph::capture(device_, [&] {
+      const Ptr activations = Storage::allocate(device_, 64 * MiB);
+      gradient_ = {};
+      gradient_ = Storage::allocate(device_, 4 * MiB);
+    });
+    {
+      const Ptr activations = Storage::allocate(device_, 100 * MiB);
+    }
+    state = Storage::allocate(device_, 12 * MiB);  // a part of the same segment
+    for (int i = 0; i < 3; ++i) step();
+    EXPECT_EQ(held(), 100 * MiB);
+    const Ptr other = Storage::allocate(device_, 4 * MiB);
+    EXPECT_EQ(held(), 120 * MiB) << "the gap is the step's";
+    step.reset();
+    const Ptr rest = Storage::allocate(device_, 64 * MiB);
+    EXPECT_EQ(held(), 120 * MiB);
+  }
+  gradient_ = {};
+  state = {};
+  release_cached_memory(device_);
+  EXPECT_EQ(held(), 0U);
+}
+
+TEST_F(CapturedMemory, IsGivenBackByResetAndCapturedAgain) {
+  {
+    graph::Step step = graph::capture(device_, [&] { body(64); });
+    for (int i = 0; i < 3; ++i) step();
+    step.reset();
+    EXPECT_EQ(held(), 12 * MiB);
+    EXPECT_EQ(taken().back(), "destroy");
+    body(40);  // a smaller batch
+    step();
+    EXPECT_EQ(taken(),
+              (Log{"begin on own stream", "end on own stream", "launch on default stream"}));
+    step.reset();
+    step.reset();
+    step();
+    EXPECT_EQ(most(), 76 * MiB);
+  }
+  EXPECT_EQ(held(), 12 * MiB);
+  gradient_ = {};
+  release_cached_memory(device_);
+  EXPECT_EQ(held(), 0U);
+}
+
+TEST_F(CapturedMemory, ResetBeforeTheCapture) {
+  int runs = 0;
+  graph::Step step = graph::capture(device_, [&] { ++runs; });
+  step.reset();
+  step();
+  step.reset();
+  EXPECT_EQ(taken(), Log{});
+  step();
+  step();
+  EXPECT_EQ(runs, 2);
+  graph::Step outer = graph::capture(device_, [&] { step.reset(); });
+  outer();
+  EXPECT_WEFT_ERROR(outer(), Unsupported, "[graph] cannot be captured");
+}
+
+// A replay writes into the memory of the step also where no storage has it.
+TEST_F(CapturedMemory, CountsTowardsTheLimit) {
+  const std::int64_t others = memory_stats(device_).in_use_bytes;
+  set_memory_limit(device_, others + static_cast<std::int64_t>(100 * MiB));
+  graph::Step step = graph::capture(device_, [&] { body(64); });
+  for (int i = 0; i < 3; ++i) step();
+  EXPECT_WEFT_ERROR(Storage::allocate(device_, 32 * MiB), OutOfMemory,
+                    "of this 64.00 MiB by captured steps");
+  EXPECT_NE(Storage::allocate(device_, 24 * MiB), nullptr) << "just fits";
+  EXPECT_EQ(most(), 100 * MiB);
+  step.reset();
+  EXPECT_NE(Storage::allocate(device_, 32 * MiB), nullptr);
+}
+
+// However far it came, the device is as before, and the next call captures.
+TEST_F(CapturedMemory, IsGivenBackAfterAnError) {
+  graph::Step step = graph::capture(device_, [&] {
+    body(64);
+    if (graph::Capture* capture = thread_state().capture) {
+      capture->number<std::int64_t>(1, [] { return 1; });
+    }
+  });
+  step();
+  for (int k = 1; k <= 3; ++k) {
+    taken();
+    {
+      const FailAllocation fail(device_, k);
+      EXPECT_WEFT_ERROR(step(), OutOfMemory, "refused by a test");
+    }
+    EXPECT_EQ(taken(), (Log{"begin on own stream", "abandon on own stream"}));
+    release_cached_memory(device_);
+    EXPECT_EQ(held(), gradient_ ? 12 * MiB : 0) << k;
+  }
+  step();
+  step();
+  EXPECT_LE(most(), 76 * MiB + 2 * MiB) << "with the number";
 }
 
 TEST_F(CaptureTest, OtherDevicesAreRefused) {

@@ -2,6 +2,7 @@
 // says has passed.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -24,7 +25,8 @@ class FakeRuntime : public Runtime {
   bool broken = false;              ///< record() throws
   std::ptrdiff_t loan_shift = 0;  ///< where a borrower finds its memory; loans are logged if not 0
 
-  std::size_t held = 0;  ///< bytes given out
+  std::size_t held = 0;       ///< bytes given out
+  std::size_t most_held = 0;  ///< at a time
   int allocations = 0;
   int frees = 0;
   int pinned_allocations = 0;
@@ -50,6 +52,7 @@ class FakeRuntime : public Runtime {
     std::lock_guard lock(mutex_);
     if (bytes > capacity - held) return nullptr;
     held += bytes;
+    most_held = std::max(most_held, held);
     ++allocations;
     return std::aligned_alloc(512, bytes);
   }

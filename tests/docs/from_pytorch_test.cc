@@ -172,7 +172,8 @@ struct Twice : autograd::Function<Twice> {
   device_count(DeviceType::cuda), runtime(Device()).synchronize_device(0), memory_stats(Device());
   reset_peak_memory(Device()), release_cached_memory(Device());
   set_current_stream(Stream(current_stream(Device())));
-  graph::capture([] {});
+  graph::Step step = graph::capture([] {});
+  step(), step.reset();
   set_num_threads(1);
   const Scoped deterministic(&ThreadState::deterministic, true);
   const autograd::Autocast autocast(DeviceType::cpu);

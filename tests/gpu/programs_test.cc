@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -11,9 +12,11 @@
 #include <random>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "weft/comm/nccl.h"
+#include "weft/core/error.h"
 #include "weft/io/png.h"
 #include "weft/tests/io/files.h"
 
@@ -46,6 +49,21 @@ constexpr const char* kConditions[] = {
     "WEFT_EMULATED_HMM=1",
 };
 
+/// Of two classes.
+void write_pictures(const std::string& folder, int train, int test) {
+  std::mt19937 random(1);
+  for (const auto& [part, count] : {std::pair("train", train), std::pair("val", test)}) {
+    for (int i = 0; i < count; ++i) {
+      const std::filesystem::path file =
+          detail::concat(folder, "/", part, i % 2 ? "/b/" : "/a/", i, ".png");
+      std::filesystem::create_directories(file.parent_path());
+      io::Image image{40, 40, 3, std::vector<std::uint8_t>(3 * 40 * 40)};
+      for (auto& byte : image.pixels) byte = static_cast<std::uint8_t>(random());
+      io::write_png(file, image);
+    }
+  }
+}
+
 class EmulatedPrograms : public ::testing::Test {
  protected:
   /// Five images to train with, of whatever `program` is made for.
@@ -53,15 +71,7 @@ class EmulatedPrograms : public ::testing::Test {
     if (program.starts_with("cnn")) {
       testing::write_cifar10(folder.path("data"), 1, 2);
     } else if (program.starts_with("resnet")) {
-      std::mt19937 random(1);
-      for (const char* name : {"train/a/1", "train/a/2", "train/a/3", "train/b/1", "train/b/2",
-                               "val/a/1", "val/b/1"}) {
-        const std::filesystem::path file = folder.path("data/" + std::string(name) + ".png");
-        std::filesystem::create_directories(file.parent_path());
-        io::Image image{40, 40, 3, std::vector<std::uint8_t>(3 * 40 * 40)};
-        for (auto& byte : image.pixels) byte = static_cast<std::uint8_t>(random());
-        io::write_png(file, image);
-      }
+      write_pictures(folder.path("data"), 5, 2);
     } else {
       testing::write_mnist(folder.path("data"), 5, 2);
     }
@@ -219,6 +229,38 @@ constexpr CapturedRun kRuns[] = {
 INSTANTIATE_TEST_SUITE_P(EmulatedPrograms, Captured,
                          ::testing::Combine(::testing::ValuesIn(kRuns),
                                             ::testing::Values("", "--amp bf16")));
+
+class MemoryOfACapturedStep : public EmulatedPrograms,
+                              public ::testing::WithParamInterface<const char*> {
+ protected:
+  /// The most bytes that the driver has given out at a time. Nothing is computed.
+  double most_bytes(const std::string& options) const {
+    losses("WEFT_EMULATED_COUNT=1 WEFT_EMULATED_MEMORY=100000 WEFT_EMULATED_STATS=1", GetParam(),
+           "--device cuda --epochs 2 --batch-size 80 " + options);
+    const std::string text = log();
+    const std::size_t end = text.find(" bytes of a device's memory at a time");
+    return end == std::string::npos ? NAN : std::stod(text.substr(text.rfind(' ', end - 1)));
+  }
+};
+
+// Of two epochs, each with a last batch of 5/8 and a test behind it.
+TEST_P(MemoryOfACapturedStep, IsThatOfThePlainStep) {
+  const std::string program = GetParam();
+  if (program.starts_with("cnn")) {
+    testing::write_cifar10(folder.path("data"), (2 * 80 + 50) / 5, 160);
+  } else {
+    write_pictures(folder.path("data"), 2 * 80 + 50, 160);
+  }
+  const double plain = most_bytes(""), captured = most_bytes("--graph");
+  std::printf("%s: plain %.0f MB, captured %.0f MB, %.3f times as much\n", GetParam(), plain / 1e6,
+              captured / 1e6, captured / plain);
+  // The step's pool and the memory around it cannot fill each other's gaps.
+  EXPECT_LT(captured, 1.15 * plain);
+}
+
+// Mostly activations; mostly parameters and gradients.
+INSTANTIATE_TEST_SUITE_P(EmulatedPrograms, MemoryOfACapturedStep,
+                         ::testing::Values("resnet", "cnn --width-scale 1/4"));
 
 }  // namespace
 }  // namespace weft

@@ -74,6 +74,7 @@ class GraphTest : public testing::DeviceParam {
       values.push_back(loss.item<double>());
       scheduler.step();
       if (i == 12) optimizer.set_lr(0.02);
+      if (i == 8) step.reset();
     }
     for (const auto& entry : model.state_dict()) {
       const Tensor& state = entry.second;
@@ -285,6 +286,24 @@ TEST_P(GraphTest, MemoryStaysTheSteps) {
     EXPECT_EQ(others.to_vector<float>(), std::vector<float>(4000, 7));
   }
   EXPECT_EQ(y.to_vector<float>(), std::vector<float>(1000, 6));  // outlives the step
+}
+
+// Others may have the memory then, but not that of living tensors.
+TEST_P(GraphTest, ResetGivesMemoryToOthers) {
+  const Tensor x = ones({1000});
+  Tensor y;
+  graph::Step step = graph::capture([&] { y = add(relu(x), 1); });
+  for (int i = 0; i < 3; ++i) step();
+  const Tensor earlier = y;
+  step.reset();
+  const Tensor others = full({4, 1000}, 7);
+  x.fill_(5);
+  for (int i = 0; i < 2; ++i) {
+    step();
+    EXPECT_EQ(y.to_vector<float>(), std::vector<float>(1000, 6));
+  }
+  EXPECT_EQ(earlier.to_vector<float>(), std::vector<float>(1000, 2));
+  EXPECT_EQ(others.to_vector<float>(), std::vector<float>(4000, 7));
 }
 
 // Only where replays run the body can it be seen that it does something else.

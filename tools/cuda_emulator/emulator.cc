@@ -112,9 +112,10 @@ void print_statistics() {
   std::fprintf(
       stderr,
       "emulated CUDA: %ld launches, %ld blocks, %ld barriers, %ld copies, %ld fills, %ld "
-      "products, %ld convolutions, %ld graph launches, %ld device bytes of copies and fills\n",
+      "products, %ld convolutions, %ld graph launches, %ld device bytes of copies and fills, %ld "
+      "bytes of a device's memory at a time\n",
       s.kernels.calls, s.blocks, s.barriers, s.copies.calls, s.fills.calls, s.products.calls,
-      s.convolutions.calls, s.graphs, s.copies.bytes + s.fills.bytes);
+      s.convolutions.calls, s.graphs, s.copies.bytes + s.fills.bytes, s.most_bytes);
 }
 
 }  // namespace

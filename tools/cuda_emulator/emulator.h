@@ -79,7 +79,8 @@ struct Count {
 struct Statistics {
   Count kernels, products, convolutions, copies, fills;
   std::int64_t blocks = 0, barriers = 0, graphs = 0;
-  std::int64_t replayed = 0;  // of the calls, by graphs
+  std::int64_t replayed = 0;    // of the calls, by graphs
+  std::int64_t most_bytes = 0;  // of one device's memory at a time
   bool in_graph = false;
   void add(Count& to, std::int64_t bytes);
 };

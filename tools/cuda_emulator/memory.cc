@@ -171,7 +171,11 @@ void* allocate(std::size_t bytes, int device) {
   if (device >= 0 && in_use[device] + charged > options().memory) return nullptr;
   Block* const block = add_block(bytes, kGranule, device);
   if (!block) return nullptr;
-  if (device >= 0) in_use[device] += charged;
+  if (device >= 0) {
+    in_use[device] += charged;
+    statistics().most_bytes =
+        std::max(statistics().most_bytes, static_cast<std::int64_t>(in_use[device]));
+  }
   return block->data;
 }
 

@@ -5,9 +5,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+#include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "weft/core/rng.h"
 #include "weft/tests/core/expect_error.h"
@@ -376,6 +382,75 @@ TEST_F(CapturedMemory, ResetBeforeTheCapture) {
   graph::Step outer = graph::capture(device_, [&] { step.reset(); });
   outer();
   EXPECT_WEFT_ERROR(outer(), Unsupported, "[graph] cannot be captured");
+}
+
+// Whatever steps and others do in turn, a replay writes to nothing of anybody else's, and in the
+// end all is given back.
+TEST_F(CapturedMemory, IsNobodyElses) {
+  std::mt19937 random(5);
+  const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
+  const auto some = [&] {
+    return Storage::allocate(device_, below(2) ? 1 + below(MiB) : MiB + below(4 * MiB));
+  };
+  // Of each of the allocator's units one byte.
+  const auto each = [](std::span<unsigned char> bytes, const auto& f) {
+    for (std::size_t i = 0; i < bytes.size(); i += 512) f(bytes[i]);
+  };
+  const auto bytes_of = [](const Ptr& p) {
+    return std::span(static_cast<unsigned char*>(p->data()), p->bytes());
+  };
+  struct Captured {
+    std::optional<graph::Step> step;
+    std::vector<Ptr> made;                            // by the last run of the body
+    std::vector<std::span<unsigned char>> addresses;  // of all that the capture asked for
+  };
+  std::array<Captured, 3> steps;
+  std::vector<std::pair<Ptr, unsigned char>> others;
+  for (int round = 0; round < 500; ++round) {
+    Captured& c = steps[below(steps.size())];
+    switch (below(8)) {
+      case 0: c = {}; break;
+      case 1:
+        if (c.step) c.step->reset();
+        c.addresses.clear();
+        break;
+      case 2: c.made.clear(); break;
+      case 3:
+      case 4: {
+        if (!c.step) {
+          c.step = graph::capture(device_, [&] {
+            c.made.clear();
+            c.addresses.clear();
+            for (std::size_t n = 1 + below(6); n > 0; --n) {
+              c.made.push_back(some());
+              c.addresses.push_back(bytes_of(c.made.back()));
+              if (below(2)) c.made.erase(c.made.begin() + static_cast<long>(below(c.made.size())));
+            }
+            if (!thread_state().capture) c.addresses.clear();
+          });
+        }
+        (*c.step)();
+        for (const auto& address : c.addresses) each(address, [](unsigned char& b) { b = 0; });
+        break;
+      }
+      case 5:
+        if (!others.empty()) others.erase(others.begin() + static_cast<long>(below(others.size())));
+        break;
+      default:
+        others.emplace_back(some(), static_cast<unsigned char>(1 + below(255)));
+        each(bytes_of(others.back().first), [&](auto& b) { b = others.back().second; });
+        if (others.size() > 8) others.erase(others.begin());
+    }
+    for (const auto& [storage, value] : others) {
+      bool same = true;
+      each(bytes_of(storage), [&](unsigned char b) { same = same && b == value; });
+      ASSERT_TRUE(same) << "round " << round;
+    }
+  }
+  steps = {};
+  others.clear();
+  release_cached_memory(device_);
+  EXPECT_EQ(held(), 0U);
 }
 
 // A replay writes into the memory of the step also where no storage has it.

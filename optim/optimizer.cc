@@ -141,17 +141,17 @@ void Optimizer::update_part(Part& part) {
       if (!grad.defined() || !(slot.param.device() == device)) continue;
       const Tensor aligned = aligned_grad(slot.param, grad);
       if (!aligned.same(grad)) part.regrouped.push_back(aligned);
-      ++slot.step;
+      const std::int64_t next = slot.step + 1;
       const DType dtype = slot.param.dtype();
       auto batch = std::ranges::find_if(part.batches, [&](const Batch& b) {
-        return b.dtype == dtype && (b.step == slot.step || b.slots.empty());
+        return b.dtype == dtype && (b.step == next || b.slots.empty());
       });
       if (batch == part.batches.end()) {
         part.batches.push_back(
             {dtype, 0, empty({}, {DType::f64, device}), empty({}, {DType::i64, device}), {}, {}});
         batch = part.batches.end() - 1;
       }
-      batch->step = slot.step;
+      batch->step = next;
       const auto state = [&](std::size_t i) {
         return i < buffers && slot.buffers[i].defined() ? slot.buffers[i].raw_data() : nullptr;
       };
@@ -178,6 +178,7 @@ void Optimizer::update_part(Part& part) {
         step = b.step_on_device.data<std::int64_t>();
       }
       update(current_stream(device), b.dtype, g, lr, step, b.slots);
+      for (Slot* slot : b.members) ++slot->step;  // after what may fail
     }
   }
   part.regrouped.clear();

@@ -4,6 +4,7 @@
 
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/checkpoint.h"
+#include "weft/core/allocator.h"
 #include "weft/core/capture.h"
 #include "weft/core/rng.h"
 #include "weft/nn/activation.h"
@@ -286,6 +287,60 @@ TEST_P(GraphTest, MemoryStaysTheSteps) {
     EXPECT_EQ(others.to_vector<float>(), std::vector<float>(4000, 7));
   }
   EXPECT_EQ(y.to_vector<float>(), std::vector<float>(1000, 6));  // outlives the step
+}
+
+// However far a capture came, nothing of it has run on the device, and the next call captures.
+TEST_P(GraphTest, OutOfMemoryWhileCapturing) {
+  if (on_cpu()) GTEST_SKIP() << "there the body runs";
+  const auto held = [&] {
+    release_cached_memory(device());
+    const MemoryStats stats = memory_stats(device());
+    return stats.in_use_bytes + stats.cached_bytes;
+  };
+  // Losses and weights of steps; the k-th allocation of the second fails, and it is taken again.
+  bool fired = false;
+  const auto run = [&](std::int64_t k) {
+    manual_seed(3);
+    Model model = conv_net();
+    model.to(device());
+    optim::Adam adam(model.parameters(), {.lr = 0.01});
+    const Tensor x = rand({3, 2, 6, 6}), label = zeros({3}, DType::i64);
+    Tensor loss;
+    graph::Step step = graph::capture([&] {
+      adam.zero_grad();
+      loss = nn::cross_entropy(model(x), label);
+      loss.backward();
+      adam.step();
+    });
+    step();
+    std::vector<double> values{loss.item<double>()};
+    if (k > 0) {
+      const FailAllocation fail(device(), k);
+      try {
+        step();
+        values.push_back(loss.item<double>());
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::OutOfMemory) << error.what();
+      }
+      fired = fail.fired();
+    }
+    while (values.size() < 4) {
+      step();
+      values.push_back(loss.item<double>());
+    }
+    for (const auto& entry : model.state_dict()) {
+      for (double v : entry.second.to_vector<double>()) values.push_back(v);
+    }
+    return values;
+  };
+  const std::vector<double> expected = run(0);
+  const std::int64_t before = held();
+  std::int64_t k = 0;
+  do {
+    EXPECT_EQ(run(++k), expected) << "allocation " << k;
+    EXPECT_EQ(held(), before) << "allocation " << k;
+  } while (fired);
+  EXPECT_GT(k, 20);
 }
 
 // Others may have the memory then, but not that of living tensors.

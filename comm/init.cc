@@ -141,7 +141,8 @@ struct NamedBackend {
   BackendMaker make;
 };
 
-// Shared memory where all ranks are on one host, else Gloo, or what stands in for it.
+// Shared memory where all ranks are on one host, else weft's own connections. Not Gloo's: a
+// stranger who connects while the ranks do could end them.
 BackendMaker best_backend(const std::string& local_addr) {
   return [local_addr](const std::shared_ptr<Store>& store, int rank, int size,
                       const Deadline& deadline) {
@@ -153,13 +154,7 @@ BackendMaker best_backend(const std::string& local_addr) {
     } catch (const Error& error) {  // of all ranks
       if (error.code() != ErrorCode::Unsupported) throw;
     }
-    BackendMaker network = ring_backend(local_addr);
-    try {
-      network = gloo_backend(local_addr);
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::Unsupported) throw;
-    }
-    return make(network, "network");
+    return make(ring_backend(local_addr), "ring");
   };
 }
 

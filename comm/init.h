@@ -21,7 +21,7 @@ struct InitOptions {
   std::string init_method = "env://";
   std::optional<int> rank = {};
   std::optional<int> world_size = {};
-  /// "gloo", "ring", "shm", or "auto": shm if all ranks are on one host, else gloo. CUDA tensors
+  /// "gloo", "ring", "shm", or "auto": shm if all ranks are on one host, else ring. CUDA tensors
   /// use the same backend through the host's memory, but with "auto" NCCL where possible. "nccl" is
   /// "auto" that always uses NCCL for CUDA tensors.
   std::string backend = "auto";

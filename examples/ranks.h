@@ -20,7 +20,10 @@ namespace weft::examples {
 
 /// --backend
 inline train::Flag backend_flag(std::string& backend) {
-  return {"--backend", &backend, "what the ranks talk by", {"auto", "shm", "gloo", "ring", "nccl"}};
+  return {"--backend",
+          &backend,
+          "what the ranks talk by; auto: shm on one host, ring on several, nccl on GPUs",
+          {"auto", "shm", "gloo", "ring", "nccl"}};
 }
 
 /// This process's number on its host, by the launcher.

@@ -540,71 +540,74 @@ TEST(ProcessGroupTest, AWorldOfOneServesAnyDevice) {
 
 // --- Several groups ------------------------------------------------------------------------------
 
-TEST(ProcessGroupTest, SubgroupsAreOfTheirMembersAlone) {
-  run_ranks(
-      4,
-      [](ProcessGroup& group) {
-        const int rank = group.rank();
-        const auto odd = group.subgroup({3, 1});
-        const auto even = group.subgroup({0, 2});
-        const auto last = group.subgroup({3});
-        EXPECT_EQ(odd != nullptr, rank % 2 == 1);
-        EXPECT_EQ(even != nullptr, rank % 2 == 0);
-        EXPECT_EQ(last != nullptr, rank == 3);
-        ProcessGroup& mine = odd ? *odd : *even;
-        EXPECT_EQ(mine.rank(), rank / 2);
-        EXPECT_EQ(mine.size(), 2);
-        EXPECT_EQ(mine.options().timeout, kOptions.timeout);
-        const Tensor x = full({5}, rank);
-        mine.all_reduce(x).wait();
-        EXPECT_EQ(numbers_of(x), Numbers(5, rank % 2 == 1 ? 4 : 2));
-        // A group of a group's.
-        const auto pair = mine.subgroup({0, 1});
-        EXPECT_EQ(pair->all_gather_object(std::to_string(rank)),
-                  (odd ? std::vector<std::string>{"1", "3"} : std::vector<std::string>{"0", "2"}));
-        group.barrier().wait();
-      },
-      kOptions);
+class SeveralGroups : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    const std::string missing = testing::missing_backend(GetParam());
+    if (!missing.empty()) GTEST_SKIP() << missing;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Backends, SeveralGroups,
+                         ::testing::Values("threads", "ring", "shm", "gloo"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(SeveralGroups, SubgroupsAreOfTheirMembersAlone) {
+  in_groups(GetParam(), 4, [](ProcessGroup& group) {
+    const int rank = group.rank();
+    const auto odd = group.subgroup({3, 1});
+    const auto even = group.subgroup({0, 2});
+    const auto last = group.subgroup({3});
+    EXPECT_EQ(odd != nullptr, rank % 2 == 1);
+    EXPECT_EQ(even != nullptr, rank % 2 == 0);
+    EXPECT_EQ(last != nullptr, rank == 3);
+    ProcessGroup& mine = odd ? *odd : *even;
+    EXPECT_EQ(mine.rank(), rank / 2);
+    EXPECT_EQ(mine.size(), 2);
+    EXPECT_EQ(mine.options().timeout, group.options().timeout);
+    const Tensor x = full({5}, rank);
+    mine.all_reduce(x).wait();
+    EXPECT_EQ(numbers_of(x), Numbers(5, rank % 2 == 1 ? 4 : 2));
+    // A group of a group's.
+    const auto pair = mine.subgroup({0, 1});
+    EXPECT_EQ(pair->all_gather_object(std::to_string(rank)),
+              (odd ? std::vector<std::string>{"1", "3"} : std::vector<std::string>{"0", "2"}));
+    group.barrier().wait();
+  });
 }
 
 // Were there one queue, each of the ranks would wait for what the other calls second.
-TEST(ProcessGroupTest, GroupsDoNotWaitForEachOther) {
-  run_ranks(
-      2,
-      [](ProcessGroup& first) {
-        const auto second = first.subgroup({0, 1});
-        const Tensor x = ones({3}), y = ones({4});
-        if (first.rank() == 0) {
-          const Work a = first.all_reduce(x), b = second->all_reduce(y);
-          b.wait();
-          a.wait();
-        } else {
-          second->all_reduce(y).wait();
-          first.all_reduce(x).wait();
-        }
-        EXPECT_EQ(numbers_of(x), Numbers(3, 2));
-        EXPECT_EQ(numbers_of(y), Numbers(4, 2));
-      },
-      kOptions);
+TEST_P(SeveralGroups, GroupsDoNotWaitForEachOther) {
+  in_groups(GetParam(), 2, [](ProcessGroup& first) {
+    const auto second = first.subgroup({0, 1});
+    const Tensor x = ones({3}), y = ones({4});
+    if (first.rank() == 0) {
+      const Work a = first.all_reduce(x), b = second->all_reduce(y);
+      b.wait();
+      a.wait();
+    } else {
+      second->all_reduce(y).wait();
+      first.all_reduce(x).wait();
+    }
+    EXPECT_EQ(numbers_of(x), Numbers(3, 2));
+    EXPECT_EQ(numbers_of(y), Numbers(4, 2));
+  });
 }
 
-TEST(ProcessGroupTest, TwoThreadsUseTwoGroups) {
-  run_ranks(
-      3,
-      [](ProcessGroup& first) {
-        const auto second = first.subgroup({0, 1, 2});
-        const auto use = [](ProcessGroup& group, int base) {
-          for (int i = 0; i < 50; ++i) {
-            const Tensor x = full({17}, base + i + group.rank());
-            group.all_reduce(x).wait();
-            EXPECT_EQ(numbers_of(x), Numbers(17, 3 * (base + i) + 3));
-          }
-        };
-        std::thread other([&] { use(*second, 1000); });
-        use(first, 0);
-        other.join();
-      },
-      kOptions);
+TEST_P(SeveralGroups, TwoThreadsUseTwoGroups) {
+  in_groups(GetParam(), 3, [](ProcessGroup& first) {
+    const auto second = first.subgroup({0, 1, 2});
+    const auto use = [](ProcessGroup& group, int base) {
+      for (int i = 0; i < 50; ++i) {
+        const Tensor x = full({17}, base + i + group.rank());
+        group.all_reduce(x).wait();
+        EXPECT_EQ(numbers_of(x), Numbers(17, 3 * (base + i) + 3));
+      }
+    };
+    std::thread other([&] { use(*second, 1000); });
+    use(first, 0);
+    other.join();
+  });
 }
 
 // --- Checks between ranks ------------------------------------------------------------------------

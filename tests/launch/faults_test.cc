@@ -17,6 +17,7 @@
 #include "weft/comm/socket.h"
 #include "weft/tests/comm/ranks.h"
 #include "weft/tests/io/files.h"
+#include "weft/tests/launch/strangers.h"
 #include "weft/tests/launch/weftrun.h"
 
 namespace weft::launch {
@@ -298,6 +299,37 @@ TEST(FaultInSave, LeavesTheFileAsItWas) {
     // Who is killed cannot remove it, and the next run does.
     EXPECT_EQ(training.run().has_file("out/checkpoint.safetensors.tmp"), kind != "raise") << kind;
   }
+}
+
+// --- Strangers -----------------------------------------------------------------------------------
+
+bool is_stopped(pid_t pid) {
+  return testing::read_file("/proc/" + std::to_string(pid) + "/stat").find(") T ") !=
+         std::string::npos;
+}
+
+// They come to the run's store and to the ranks while these meet: rank 1 stands still when both
+// listen. (Not with Gloo, whose ranks end then; see comm/backends.h.)
+TEST(StrangersTest, DoNotDisturbRanksThatMeet) {
+  Training training({.backend = "ring",
+                     .options = "--epochs 1",
+                     .variables = {"WEFT_FAULT=stop:rank=1:phase=connect"}});
+  std::vector<sockaddr_in> ports;
+  pid_t stopped = -1;
+  ASSERT_TRUE(becomes_true([&] {
+    const std::vector<pid_t> processes = training.run().processes();
+    const auto found = std::ranges::find_if(processes, is_stopped);
+    if (found == processes.end()) return false;
+    stopped = *found;
+    ports = testing::listening_sockets(processes);
+    return ports.size() >= 3;  // weftrun's store, and a rank's each
+  })) << training.run().err();
+  testing::Strangers strangers;
+  for (int i = 0; i < 200; ++i) {
+    for (const sockaddr_in& port : ports) EXPECT_TRUE(strangers.visit(port));
+  }
+  ::kill(stopped, SIGCONT);
+  EXPECT_EQ(training.run().finish(), 0) << training.run().err();
 }
 
 // --- From outside --------------------------------------------------------------------------------

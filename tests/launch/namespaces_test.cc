@@ -1,10 +1,21 @@
 // Two network namespaces as two hosts, with nothing between them but a pair of virtual interfaces:
 // a rank in each, started by a weftrun there or as srun would, that trains with the other one over
 // TCP.
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <new>
+#include <thread>
+
 #include "weft/tests/comm/ranks.h"
+#include "weft/tests/launch/strangers.h"
 #include "weft/tests/launch/training.h"
 #include "weft/tests/launch/weftrun.h"
 
@@ -55,7 +66,7 @@ class Namespaces : public testing::TwoRanksTrain {
   void TearDown() override {
     EXPECT_TRUE(testing::becomes_true([&] {
       // Those of this test, which itself began without the variable.
-      return testing::processes_with("WEFT_TEST_RUN=" + mark_).empty();
+      return testing::processes_with(mark()).empty();
     })) << "processes are left";
     ::unsetenv("WEFT_TEST_RUN");
   }
@@ -80,6 +91,9 @@ class Namespaces : public testing::TwoRanksTrain {
     });
   }
 
+  /// In the environment of the ranks.
+  std::string mark() const { return "WEFT_TEST_RUN=" + mark_; }
+
  private:
   template <class Command>
   int on_two_hosts(const Command& command) const {
@@ -99,7 +113,7 @@ TEST_F(Namespaces, TwoHostsTrainAsOneDoes) {
     ASSERT_EQ(train(backend, " --backend " + backend), 0) << log();
     expect_same(backend, "one_host");
     // Shared memory is not for ranks of several hosts.
-    EXPECT_EQ(metrics(backend)["backend"], backend != "auto" ? backend : gloo ? "gloo" : "ring");
+    EXPECT_EQ(metrics(backend)["backend"], backend != "auto" ? backend : "ring");
   }
 }
 
@@ -110,6 +124,69 @@ TEST_F(Namespaces, RanksOfSrunTrainAsThoseOfWeftrunDo) {
     ASSERT_EQ(train_by_srun(backend, " --backend " + backend), 0) << log();
     expect_same(backend, "one_host");
   }
+}
+
+/// A process that visits whoever listens on one of the hosts, from before the ranks meet on.
+class Scan {
+ public:
+  explicit Scan(const std::string& mark) : pid_(::fork()) {
+    if (pid_ == 0) {
+      while (!enter_host(mark)) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      for (testing::Strangers strangers;;) {
+        for (const auto& [inode, address] : testing::listening_sockets()) {
+          for (int i = 0; i < 8; ++i) *visits_ += strangers.visit(address);
+        }
+      }
+    }
+  }
+  ~Scan() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+    ::munmap(visits_, sizeof *visits_);
+  }
+  Scan(const Scan&) = delete;
+  Scan& operator=(const Scan&) = delete;
+
+  int visits() const { return *visits_; }
+
+ private:
+  /// That of the first process there, once it has its own network.
+  static bool enter_host(const std::string& mark) {
+    const auto name_space = [](const std::string& process, const char* of) {
+      return "/proc/" + process + "/ns/" + of;
+    };
+    for (const pid_t there : testing::processes_with(mark)) {
+      const std::string process = std::to_string(there);
+      const auto is_own = [&](const char* of) {
+        std::error_code gone;
+        return std::filesystem::equivalent(name_space(process, of), name_space("self", of), gone) ||
+               gone;
+      };
+      const auto enter = [&](const char* of) {
+        const int fd = ::open(name_space(process, of).c_str(), O_RDONLY | O_CLOEXEC);
+        const bool entered = fd >= 0 && ::setns(fd, 0) == 0;
+        ::close(fd);
+        return entered;
+      };
+      if (!is_own("net")) return (is_own("user") || enter("user")) && enter("net");
+    }
+    return false;
+  }
+
+  // Of both processes.
+  std::atomic<int>* const visits_ =
+      new (::mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE,
+                  MAP_SHARED | MAP_ANONYMOUS, -1, 0)) std::atomic<int>(0);
+  const pid_t pid_;
+};
+
+// While the ranks meet by auto, which is not shared memory here, and as long as they train.
+TEST_F(Namespaces, APortScanDoesNotDisturbTheRanks) {
+  train_by_weftrun("one_host");
+  const Scan scan(mark());
+  ASSERT_EQ(train("scanned", " --backend auto"), 0) << log();
+  expect_same("scanned", "one_host");
+  EXPECT_GT(scan.visits(), 0);
 }
 
 TEST_F(Namespaces, WhoListensOnLoopbackIsToldSo) {

@@ -3,6 +3,7 @@
 // Meeting: every rank listens, writes its address into the store, connects to the ranks below its
 // own and is connected to by those above. Who connects first sends a Hello; the number in it is
 // known only from the store, so that a stranger who happens upon the port is not taken for a rank.
+// Strangers are guests like ranks until they have said it, and none of them is waited for.
 //
 // A message is a Header, which lets the receiver see that both mean the same, and the bytes.
 
@@ -42,13 +43,20 @@ struct Hello {
   std::uint64_t rank;
 };
 
+// For so long nobody is sent away to make room: a rank speaks as soon as it is connected, but on a
+// loaded machine it may be interrupted just then.
+constexpr std::chrono::milliseconds kTimeToSpeak{200};
+constexpr std::size_t kMostGuests = 256;
+
 // Somebody who has connected and not said yet who it is.
 struct Guest {
+  explicit Guest(Socket s) : socket(std::move(s)) {}
+
   Socket socket;
+  Deadline speaks_by{kTimeToSpeak};
   Hello hello = {};
   std::size_t have = 0;
 };
-constexpr std::size_t kMostGuests = 256;
 
 std::string address_key(int rank) { return detail::concat("addr/", rank); }
 
@@ -85,11 +93,26 @@ bool hear(Guest& guest, std::uint64_t group, int rank, std::vector<Socket>& peer
   return true;
 }
 
+// Lets the next one in. Where `most` are there already the first has to go. There is only room for
+// so many as this process has descriptors for.
+void admit(const Socket& listening, std::vector<Guest>& guests, std::size_t& most) {
+  if (guests.size() >= most) guests.erase(guests.begin());
+  try {
+    if (auto socket = accept_from(listening, Deadline(std::chrono::milliseconds(0)))) {
+      guests.emplace_back(std::move(*socket));
+    }
+  } catch (const Error&) {
+    if (guests.empty()) throw;
+    most = guests.size();
+  }
+}
+
 // The ranks above `rank` connect; strangers who are slow to speak, or speak nonsense, keep nobody
 // waiting. No rank leaves before all have met, unless it fails.
 void accept_ranks(const Socket& listening, std::uint64_t group, int rank,
                   std::vector<Socket>& peers, const Deadline& deadline) {
   std::vector<Guest> guests;
+  std::size_t most_guests = kMostGuests;
   std::vector<pollfd> waits;
   for (;;) {
     std::string missing;
@@ -100,20 +123,18 @@ void accept_ranks(const Socket& listening, std::uint64_t group, int rank,
     WEFT_CHECK(!deadline.passed(), Timeout, kName, "rank ", rank,
                " still waits for a connection of rank ", missing,
                ", which has failed or cannot reach the address that rank ", rank, " listens on");
-    waits.assign(1, {listening.fd(), POLLIN, 0});
+    const bool room = guests.size() < most_guests || guests.front().speaks_by.passed();
+    waits.assign(1, {room ? listening.fd() : -1, POLLIN, 0});
     for (const Socket& peer : peers) waits.push_back({peer.fd(), POLLRDHUP, 0});  // -1: ignored
     for (const Guest& guest : guests) waits.push_back({guest.socket.fd(), POLLIN, 0});
-    ::poll(waits.data(), waits.size(), static_cast<int>(deadline.left().count()));
+    const auto left = room ? deadline.left() : guests.front().speaks_by.left(deadline.left());
+    ::poll(waits.data(), waits.size(), static_cast<int>(left.count()));
     for (std::size_t r = 0; r < peers.size(); ++r) {
       WEFT_CHECK(waits[1 + r].revents == 0, PeerFailed, kName, "rank ", r,
                  " closed its connection");
     }
     std::erase_if(guests, [&](Guest& guest) { return hear(guest, group, rank, peers); });
-    if (waits[0].revents == 0) continue;
-    if (auto socket = accept_from(listening, Deadline(std::chrono::milliseconds(0)))) {
-      if (guests.size() == kMostGuests) guests.erase(guests.begin());
-      guests.push_back({std::move(*socket)});
-    }
+    if (waits[0].revents != 0) admit(listening, guests, most_guests);
   }
 }
 

@@ -29,7 +29,8 @@ constexpr milliseconds kMostPerAttempt{10'000};
 constexpr milliseconds kFirstPause{5}, kLongestPause{200};
 
 std::string reason(int error) {
-  return std::generic_category().message(error) + " (errno " + std::to_string(error) + ")";
+  return std::generic_category().message(error) + " (errno " + std::to_string(error) + ")" +
+         (error == EMFILE ? "; ulimit -n allows more" : "");
 }
 
 std::string place(const std::string& host, int port) {
@@ -191,6 +192,8 @@ Socket connect_to(const std::string& host, int port, const Deadline& deadline, b
     for (const addrinfo* address = resolved.addresses.get(); address; address = address->ai_next) {
       Socket socket = open_socket(*address);
       const int error = socket.valid() ? try_connect(socket, *address, deadline) : errno;
+      WEFT_CHECK(error != EMFILE, Comm, kOp, "cannot make a socket to connect to ",
+                 place(host, port), ": ", reason(error));
       if (error == 0) {
         set_no_delay(socket);
         return socket;

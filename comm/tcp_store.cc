@@ -115,10 +115,13 @@ void check_token(const std::string& host, const std::string& token) {
 
 constexpr milliseconds kLongestWait{1'000'000'000};
 constexpr std::ptrdiff_t kMostStrangers = 1000;
+// For so long nobody is sent away to make room: a client says hello as soon as it is connected, but
+// on a loaded machine it may be interrupted just then.
+constexpr milliseconds kTimeToSpeak{200};
 constexpr milliseconds kAcceptPause{100};
 // Between two looks at those that are there already: who has said hello is not pushed out by who
 // comes after.
-constexpr int kAcceptsPerTurn = 64;
+constexpr std::ptrdiff_t kAcceptsPerTurn = 64;
 constexpr std::size_t kReadBytes = std::size_t{1} << 16;
 
 struct Connection {
@@ -131,7 +134,7 @@ struct Connection {
 
   Socket socket;
   bool known = false;  // has given the token
-  Deadline hello_by;
+  Deadline speaks_by{kTimeToSpeak}, hello_by;
   std::string in, out;  // what has come and is not handled; what is to be sent
   std::optional<Wait> waiting;
   bool close_after_reply = false;
@@ -360,25 +363,31 @@ struct TcpStoreServer::Impl {
 
   void accept_some() noexcept {
     try {
-      for (int i = 0; i < kAcceptsPerTurn; ++i) {
+      const auto room = kMostStrangers - std::ranges::count_if(connections, is_stranger);
+      if (room <= 0 && !make_room()) return;
+      for (int i = 0; i < std::clamp<std::ptrdiff_t>(room, 1, kAcceptsPerTurn); ++i) {
         std::optional<Socket> socket = accept_from(listening, Deadline(milliseconds(0)));
         if (!socket) return;
         connections.push_back(std::make_unique<Connection>(*std::move(socket), options.hello_time));
-        if (std::ranges::count_if(connections, is_stranger) <= kMostStrangers) continue;
-        drop_oldest_stranger();
       }
     } catch (...) {
-      // No descriptor or memory left. The connection still waits to be accepted, so that poll()
-      // would return at once, again and again.
-      if (!drop_oldest_stranger()) accept_again = Deadline(kAcceptPause);
+      make_room();  // no descriptor or memory left
     }
+  }
+
+  // Where nobody can be sent away yet, whoever waits to be accepted would make poll() return at
+  // once, again and again.
+  bool make_room() noexcept {
+    const bool made = drop_oldest_stranger();
+    if (!made) accept_again = Deadline(kAcceptPause);
+    return made;
   }
 
   static bool is_stranger(const std::unique_ptr<Connection>& c) { return !c->known && !c->closed; }
 
   bool drop_oldest_stranger() {
     const auto oldest = std::ranges::find_if(connections, is_stranger);
-    if (oldest == connections.end()) return false;
+    if (oldest == connections.end() || !(*oldest)->speaks_by.passed()) return false;
     (*oldest)->closed = true;
     return true;
   }

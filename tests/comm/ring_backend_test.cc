@@ -12,6 +12,7 @@
 #include "weft/comm/socket.h"
 #include "weft/tests/comm/ranks.h"
 #include "weft/tests/core/expect_error.h"
+#include "weft/tests/core/file_limit.h"
 
 namespace weft::comm {
 namespace {
@@ -55,6 +56,70 @@ TEST(RingBackend, StrangersDoNotDisturbTheMeeting) {
   auto done = std::async(std::launch::async, [&] { first->barrier(patience()); });
   rank1->barrier(patience());
   done.get();
+}
+
+// The ranks of a meeting, of which the second one is a socket of the test's.
+struct Meeting {
+  Meeting() : rank1(connect_to("127.0.0.1", port, patience())) {}
+
+  void say_hello() const {
+    const Hello hello{std::stoull(store->get("group")), 1};
+    send_all(rank1, std::as_bytes(std::span(&hello, 1)), patience(), "rank 0");
+  }
+  // Where it may have been sent away.
+  void come_again() {
+    try {
+      rank1 = connect_to("127.0.0.1", port, patience(), /*is_listening=*/true);
+      say_hello();
+    } catch (const Error&) {  // it has not
+    }
+  }
+
+  const std::shared_ptr<MemoryStore> store = std::make_shared<MemoryStore>();
+  std::future<std::unique_ptr<Backend>> rank0 = std::async(
+      std::launch::async, [this] { return ring_backend("127.0.0.1")(store, 0, 2, patience()); });
+  const int port = port_in(*store, 0);
+  Socket rank1;
+};
+
+// A rank is interrupted between connecting and its hello, and more strangers come than there is
+// room for. On a machine on which they take longer than a rank has, nothing is said.
+TEST(RingBackend, WhoHasJustComeIsNotSentAway) {
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    const auto begin = std::chrono::steady_clock::now();
+    Meeting meeting;
+    std::vector<Socket> strangers;
+    for (int i = 0; i < 300; ++i) {
+      strangers.push_back(connect_to("127.0.0.1", meeting.port, patience()));
+    }
+    std::this_thread::sleep_for(milliseconds(20));  // so that they are seen, most of the time
+    meeting.say_hello();
+    if (std::chrono::steady_clock::now() - begin < milliseconds(200)) {
+      EXPECT_TRUE(meeting.rank0.get());
+      return;
+    }
+    meeting.come_again();
+  }
+  GTEST_SKIP() << "too slow";
+}
+
+// Strangers hold what the process may have open; those that say nothing have to make room.
+TEST(RingBackend, StrangersDoNotUseUpTheDescriptors) {
+  const weft::testing::FileLimit limit(256);
+  const auto store = std::make_shared<MemoryStore>();
+  const BackendMaker make = ring_backend("127.0.0.1");
+  auto rank0 = std::async(std::launch::async, [&] { return make(store, 0, 2, patience()); });
+  const int port = port_in(*store, 0);
+  std::vector<Socket> strangers;
+  for (int i = 0; i < 20; ++i) strangers.push_back(connect_to("127.0.0.1", port, patience()));
+  // Who says something wrong is let go, when the others have been let in.
+  const Hello wrong{0, 0};
+  send_all(strangers.back(), std::as_bytes(std::span(&wrong, 1)), patience(), "rank 0");
+  std::byte answer[1];
+  EXPECT_WEFT_ERROR(recv_all(strangers.back(), answer, patience(), "rank 0"), PeerFailed, "");
+  const weft::testing::UsedUpDescriptors used(2);  // the listening rank's, and its own to rank 0
+  EXPECT_TRUE(make(store, 1, 2, patience()));
+  EXPECT_TRUE(rank0.get());
 }
 
 TEST(RingBackend, ARankThatIsMissingIsNamedWithThoseThatWait) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "weft/comm/backends.h"
+#include "weft/comm/descriptors.h"
 #include "weft/comm/nccl.h"
 #include "weft/comm/rendezvous.h"
 #include "weft/comm/socket.h"
@@ -203,6 +204,9 @@ std::shared_ptr<Store> tcp_store(const Place& place, const InitOptions& options,
     return std::make_shared<TcpStore>(place.host, place.port, token, deadline,
                                       place.hosts_store ? "rank 0" : "");
   }
+  const int others = *place.size - 1;
+  check_descriptors(kOp, detail::concat("rank 0 of ", *place.size, ", which hosts the store,"),
+                    store_descriptors(others) + others);  // and a connection to each for a group
   // The others come to the host's name, which may stand for another address of this machine.
   const bool elsewhere = !is_loopback(place.host) && !is_loopback(options.local_addr);
   return host_store(

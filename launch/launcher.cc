@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <system_error>
 #include <utility>
 #include <vector>
 
+#include "weft/comm/descriptors.h"
 #include "weft/comm/failure.h"
 #include "weft/core/error.h"
 #include "weft/core/phase.h"
@@ -25,11 +27,25 @@ constexpr Clock::time_point kNever = Clock::time_point::max();
 // timeout(1) sends each signal twice.
 constexpr milliseconds kSignalPair{500};
 constexpr milliseconds kGiveUpAfterKill{1000};
+// Of the launcher itself, and for a moment when it starts a rank.
+constexpr std::int64_t kFewDescriptors = 24;
 // As torchrun waits for the other nodes when its own ranks have ended well.
 constexpr milliseconds kOthersEnd{300'000};
 
 double seconds_between(Clock::time_point begin, Clock::time_point end) {
   return std::chrono::duration<double>(end - begin).count();
+}
+
+std::string ranks_as_text(int number) {
+  return detail::concat("a run of ", number, number == 1 ? " rank" : " ranks");
+}
+
+/// What an attempt opens in this process, at most.
+std::int64_t descriptors_of(const Options& options, int world_size) {
+  const int per_rank = 1 + 2 + 2;  // its status page, its pipes, their logs
+  std::int64_t needed = std::int64_t{options.nproc} * per_rank;
+  if (options.node_rank == 0) needed += comm::store_descriptors(world_size + options.nnodes - 1);
+  return needed;
 }
 
 Meeting::End end_by(const RankResult& rank) {
@@ -316,7 +332,12 @@ class Launcher::Attempt {
 };
 
 Launcher::Launcher(const Options& options)
-    : options_(options), screen_(STDOUT_FILENO, STDERR_FILENO), meeting_(options) {
+    : options_(options),
+      files_(ranks_as_text(options.nproc),
+             descriptors_of(options, options.nproc) + kFewDescriptors),
+      screen_(STDOUT_FILENO, STDERR_FILENO),
+      meeting_(options) {
+  program_.file_limit = files_.before();
   program_.arguments = options.command;
   if (options.command.front().ends_with(".py") && !options.no_python) {
     program_.arguments.insert(program_.arguments.begin(), "python3");
@@ -334,6 +355,10 @@ AttemptResult Launcher::run(int attempt) {
   });
   meeting_.watch();
   world_size_ = place.world_size;
+  if (options_.nnodes > 1) {  // of the ranks of other nodes nothing was known before
+    comm::check_descriptors("weftrun", ranks_as_text(world_size_),
+                            descriptors_of(options_, world_size_));
+  }
   return Attempt(*this, place, attempt).run();
 }
 

@@ -26,7 +26,8 @@ class Launcher {
   static constexpr std::chrono::milliseconds kKillAfterTerminate{1500};
 
   /// `options` must live as long. To be made while the process has one thread, whose end is the
-  /// ranks' end. Throws Io when there is no such program.
+  /// ranks' end. Throws Io when there is no such program, Library when there are fewer file
+  /// descriptors than its ranks take here.
   explicit Launcher(const Options& options);
 
   /// One attempt. Returns when none of its processes is left; a process that the kernel does not
@@ -47,6 +48,7 @@ class Launcher {
 
   const Options& options_;
   Program program_;  ///< of which arguments and path are known
+  FileLimit files_;
   ScratchFolder folder_;
   Guardian guardian_{folder_.path()};
   SignalQueue signals_;

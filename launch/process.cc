@@ -20,6 +20,7 @@
 #include <system_error>
 #include <thread>
 
+#include "weft/comm/descriptors.h"
 #include "weft/core/cores.h"
 #include "weft/core/error.h"
 #include "weft/core/file.h"
@@ -137,6 +138,20 @@ ScratchFolder::~ScratchFolder() {
   std::filesystem::remove_all(path_, ignored);
 }
 
+FileLimit::FileLimit(const std::string& what, std::int64_t needed) {
+  ::getrlimit(RLIMIT_NOFILE, &before_);
+  const rlimit most{before_.rlim_max, before_.rlim_max};
+  ::setrlimit(RLIMIT_NOFILE, &most);
+  try {
+    comm::check_descriptors("weftrun", what, needed);
+  } catch (...) {
+    ::setrlimit(RLIMIT_NOFILE, &before_);
+    throw;
+  }
+}
+
+FileLimit::~FileLimit() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
 Guardian::Guardian(const std::string& folder) {
   auto [read_end, write_end] = make_pipe();
   pid_ = ::fork();
@@ -206,6 +221,7 @@ pid_t start(const Program& program, const Guardian& guardian) {
         ::dup2(program.in, 0) >= 0 && ::dup2(program.out, 1) >= 0 && ::dup2(program.err, 2) >= 0;
     if (program.inherited >= 0) ::fcntl(program.inherited, F_SETFD, 0);
     ::signal(SIGPIPE, SIG_DFL);
+    if (program.file_limit) ::setrlimit(RLIMIT_NOFILE, &*program.file_limit);
     ::sigprocmask(SIG_SETMASK, &program.signal_mask, nullptr);
     if (ready) ::execve(program.path.c_str(), arguments.data(), environment.data());
     const int error = errno;

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,6 +40,22 @@ std::pair<Descriptor, Descriptor> make_pipe();
 std::pair<Descriptor, Descriptor> make_terminal(int like);
 /// Reading and writing do not wait from now on.
 void set_nonblocking(const Descriptor& descriptor);
+
+/// While one lives, this process may open as many files as its hard limit lets it.
+class FileLimit {
+ public:
+  /// Throws Library where these are not `needed` more than are open; `what` needs them.
+  FileLimit(const std::string& what, std::int64_t needed);
+  ~FileLimit();
+  FileLimit(const FileLimit&) = delete;
+  FileLimit& operator=(const FileLimit&) = delete;
+
+  /// What programs are to be started with.
+  const rlimit& before() const { return before_; }
+
+ private:
+  rlimit before_{};
+};
 
 /// A folder in the temporary one (TMPDIR, else /tmp) that goes with its owner.
 class ScratchFolder {
@@ -118,6 +137,7 @@ struct Program {
   int in = 0, out = 1, err = 2;  ///< what it gets as 0, 1 and 2: the same numbers, or above 2
   int inherited = -1;  ///< a descriptor that exec would close otherwise, which keeps its number
   sigset_t signal_mask = {};
+  std::optional<rlimit> file_limit = {};  ///< none: this process's
 };
 
 /// Starts it in a process group of its own, whose number is the pid. It is killed when the calling

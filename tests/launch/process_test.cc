@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 
@@ -75,6 +76,26 @@ TEST(SignalQueueTest, LetsSignalsThroughWhereAsked) {
   ::kill(::getpid(), SIGQUIT);
   EXPECT_EQ(queue.next(), SIGQUIT);
   std::signal(SIGQUIT, SIG_DFL);
+}
+
+TEST(FileLimitTest, IsTheHardOneWhileItLives) {
+  rlimit before{}, now{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit low{50, before.rlim_max};
+  ::setrlimit(RLIMIT_NOFILE, &low);
+  {
+    const FileLimit limit("a test", 60);
+    EXPECT_EQ(limit.before().rlim_cur, 50U);
+    ::getrlimit(RLIMIT_NOFILE, &now);
+    EXPECT_EQ(now.rlim_cur, before.rlim_max);
+  }
+  ::getrlimit(RLIMIT_NOFILE, &now);
+  EXPECT_EQ(now.rlim_cur, 50U);
+  EXPECT_WEFT_ERROR(FileLimit("a test", std::int64_t{1} << 62), Library,
+                    "a test needs 4611686018427387904 file descriptors in this process");
+  ::getrlimit(RLIMIT_NOFILE, &now);
+  EXPECT_EQ(now.rlim_cur, 50U);
+  ::setrlimit(RLIMIT_NOFILE, &before);
 }
 
 TEST(ScratchFolderTest, GoesWithItsOwner) {

@@ -164,6 +164,43 @@ TEST_F(WeftrunProgram, WhatCannotRunIsAnError) {
   EXPECT_NE(option.err().find("did you mean --nproc-per-node?"), std::string::npos);
 }
 
+// --- Few file descriptors ------------------------------------------------------------------------
+
+TEST(WeftrunDescriptors, TooFewAreAnErrorBeforeTheRun) {
+  for (const char* ranks : {"2", "40"}) {
+    Weftrun run(shell(
+        {}, std::string("ulimit -n 30; exec launch/weftrun -np ") + ranks + " touch $DIR/ran"));
+    EXPECT_EQ(run.finish(), 1);
+    EXPECT_FALSE(run.has_file("ran")) << ranks;
+    // A status page, two pipes and their logs, and four connections to the store a rank, and 24.
+    const std::string needed = std::to_string(9 * std::stoi(ranks) + 24);
+    const std::string text = std::string("a run of ") + ranks + " ranks needs " + needed +
+                             " file descriptors in this process, which may open ";
+    EXPECT_NE(run.err().find(text), std::string::npos) << run.err();
+    EXPECT_TRUE(std::regex_search(run.err(), std::regex(" of its 30: ulimit -n [0-9]+ allows")))
+        << run.err();
+  }
+}
+
+TEST(WeftrunDescriptors, AreAsManyAsTheHardLimitLets) {
+  Weftrun run(shell({}, "ulimit -S -n 30; exec launch/weftrun -np 8 sh -c 'ulimit -S -n'"));
+  EXPECT_EQ(run.finish(), 0) << run.err();
+  // The ranks have what they would have without weftrun.
+  EXPECT_NE(run.out().find("30\n"), std::string::npos) << run.out();
+}
+
+TEST(WeftrunDescriptors, AreEnoughWhereItSaysSo) {
+  Weftrun few(shell({}, "ulimit -n 30; exec launch/weftrun -np 3 true"));
+  EXPECT_EQ(few.finish(), 1);
+  std::smatch enough;
+  const std::string err = few.err();
+  ASSERT_TRUE(std::regex_search(err, enough, std::regex("ulimit -n ([0-9]+) allows enough")))
+      << err;
+  Weftrun run(shell(
+      {}, "ulimit -n " + enough[1].str() + "; exec launch/weftrun -np 3 --log-dir $DIR/logs true"));
+  EXPECT_EQ(run.finish(), 0) << run.err();
+}
+
 // --- How ranks end, and what weftrun makes of it -------------------------------------------------
 
 TEST(WeftrunStatus, IsZeroWhenAllRanksEndWell) {

@@ -359,7 +359,9 @@ AttemptResult Launcher::run(int attempt) {
     comm::check_descriptors("weftrun", ranks_as_text(world_size_),
                             descriptors_of(options_, world_size_));
   }
-  return Attempt(*this, place, attempt).run();
+  AttemptResult result = Attempt(*this, place, attempt).run();
+  signalled_ = result.signal != 0;
+  return result;
 }
 
 void Launcher::say(const std::string& text) {
@@ -368,7 +370,13 @@ void Launcher::say(const std::string& text) {
 
 void Launcher::say_last(const std::string& lines) {
   if (!lines.empty()) screen_.line(StandardStream::err, lines);
-  signals_.unblocked([&] { screen_.write_all(); });
+  signals_.unblocked([&] {
+    if (!signalled_) return screen_.write_all();
+    if (const std::size_t lost = screen_.write_for(kLastWords)) {
+      say(detail::concat("nobody reads what the ranks have said: ", lost, " bytes are lost"));
+      screen_.write_for(kLastWords);
+    }
+  });
 }
 
 void Launcher::check_stdout() const {

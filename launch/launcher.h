@@ -23,7 +23,7 @@ namespace weft::launch {
 /// the first or later, is SIGKILL at once.
 class Launcher {
  public:
-  static constexpr std::chrono::milliseconds kKillAfterTerminate{1500};
+  static constexpr std::chrono::milliseconds kKillAfterTerminate{1500}, kLastWords{1000};
 
   /// `options` must live as long. To be made while the process has one thread, whose end is the
   /// ranks' end. Throws Io when there is no such program, Library when there are fewer file
@@ -38,7 +38,8 @@ class Launcher {
 
   /// "weftrun: TEXT" on stderr, behind what the ranks have said.
   void say(const std::string& text);
-  /// Lines as they are, where there are some, behind everything; returns when all is written.
+  /// Lines as they are, where there are some, behind everything; returns when all is written. After
+  /// a signal a stream that nobody reads is waited for kLastWords, and not longer.
   void say_last(const std::string& lines);
   /// To be called behind it. Throws Io where some of what the ranks said on stdout is lost.
   void check_stdout() const;
@@ -56,6 +57,7 @@ class Launcher {
   Meeting meeting_;
   LogFolder logs_{options_};
   int world_size_ = 0;
+  bool signalled_ = false;
 };
 
 }  // namespace weft::launch

@@ -220,6 +220,23 @@ void Screen::write_all() {
   }
 }
 
+std::size_t Screen::write_for(std::chrono::milliseconds time) {
+  using Clock = std::chrono::steady_clock;
+  std::size_t lost = 0;
+  for (auto until = Clock::now() + time; !chunks_.empty();) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+    pollfd ready{waits_for(), POLLOUT, 0};
+    const int n = ::poll(&ready, 1, std::max(0, static_cast<int>(left.count())));
+    if (n == 1) {
+      write_front();
+    } else if (n == 0) {
+      lost += give_up(chunks_.front().stream, ETIMEDOUT);
+      until = Clock::now() + time;
+    }
+  }
+  return lost;
+}
+
 // A pipe that can be written to takes so many bytes without waiting, even where it is not
 // non-blocking, which it cannot be made: others may share it.
 std::size_t Screen::write_front() {
@@ -228,8 +245,7 @@ std::size_t Screen::write_front() {
   const ssize_t n = ::write(waits_for(), chunk.bytes.data(), most);
   if (n < 0 && (errno == EINTR || errno == EAGAIN)) return 0;
   if (n < 0) {
-    sinks_[index(chunk.stream)].error = errno;
-    drop_broken();
+    give_up(chunk.stream, errno);
     return 0;
   }
   kept_bytes_ -= static_cast<std::size_t>(n);
@@ -238,12 +254,15 @@ std::size_t Screen::write_front() {
   return static_cast<std::size_t>(n);
 }
 
-void Screen::drop_broken() {
+std::size_t Screen::give_up(StandardStream stream, int error) {
+  const std::size_t before = kept_bytes_;
+  sinks_[index(stream)].error = error;
   std::erase_if(chunks_, [&](const Chunk& chunk) {
-    if (!broken(chunk.stream)) return false;
+    if (chunk.stream != stream) return false;
     kept_bytes_ -= chunk.bytes.size();
     return true;
   });
+  return before - kept_bytes_;
 }
 
 }  // namespace weft::launch

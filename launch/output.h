@@ -101,6 +101,9 @@ class Screen {
   void write_some();
   /// Waits as long as it takes.
   void write_all();
+  /// Waits for each stream for so long at most, and then takes it for broken. How many bytes could
+  /// not be written.
+  std::size_t write_for(std::chrono::milliseconds time);
 
  private:
   struct Sink {
@@ -113,7 +116,8 @@ class Screen {
     std::string bytes;
   };
   void put(StandardStream stream, std::string_view bytes);
-  void drop_broken();
+  /// Drops what is kept for it. Returns how many bytes.
+  std::size_t give_up(StandardStream stream, int error);
   std::size_t write_front();
 
   Sink sinks_[2];

@@ -257,6 +257,23 @@ TEST(ScreenTest, FindsOutThatADiskIsFull) {
   EXPECT_EQ(screen.error(kErr), 0);
 }
 
+TEST(ScreenTest, MayWaitForSoLongAndNotLonger) {
+  auto [out, to_out] = make_pipe();
+  auto [err, to_err] = make_pipe();
+  Screen screen(to_out.get(), to_err.get());
+  screen.line(kOut, std::string(1 << 20, 'x'));
+  screen.line(kErr, "behind it");
+  const std::size_t lost = screen.write_for(milliseconds(20));
+  EXPECT_EQ(screen.waits_for(), -1);
+  EXPECT_TRUE(screen.broken(kOut));
+  EXPECT_FALSE(screen.full());
+  EXPECT_EQ(read_all(err.get()), "behind it\n");
+  EXPECT_EQ(lost + read_all(out.get()).size(), (1U << 20) + 1);
+  screen.line(kErr, "after it");
+  EXPECT_EQ(screen.write_for(milliseconds(20)), 0U);
+  EXPECT_EQ(read_all(err.get()), "after it\n");
+}
+
 TEST(ScreenTest, LinesPassAboveTheLiveOne) {
   int terminal[2];
   if (::openpty(&terminal[0], &terminal[1], nullptr, nullptr, nullptr) != 0) {

@@ -59,8 +59,10 @@ inline std::vector<pid_t> processes_with(const std::string& variable) {
 class Weftrun {
  public:
   /// Arguments that begin with "DIR/" are in this run's folder, which the ranks know as $DIR.
-  /// `variables`: "NAME=value" of its environment beside those of this process.
-  explicit Weftrun(std::vector<std::string> arguments, std::vector<std::string> variables = {}) {
+  /// `variables`: "NAME=value" of its environment beside those of this process. `output`: where
+  /// both its streams go, in place of out() and err().
+  explicit Weftrun(std::vector<std::string> arguments, std::vector<std::string> variables = {},
+                   int output = -1) {
     static int runs = 0;
     mark_ = "WEFT_TEST_RUN=" + std::to_string(::getpid()) + "_" + std::to_string(runs++);
     std::filesystem::create_directory(folder_.path("tmp"));
@@ -78,8 +80,8 @@ class Weftrun {
     posix_spawn_file_actions_t files;
     posix_spawn_file_actions_init(&files);
     posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    add_output(files, STDOUT_FILENO, "stdout");
-    add_output(files, STDERR_FILENO, "stderr");
+    add_output(files, STDOUT_FILENO, "stdout", output);
+    add_output(files, STDERR_FILENO, "stderr", output);
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
     sigset_t all;
@@ -135,7 +137,12 @@ class Weftrun {
   nlohmann::json report() const { return nlohmann::json::parse(file("report.json")); }
 
  private:
-  void add_output(posix_spawn_file_actions_t& files, int fd, const std::string& name) const {
+  void add_output(posix_spawn_file_actions_t& files, int fd, const std::string& name,
+                  int output) const {
+    if (output >= 0) {
+      posix_spawn_file_actions_adddup2(&files, output, fd);
+      return;
+    }
     posix_spawn_file_actions_addopen(&files, fd, folder_.path(name).c_str(),
                                      O_WRONLY | O_CREAT | O_APPEND, 0644);
   }

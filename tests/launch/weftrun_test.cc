@@ -1,4 +1,5 @@
 // weftrun from outside: what ranks see, how they and it end, and that nothing is left of them.
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -378,6 +379,31 @@ TEST(WeftrunEnd, ProcessesOfRanksGoWithThem) {
     EXPECT_TRUE(becomes_true([&] { return run.processes().size() >= 2 + 2 * 5u; }));
     testing::write_file(run.path("go"), "");
     EXPECT_EQ(run.finish(), end == "exit 0" ? 0 : 137);
+  }
+}
+
+// It is not waited for where the ranks have ended by themselves: who looks at their output page by
+// page has all the time.
+TEST(WeftrunEnd, AfterASignalDoesNotWaitForWhoHasStoppedReading) {
+  for (const std::string say : {"yes $RANK", "yes $RANK >&2", "trap 'yes $RANK' TERM; yes $RANK"}) {
+    int pipe[2];
+    ASSERT_EQ(::pipe2(pipe, O_CLOEXEC), 0);
+    Weftrun run(shell({"-np", "2", "--grace", "0.1"}, kReady + say), {}, pipe[1]);
+    ::close(pipe[1]);
+    ASSERT_TRUE(ready(run, 2));
+    // Until nothing goes into it any more.
+    int before = -1, now = 0;
+    EXPECT_TRUE(becomes_true([&] {
+      before = now;
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      return ::ioctl(pipe[0], FIONREAD, &now) == 0 && now == before && now > 0;
+    }));
+    run.signal(SIGTERM);
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_EQ(run.finish(), 143) << say;
+    // 0.1 s of grace, 1.5 s to SIGKILL, 1 s of patience: far below what a deadline means.
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, testing::kDeadline / 2) << say;
+    ::close(pipe[0]);
   }
 }
 

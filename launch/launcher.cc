@@ -1,12 +1,15 @@
 #include "weft/launch/launcher.h"
 
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <span>
 #include <system_error>
 #include <utility>
@@ -29,11 +32,21 @@ constexpr milliseconds kSignalPair{500};
 constexpr milliseconds kGiveUpAfterKill{1000};
 // Of the launcher itself, and for a moment when it starts a rank.
 constexpr std::int64_t kFewDescriptors = 24;
+// Between two looks at the processes that have left their groups.
+constexpr milliseconds kLook{20};
 // As torchrun waits for the other nodes when its own ranks have ended well.
 constexpr milliseconds kOthersEnd{300'000};
 
 double seconds_between(Clock::time_point begin, Clock::time_point end) {
   return std::chrono::duration<double>(end - begin).count();
+}
+
+/// Whether its children will be its ranks and those that they leave behind, and no others: to the
+/// first process of a PID namespace come those of all.
+bool adopts_strays_alone() {
+  int subreaper = 0;
+  ::prctl(PR_GET_CHILD_SUBREAPER, &subreaper);
+  return subreaper != 0 && ::getpid() != 1 && !has_children();
 }
 
 std::string ranks_as_text(int number) {
@@ -84,7 +97,10 @@ class Launcher::Attempt {
       if (now >= terminate_at_ || (all_dead() && !terminated_)) terminate(now);
       if (now >= kill_at_) kill(now);
       if (all_dead() || now >= give_up_at_) collect_groups(now);
-      if (all_gone() && settled(now)) break;
+      if (all_gone()) {
+        end_strays();
+        if (settled(now)) break;
+      }
       wait_for_events();
     }
     streams_.finish();
@@ -317,6 +333,46 @@ class Launcher::Attempt {
     if (!rank.gone) launcher_.guardian_.watch(group);
   }
 
+  /// Those that have left their rank's group and lost their parent. Each may have children of its
+  /// own, which come after it.
+  void end_strays() {
+    if (!launcher_.adopts_ || strays_ended_) return;
+    strays_ended_ = true;
+    kill_at_ = kNever;  // the groups'
+    const bool end =
+        end_strays(SIGTERM, Launcher::kKillAfterTerminate) || end_strays(SIGKILL, kGiveUpAfterKill);
+    if (!end) launcher_.say("processes that have left their rank's process group do not die");
+  }
+
+  /// Whether none is left within that time, or until a second signal wants them to be killed.
+  bool end_strays(int signal, milliseconds within) {
+    std::set<pid_t> told;
+    const Clock::time_point until = Clock::now() + within;
+    for (;;) {
+      const std::vector<pid_t> left = strays();
+      if (left.empty()) return true;
+      const Clock::time_point now = Clock::now();
+      if (now >= until || (signal != SIGKILL && now >= kill_at_)) return false;
+      for (const pid_t stray : left) {
+        if (!told.insert(stray).second) continue;
+        ::kill(stray, signal);
+        ::kill(stray, SIGCONT);
+      }
+      pollfd event{launcher_.signals_.fd(), POLLIN, 0};
+      ::poll(&event, 1, static_cast<int>(kLook.count()));
+      see_signals();
+    }
+  }
+
+  std::vector<pid_t> strays() const {
+    std::vector<pid_t> found = other_children(launcher_.guardian_.pid());
+    std::erase_if(found, [&](pid_t pid) {  // of a group that does not die
+      return std::ranges::find(ranks_, ::getpgid(pid),
+                               [](const Rank& r) { return r.result.pid; }) != ranks_.end();
+    });
+    return found;
+  }
+
   Launcher& launcher_;
   const Options& options_;
   const Place place_;
@@ -325,7 +381,7 @@ class Launcher::Attempt {
   Streams streams_;
   AttemptResult result_;
   std::optional<Meeting::End> known_end_;
-  bool noted_ = false, terminated_ = false;
+  bool noted_ = false, terminated_ = false, strays_ended_ = false;
   Clock::time_point failed_at_ = kNever, signal_at_ = kNever;
   Clock::time_point terminate_at_ = kNever, kill_at_ = kNever, give_up_at_ = kNever;
   Clock::time_point settle_by_ = kNever;
@@ -335,6 +391,7 @@ Launcher::Launcher(const Options& options)
     : options_(options),
       files_(ranks_as_text(options.nproc),
              descriptors_of(options, options.nproc) + kFewDescriptors),
+      adopts_(adopts_strays_alone()),
       screen_(STDOUT_FILENO, STDERR_FILENO),
       meeting_(options) {
   program_.file_limit = files_.before();

@@ -21,6 +21,11 @@ namespace weft::launch {
 /// themselves; then each process group gets SIGTERM, and 1.5 s later SIGKILL. The groups of ranks
 /// that have ended well get them when the last rank has ended. A second signal, half a second after
 /// the first or later, is SIGKILL at once.
+///
+/// Then those get the same signals that have left their rank's group, as daemons do. In weftrun
+/// they are all known: who has lost its parent has become weftrun's child. In a program that
+/// spawns, or that had other children before, and where weftrun itself is killed, Guardian finds
+/// them by their environment.
 class Launcher {
  public:
   static constexpr std::chrono::milliseconds kKillAfterTerminate{1500}, kLastWords{1000};
@@ -50,8 +55,9 @@ class Launcher {
   const Options& options_;
   Program program_;  ///< of which arguments and path are known
   FileLimit files_;
+  const bool adopts_;  ///< its children are its ranks, and whom they leave behind
   ScratchFolder folder_;
-  Guardian guardian_{folder_.path()};
+  Guardian guardian_{folder_.path(), "WEFT_ERROR_FILE=" + folder_.path() + '/'};
   SignalQueue signals_;
   Screen screen_;
   Meeting meeting_;

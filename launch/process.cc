@@ -7,14 +7,19 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <set>
 #include <sstream>
 #include <system_error>
@@ -28,6 +33,13 @@
 namespace weft::launch {
 namespace {
 
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+// For a signal to those that have left their groups, and between two looks at who is left.
+constexpr milliseconds kMarkedEnd{1000}, kLook{20};
+
 std::string reason(int error) { return std::generic_category().message(error); }
 
 /// A negative number: the group is to be forgotten.
@@ -35,7 +47,55 @@ void tell(int fd, pid_t group) noexcept {
   static_cast<void>(!::write(fd, &group, sizeof group));  // a lost guardian is no reason to stop
 }
 
-[[noreturn]] void guard(int told_by, const std::string& folder) {
+/// The numbers in /proc, which may be those of another PID namespace than this process's.
+std::vector<pid_t> process_numbers() {
+  std::vector<pid_t> numbers;
+  std::error_code ignored;
+  for (fs::directory_iterator entry("/proc", ignored), end; !ignored && entry != end;
+       entry.increment(ignored)) {
+    const pid_t pid = std::atoi(entry->path().filename().c_str());
+    if (pid > 0) numbers.push_back(pid);
+  }
+  return numbers;
+}
+
+/// Whether a variable of the environment that `pid` was started with begins so.
+bool has_mark(pid_t pid, const std::string& mark) {
+  std::ifstream file(detail::concat("/proc/", pid, "/environ"), std::ios::binary);
+  const std::string environment{std::istreambuf_iterator<char>(file), {}};
+  return environment.starts_with(mark) || environment.find('\0' + mark) != std::string::npos;
+}
+
+/// Sends it to nobody else, though the process may end at any time, and another one have its
+/// number.
+void signal_marked(pid_t pid, const std::string& mark, int signal) {
+  const Descriptor process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (process.valid() && has_mark(pid, mark)) {
+    ::syscall(SYS_pidfd_send_signal, process.get(), signal, nullptr, 0);
+  }
+}
+
+void end_marked(const std::string& mark) {
+  std::error_code failure;
+  if (fs::read_symlink("/proc/self", failure) != std::to_string(::getpid())) return;
+  for (const int signal : {SIGTERM, SIGKILL}) {
+    std::set<pid_t> told;
+    for (const auto until = Clock::now() + kMarkedEnd; Clock::now() < until;
+         std::this_thread::sleep_for(kLook)) {
+      bool left = false;
+      for (const pid_t pid : process_numbers()) {
+        if (!has_mark(pid, mark)) continue;
+        left = true;
+        if (!told.insert(pid).second) continue;
+        signal_marked(pid, mark, signal);
+        signal_marked(pid, mark, SIGCONT);  // a stopped process must run to see it
+      }
+      if (!left) return;
+    }
+  }
+}
+
+[[noreturn]] void guard(int told_by, const std::string& folder, const std::string& mark) {
   sigset_t all;
   sigfillset(&all);
   sigprocmask(SIG_BLOCK, &all, nullptr);
@@ -57,8 +117,12 @@ void tell(int fd, pid_t group) noexcept {
     }
   }
   for (const pid_t left : groups) ::kill(-left, SIGKILL);
+  try {
+    end_marked(mark);
+  } catch (const std::exception&) {  // no memory
+  }
   std::error_code ignored;
-  std::filesystem::remove_all(folder, ignored);
+  fs::remove_all(folder, ignored);
   ::_exit(0);
 }
 
@@ -135,7 +199,7 @@ ScratchFolder::ScratchFolder() : path_(make_folder(temporary_folder() + "/weftru
 
 ScratchFolder::~ScratchFolder() {
   std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
+  fs::remove_all(path_, ignored);
 }
 
 FileLimit::FileLimit(const std::string& what, std::int64_t needed) {
@@ -152,13 +216,13 @@ FileLimit::FileLimit(const std::string& what, std::int64_t needed) {
 
 FileLimit::~FileLimit() { ::setrlimit(RLIMIT_NOFILE, &before_); }
 
-Guardian::Guardian(const std::string& folder) {
+Guardian::Guardian(const std::string& folder, const std::string& mark) {
   auto [read_end, write_end] = make_pipe();
   pid_ = ::fork();
   WEFT_CHECK(pid_ >= 0, Library, "weftrun", "cannot fork: ", reason(errno));
   if (pid_ == 0) {
     write_end.close();
-    guard(read_end.get(), folder);
+    guard(read_end.get(), folder, mark);
   }
   told_by_ = std::move(write_end);
 }
@@ -240,13 +304,27 @@ pid_t start(const Program& program, const Guardian& guardian) {
              error == ENOEXEC ? " (a script needs a first line as #!/bin/sh)" : "");
 }
 
+std::vector<pid_t> other_children(pid_t except) {
+  std::vector<pid_t> alive;
+  for (const pid_t pid : process_numbers()) {
+    // An error where it is no child, so that nobody else is taken for one, whatever /proc shows.
+    if (pid != except && ::waitpid(pid, nullptr, WNOHANG) == 0) alive.push_back(pid);
+  }
+  return alive;
+}
+
+bool has_children() {
+  siginfo_t info = {};
+  return ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
 std::string find_program(const std::string& name) {
   const auto is_program = [](const std::string& path) {
     struct stat found{};
     return ::stat(path.c_str(), &found) == 0 && S_ISREG(found.st_mode) &&
            ::access(path.c_str(), X_OK) == 0;
   };
-  const bool here = std::filesystem::exists(name);
+  const bool here = fs::exists(name);
   if (name.find('/') != std::string::npos) {
     WEFT_CHECK(here, Io, "weftrun", "there is no program ", name);
     WEFT_CHECK(is_program(name), Io, "weftrun", name, " is no program that may be executed");

@@ -1,4 +1,5 @@
-// Processes that a launcher starts: each leads a process group of its own, and none outlives it.
+// Processes that a launcher starts: each leads a process group of its own. None outlives it, and as
+// far as they can be known none that it has started.
 #pragma once
 
 #include <signal.h>
@@ -76,12 +77,15 @@ class ScratchFolder {
 std::string make_folder(const std::string& beginning);
 
 /// A process that waits for the end of this one, by whatever: a SIGKILL, too. It then kills the
-/// process groups that it has been told of and removes a folder.
+/// process groups that it has been told of; ends the processes of this user, whatever their group,
+/// that have got the mark in their environment: by SIGTERM, and a second later by SIGKILL; and
+/// removes a folder. Who has both left its group and cleared its environment is not found.
 class Guardian {
  public:
-  /// Forks: the process must still have one thread. Throws Library.
-  explicit Guardian(const std::string& folder);
-  /// Kills what has not been forgotten.
+  /// `mark`: how a variable begins that no other process has: "NAME=/tmp/weftrun_AbCdEf/". Forks:
+  /// the process must still have one thread. Throws Library.
+  Guardian(const std::string& folder, const std::string& mark);
+  /// Returns when it has done all that, and ended.
   ~Guardian();
   Guardian(const Guardian&) = delete;
   Guardian& operator=(const Guardian&) = delete;
@@ -90,6 +94,8 @@ class Guardian {
   void watch(pid_t group) const noexcept;
   /// Before the group's number may be used again.
   void forget(pid_t group) const noexcept;
+
+  pid_t pid() const { return pid_; }
 
  private:
   Descriptor told_by_;
@@ -139,6 +145,12 @@ struct Program {
   sigset_t signal_mask = {};
   std::optional<rlimit> file_limit = {};  ///< none: this process's
 };
+
+/// The children of this process that are alive, but for `except`. Those that are dead are waited
+/// for; the others keep their numbers until the next call.
+std::vector<pid_t> other_children(pid_t except);
+/// Whether it has any that it has not waited for.
+bool has_children();
 
 /// Starts it in a process group of its own, whose number is the pid. It is killed when the calling
 /// thread ends. May be called in a process with threads. Throws Io when it cannot be executed.

@@ -6,10 +6,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <vector>
 
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/io/files.h"
@@ -76,6 +78,36 @@ TEST(SignalQueueTest, LetsSignalsThroughWhereAsked) {
   ::kill(::getpid(), SIGQUIT);
   EXPECT_EQ(queue.next(), SIGQUIT);
   std::signal(SIGQUIT, SIG_DFL);
+}
+
+/// A child that waits to be killed.
+pid_t waiting_child() {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  return child;
+}
+
+TEST(Children, AreKnownAndNobodyElse) {
+  EXPECT_FALSE(has_children());
+  EXPECT_EQ(other_children(-1), std::vector<pid_t>{});
+  const pid_t first = waiting_child(), second = waiting_child();
+  EXPECT_TRUE(has_children());
+  EXPECT_EQ(other_children(second), std::vector<pid_t>{first});
+  std::vector<pid_t> both = other_children(-1);
+  std::ranges::sort(both);
+  EXPECT_EQ(both, (std::vector<pid_t>{std::min(first, second), std::max(first, second)}));
+  ::kill(first, SIGKILL);
+  siginfo_t info = {};
+  ::waitid(P_PID, static_cast<id_t>(first), &info, WEXITED | WNOWAIT);
+  EXPECT_TRUE(has_children());
+  EXPECT_EQ(other_children(-1), std::vector<pid_t>{second});  // which has waited for the first
+  EXPECT_EQ(::waitpid(first, nullptr, WNOHANG), -1);
+  ::kill(second, SIGKILL);
+  ::waitpid(second, nullptr, 0);
+  EXPECT_FALSE(has_children());
 }
 
 TEST(FileLimitTest, IsTheHardOneWhileItLives) {

@@ -48,6 +48,13 @@ TEST(Spawn, ASignalIsPassedOnAndRaisedAgain) {
   EXPECT_EQ(run.out(), "");
 }
 
+// By the time that the call returns.
+TEST(Spawn, WhatARankLeavesBehindEndsToo) {
+  Spawned run("stray");
+  EXPECT_EQ(run.finish(), 0) << run.out() << run.err();
+  EXPECT_TRUE(run.has_file("stray"));
+}
+
 // As a supervisor may have it, whose programs begin with what it ignores: such a process's children
 // are not kept until it waits for them.
 TEST(Spawn, SeesItsRanksEndWhereSigchldIsIgnored) {

@@ -38,6 +38,13 @@ int main(int argc, char** argv) {
       if (mode == "error" && rank == 1) WEFT_THROW(Shape, "conv2d", "got 3");
       if (mode == "other" && rank == 1) throw std::runtime_error("not weft's");
       if (mode == "killed" && rank == 1) ::raise(SIGKILL);
+      if (mode == "stray" && rank == 1) {
+        // Has left the rank's group when this returns.
+        const char* const line =
+            "setsid sh -c 'echo $$ >$DIR/stray; exec sleep 64' & "
+            "until [ -s $DIR/stray ]; do sleep 0.02; done";
+        if (std::system(line) != 0) throw std::runtime_error("no shell");
+      }
       if (mode == "signal") std::signal(SIGQUIT, SIG_DFL);
       if (mode == "signal") ::pause();
     });
@@ -48,5 +55,6 @@ int main(int argc, char** argv) {
     return 1;
   }
   if (mode == "ignored" && std::signal(SIGCHLD, SIG_DFL) != SIG_IGN) return 2;
+  if (mode == "stray") return std::system("readlink /proc/$(cat $DIR/stray)/exe") == 0 ? 3 : 0;
   std::cout << "all have ended\n";
 }

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "weft/comm/failure.h"
+#include "weft/comm/member.h"
 #include "weft/comm/socket.h"
 #include "weft/comm/tcp_store.h"
 #include "weft/core/parallel.h"
@@ -380,6 +381,93 @@ TEST(WeftrunEnd, ProcessesOfRanksGoWithThem) {
     testing::write_file(run.path("go"), "");
     EXPECT_EQ(run.finish(), end == "exit 0" ? 0 : 137);
   }
+}
+
+/// Processes that are no more in their rank's group: one with its parent, one that has lost it, one
+/// that ignores SIGTERM and has a child of its own, one that is stopped. Each writes its number
+/// into a file of its own, for of some the environment does not tell whose they are.
+const std::string kStrays =
+    "setsid sh -c 'echo $$ >$DIR/a$RANK; exec sleep 64' & "
+    "sh -c 'setsid sh -c \"echo \\$\\$ >$DIR/b$RANK; exec sleep 65\" &'; "
+    "setsid sh -c 'trap \"\" TERM; sleep 66 & echo $$ >$DIR/c$RANK; wait' & "
+    "setsid sh -c 'echo $$ >$DIR/d$RANK; kill -STOP $$; sleep 67' & ";
+const std::string kNamelessStray =
+    "setsid env -i sh -c \"echo \\$\\$ >$DIR/e$RANK; exec sleep 68\" & ";
+
+/// Whether all that have been started there have written so, and, with `run`, still live.
+std::vector<pid_t> strays(const Weftrun& run, const std::string& names, int ranks) {
+  std::vector<pid_t> found;
+  for (int rank = 0; rank < ranks; ++rank) {
+    for (const char name : names) {
+      const std::string file = name + std::to_string(rank);
+      EXPECT_TRUE(becomes_true([&] { return run.has_file(file) && !run.file(file).empty(); }));
+      found.push_back(std::stoi(run.file(file)));
+    }
+  }
+  return found;
+}
+
+bool is_alive(pid_t pid) { return comm::process_start(pid).has_value(); }
+
+void expect_end(const std::vector<pid_t>& processes) {
+  for (const pid_t pid : processes) {
+    EXPECT_TRUE(becomes_true([&] { return !is_alive(pid); }))
+        << testing::read_file("/proc/" + std::to_string(pid) + "/cmdline");
+    if (is_alive(pid)) ::kill(pid, SIGKILL);
+  }
+}
+
+TEST(WeftrunEnd, ProcessesThatHaveLeftTheirGroupGoToo) {
+  for (const std::string end : {"exit 0", "kill -9 $$", "sleep 60"}) {
+    Weftrun run(
+        shell({"-np", "2", "--grace", "0.1"}, kStrays + kNamelessStray + kReady + kAwaitGo + end));
+    const std::vector<pid_t> left = strays(run, "abcde", 2);
+    ASSERT_TRUE(ready(run, 2));
+    testing::write_file(run.path("go"), "");
+    if (end == "sleep 60") run.signal(SIGTERM);
+    const int status = run.finish();
+    EXPECT_EQ(status, end == "exit 0" ? 0 : end == "sleep 60" ? 143 : 137) << run.err();
+    // By the time that weftrun ends.
+    for (const pid_t pid : left) EXPECT_FALSE(is_alive(pid)) << end;
+    expect_end(left);
+  }
+}
+
+// What it cannot know then is who has cleared the environment as well.
+TEST(WeftrunEnd, ProcessesThatHaveLeftTheirGroupGoAlsoWhenItIsKilled) {
+  Weftrun run(shell({"-np", "2"}, kStrays + kReady + "sleep 60"));
+  const std::vector<pid_t> left = strays(run, "abcd", 2);
+  ASSERT_TRUE(ready(run, 2));
+  run.signal(SIGKILL);
+  EXPECT_EQ(run.finish(), 137);
+  expect_end(left);
+}
+
+// Before a restart, too: they may hold a port, or a GPU's memory.
+TEST(WeftrunEnd, ProcessesThatHaveLeftTheirGroupDoNotSeeARestart) {
+  Weftrun run(shell({"-np", "1", "--max-restarts", "1"},
+                    "if [ $TORCHELASTIC_RESTART_COUNT = 1 ]; then "
+                    "kill -0 $(cat $DIR/a0) && touch $DIR/seen; exit 0; fi; "
+                    "setsid sh -c 'echo $$ >$DIR/a0; exec sleep 64' & "
+                    "until [ -s $DIR/a0 ]; do sleep 0.02; done; exit 1"));
+  EXPECT_EQ(run.finish(), 0);
+  EXPECT_FALSE(run.has_file("seen"));
+  expect_end(strays(run, "a", 1));
+}
+
+// A shell that has started one in the background and then becomes weftrun.
+TEST(WeftrunEnd, ChildrenThatItHadBeforeAreLeftAlone) {
+  Weftrun run(shell({},
+                    "(setsid sleep 64 & echo $! >$DIR/a0; "
+                    "exec launch/weftrun --grace 0.1 sh -c '"
+                    "setsid sh -c \"echo \\$\\$ >$DIR/b0; exec sleep 65\" & "
+                    "until [ -s $DIR/b0 ]; do sleep 0.02; done'); "
+                    "kill -0 $(cat $DIR/a0) && touch $DIR/alive; "
+                    "readlink /proc/$(cat $DIR/b0)/exe || touch $DIR/ended"));
+  EXPECT_EQ(run.finish(), 0);
+  EXPECT_TRUE(run.has_file("alive")) << run.err();
+  EXPECT_TRUE(run.has_file("ended")) << run.err();
+  expect_end(strays(run, "ab", 1));
 }
 
 // It is not waited for where the ranks have ended by themselves: who looks at their output page by

@@ -64,12 +64,4 @@ StreamScope::~StreamScope() {
   if (before_) set_current_stream(*before_);
 }
 
-void log_info(std::string_view message) {
-  if (LogSink* log = thread_state().log) log->write(LogSink::Level::info, message);
-}
-
-void log_warning(std::string_view message) {
-  if (LogSink* log = thread_state().log) log->write(LogSink::Level::warning, message);
-}
-
 }  // namespace weft

@@ -10,6 +10,7 @@
 
 #include "weft/core/device.h"
 #include "weft/core/dtype.h"
+#include "weft/core/log.h"
 #include "weft/core/memory_owner.h"
 #include "weft/core/runtime.h"
 
@@ -27,14 +28,6 @@ class Capture;
 class CallObserver {
  public:
   virtual ~CallObserver() = default;
-};
-
-/// Receives the library's messages; without one nothing is printed.
-class LogSink {
- public:
-  enum class Level { info, warning };
-  virtual ~LogSink() = default;
-  virtual void write(Level level, std::string_view message) = 0;
 };
 
 /// One step of the module path, linked through the stack frames of the calls: pushing is two
@@ -78,7 +71,7 @@ struct ThreadState {
   Device device;                       ///< where creation functions put tensors by default
   GeneratorSet* generators = nullptr;  ///< null: the thread's own
   const PathNode* path = nullptr;
-  LogSink* log = nullptr;
+  LogSink* log = nullptr;  ///< null: warnings to stderr (core/log.h)
   Tracer* tracer = nullptr;
   ChoiceCache* choices = nullptr;     ///< null: what was timed is forgotten with the process
   graph::Capture* capture = nullptr;  ///< set while graph::capture records a step
@@ -175,8 +168,5 @@ class StreamScope {
  private:
   std::optional<Stream> before_;
 };
-
-void log_info(std::string_view message);
-void log_warning(std::string_view message);
 
 }  // namespace weft

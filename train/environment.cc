@@ -4,21 +4,12 @@
 
 #include <cstdlib>
 #include <fstream>
-#include <iostream>
 #include <string>
 #include <vector>
 
 #include "weft/core/error.h"
 
 namespace weft::train {
-
-void StderrLog::write(Level level, std::string_view message) {
-  if (level == Level::info && thread_state().rank != 0) return;
-  const std::lock_guard lock(mutex_);
-  // A progress bar may stand in this line.
-  if (isatty(STDERR_FILENO)) std::cerr << "\r\x1b[K";
-  std::cerr << (level == Level::warning ? "warning: " : "") << message << std::endl;
-}
 
 namespace {
 

@@ -1,23 +1,10 @@
 // Settings that programs read from the environment, and where their messages go.
 #pragma once
 
-#include <mutex>
-#include <string_view>
-
 #include "weft/core/choices.h"
 #include "weft/core/thread_state.h"
 
 namespace weft::train {
-
-/// Messages to stderr, one line each. Of the ranks of a run only the first writes messages that are
-/// not warnings.
-class StderrLog final : public LogSink {
- public:
-  void write(Level level, std::string_view message) override;
-
- private:
-  std::mutex mutex_;
-};
 
 /// For the life of a program: a log on stderr, which explains kernel choices if WEFT_LOG=perf, and
 /// kernel choices remembered in default_choice_folder() (core/choices.h), which WEFT_CACHE names.
@@ -27,7 +14,7 @@ class EnvironmentScope {
   EnvironmentScope();
 
  private:
-  StderrLog log_;
+  StderrLog log_{/*clear_line=*/true};
   ChoiceCache choices_{default_choice_folder()};
   Scoped<LogSink*> logging_{&ThreadState::log, &log_};
   Scoped<ChoiceCache*> remembering_{&ThreadState::choices, &choices_};

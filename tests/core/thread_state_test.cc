@@ -100,20 +100,6 @@ TEST(ModulePath, ThreadsThatShareAPathInternItOnce) {
   for (const PathNode* mine : found) EXPECT_EQ(mine, interned_path());
 }
 
-TEST(Log, GoesToTheSinkOrNowhere) {
-  struct Sink : LogSink {
-    std::vector<std::string> lines;
-    void write(Level level, std::string_view message) override {
-      lines.push_back((level == Level::warning ? "W " : "I ") + std::string(message));
-    }
-  } sink;
-  log_warning("lost");
-  const Scoped log(&ThreadState::log, static_cast<LogSink*>(&sink));
-  log_info("a");
-  log_warning("b");
-  EXPECT_EQ(sink.lines, (std::vector<std::string>{"I a", "W b"}));
-}
-
 TEST(CurrentStream, IsTheDefaultUntilSetAndPerThread) {
   EXPECT_EQ(current_stream(Device("cpu:5")).handle, nullptr);
   EXPECT_WEFT_ERROR(current_stream(Device("cuda:0")), Device, "this build has no CUDA");

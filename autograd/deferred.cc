@@ -5,8 +5,7 @@
 
 namespace weft::autograd {
 
-thread_local constinit std::pair<DeferredGradients*, const DeferredGradients::Leaves*>
-    DeferredGradients::current_ = {};
+constinit ThreadLocal<DeferredGradients::Current> DeferredGradients::current_;
 
 void DeferredGradients::run() {
   const NoGrad no_grad;

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "weft/autograd/graph.h"
+#include "weft/core/thread_local.h"
 #include "weft/tensor/tensor.h"
 
 namespace weft::autograd {
@@ -43,8 +44,8 @@ class DeferredGradients {
   class Scope {
    public:
     Scope(DeferredGradients& into, const Leaves& leaves)
-        : before_(std::exchange(current_, {&into, &leaves})) {}
-    ~Scope() { current_ = before_; }
+        : before_(std::exchange(*current_, {&into, &leaves})) {}
+    ~Scope() { *current_ = before_; }
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
 
@@ -61,7 +62,7 @@ class DeferredGradients {
   template <class F>
   static void set(Gradients& grads, const Node& node, int input, F gradient) {
     if (!puts_off(node, input)) return grads.set(input, gradient());
-    current_.first->work_.push_back(
+    current_->first->work_.push_back(
         [leaf = leaf_of(node, input), gradient = std::move(gradient)] { add(leaf, gradient()); });
   }
   /// The same for `input` and the next one. gradients() returns both as a pair.
@@ -74,7 +75,7 @@ class DeferredGradients {
       grads.set(next, std::move(second));
       return;
     }
-    current_.first->work_.push_back(
+    current_->first->work_.push_back(
         [a = leaf_of(node, input), b = leaf_of(node, next), gradients = std::move(gradients)] {
           auto [first, second] = gradients();
           add(a, std::move(first));
@@ -84,10 +85,11 @@ class DeferredGradients {
 
  private:
   static bool puts_off(const Node& node, int input) {
-    if (!current_.first) [[likely]]
+    const Current* const current = current_.get();
+    if (!current || !current->first) [[likely]]
       return false;
     const Edge& edge = node.edges()[input];
-    return edge.is_leaf() && current_.second->contains(static_cast<TensorImpl*>(edge.target()));
+    return edge.is_leaf() && current->second->contains(static_cast<TensorImpl*>(edge.target()));
   }
   static Tensor leaf_of(const Node& node, int input) {
     return Tensor(
@@ -95,7 +97,8 @@ class DeferredGradients {
   }
   static void add(const Tensor& leaf, Tensor grad);
 
-  static thread_local constinit std::pair<DeferredGradients*, const Leaves*> current_;
+  using Current = std::pair<DeferredGradients*, const Leaves*>;
+  static constinit ThreadLocal<Current> current_;
   std::vector<std::function<void()>> work_;
 };
 

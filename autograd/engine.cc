@@ -10,6 +10,7 @@
 #include "weft/core/error.h"
 #include "weft/core/phase.h"
 #include "weft/core/pool.h"
+#include "weft/core/thread_local.h"
 #include "weft/core/trace.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
@@ -600,46 +601,39 @@ void Run::clear() {
 
 namespace {
 
-// Linked through themselves: giving one back takes no memory, which there may be none of.
-constinit thread_local Run* idle_runs = nullptr;
-constinit thread_local bool thread_ends = false;
-
 // What a thread keeps between its backwards.
 struct Kept {
   ~Kept() {
-    // Static objects may still start a backward.
-    thread_ends = true;
     while (Run* const run = idle_runs) {
       idle_runs = run->next_idle;
       delete run;
     }
   }
 
+  // Linked through themselves: giving one back takes no memory, which there may be none of.
+  Run* idle_runs = nullptr;
   Session session;
 };
-
-Kept& kept() {
-  static thread_local Kept instance;
-  return instance;
-}
+constinit ThreadLocal<Kept> kept;
 
 }  // namespace
 
 RunLease::RunLease() {
-  if (idle_runs) {
-    run_.reset(idle_runs);
-    idle_runs = run_->next_idle;
-    return;
+  Run*& idle = kept->idle_runs;
+  if (idle) {
+    run_.reset(idle);
+    idle = run_->next_idle;
+  } else {
+    run_ = std::make_unique<Run>();
   }
-  if (!thread_ends) kept();  // its end is that of the runs
-  run_ = std::make_unique<Run>();
 }
 
 RunLease::~RunLease() {
   run_->clear();
-  if (thread_ends) return;
-  run_->next_idle = idle_runs;
-  idle_runs = run_.release();
+  Kept* const mine = kept.get();
+  if (!mine) return;  // the thread has ended
+  run_->next_idle = mine->idle_runs;
+  mine->idle_runs = run_.release();
 }
 
 // --- The public functions ------------------------------------------------------------------------
@@ -650,11 +644,7 @@ namespace {
 template <class F>
 void in_session(F&& f) {
   if (Session::current()) return f();
-  if (thread_ends) {
-    Session session;
-    return session.run(f);
-  }
-  kept().session.run(f);
+  kept->session.run(f);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "weft/comm/reduce.h"
 #include "weft/core/phase.h"
 #include "weft/core/pool.h"
+#include "weft/core/thread_local.h"
 
 namespace weft::comm {
 namespace {
@@ -15,9 +16,11 @@ namespace {
 template <class Message>
 using Messages = std::vector<Message, PoolAllocator<Message>>;
 
+constinit ThreadLocal<std::vector<std::byte>> scratch_memory;
+
 // Memory for what comes in and is then added. The thread's own, so that it is taken once.
 std::byte* scratch(std::size_t bytes) {
-  thread_local std::vector<std::byte> memory;
+  std::vector<std::byte>& memory = *scratch_memory;
   if (memory.size() < bytes) memory.resize(bytes);
   return memory.data();
 }

@@ -5,18 +5,19 @@
 #include <utility>
 
 #include "weft/core/error.h"
+#include "weft/core/thread_local.h"
 
 namespace weft::comm {
 namespace {
 
-thread_local std::string current_tag;
+constinit ThreadLocal<std::string> current_tag;
 
 }  // namespace
 
 ProcessGroup::Tag::Tag(std::string_view text)
-    : before_(std::exchange(current_tag, std::string(text))) {}
+    : before_(std::exchange(*current_tag, std::string(text))) {}
 
-ProcessGroup::Tag::~Tag() { current_tag = std::move(before_); }
+ProcessGroup::Tag::~Tag() { *current_tag = std::move(before_); }
 
 Members Members::of_run(int rank, int size) {
   constexpr const char* op = "process_group";
@@ -70,7 +71,7 @@ void Operation::set_caller() {
   caller.generators = nullptr;
   caller.multiply_adds = nullptr;
   caller.calls = nullptr;
-  call.tag = current_tag;
+  call.tag = *current_tag;
   call.step = caller.step;
   call.path = caller.path;
 }

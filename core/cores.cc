@@ -25,6 +25,7 @@
 
 #include "weft/core/error.h"
 #include "weft/core/parallel.h"
+#include "weft/core/thread_local.h"
 #include "weft/core/thread_state.h"
 
 namespace weft {
@@ -159,6 +160,8 @@ struct GiveBack {
   }
 };
 
+constinit ThreadLocal<GiveBack> give_back;
+
 constinit std::atomic<int> forks{0};
 
 void after_fork() {
@@ -239,7 +242,7 @@ int grant_team(int wanted) {
   if (wanted <= granted) [[likely]]
     return wanted;
   if (refused) return granted;
-  static thread_local GiveBack give_back;
+  static_cast<void>(*give_back);  // it is there from now on
   bool by_system = false;
   {
     std::lock_guard lock(budget.mutex);

@@ -22,6 +22,7 @@
 #include <utility>
 
 #include "weft/core/error.h"
+#include "weft/core/thread_local.h"
 #include "weft/core/thread_state.h"
 
 namespace weft {
@@ -32,7 +33,7 @@ constexpr const char* kFaultVariable = "WEFT_FAULT";
 constexpr int kExitStatus = 3;
 constexpr std::uint64_t kMagic = 0x3173757461747377;  // "wstatus1"
 
-thread_local const char* current = nullptr;
+constinit ThreadLocal<const char*> current;
 
 /// A text that is there as a whole at any time: while one copy is written, the other one counts.
 class Line {
@@ -171,12 +172,12 @@ Status StatusPage::read() const {
 }
 
 PhaseScope::PhaseScope(const char* name, bool is_operation)
-    : before_(std::exchange(current, name)),
+    : before_(std::exchange(*current, name)),
       exceptions_(std::uncaught_exceptions()),
       is_operation_(is_operation) {}
 
 PhaseScope::~PhaseScope() {
-  current = before_;
+  *current = before_;
   if (std::uncaught_exceptions() == exceptions_) show(before_ && !is_operation_ ? before_ : "");
 }
 
@@ -237,7 +238,7 @@ Fault Fault::parse(std::string_view text) {
   return fault;
 }
 
-void fault_point() { fault_point(current); }
+void fault_point() { fault_point(*current); }
 
 void fault_point(const char* phase) {
   if (!phase) return;

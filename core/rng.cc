@@ -12,6 +12,7 @@
 
 #include "weft/core/error.h"
 #include "weft/core/simd_level.h"
+#include "weft/core/thread_local.h"
 #include "weft/core/thread_state.h"
 
 namespace weft {
@@ -362,10 +363,13 @@ RecordGenerators::RecordGenerators(GeneratorSnapshot& snapshot)
 
 RecordGenerators::~RecordGenerators() { thread_state().generators = before_; }
 
+namespace {
+constinit ThreadLocal<GeneratorSet> own_generators;
+}  // namespace
+
 GeneratorSet& default_generators() {
   if (GeneratorSet* set = thread_state().generators) return *set;
-  static thread_local GeneratorSet own;
-  return own;
+  return *own_generators;
 }
 
 Generator& default_generator() { return default_generators().host(); }

@@ -8,20 +8,22 @@
 
 #include "weft/core/trace.h"
 
+#include "weft/core/thread_local.h"
+
 namespace weft {
 namespace {
 
-// Without a destructor: a thread may still be asked while it ends.
 struct Label {
   int number = -1;
   std::size_t size = 0;
   char name[47] = {};
 };
-constinit thread_local Label label;
+constinit ThreadLocal<Label> labels;
 
 }  // namespace
 
 void set_thread_name(std::string_view name) {
+  Label& label = *labels;
   label.size = std::min(name.size(), sizeof label.name);
   std::copy_n(name.data(), label.size, label.name);
   pthread_setname_np(pthread_self(), std::string(name.substr(0, 15)).c_str());
@@ -32,11 +34,13 @@ namespace detail {
 
 int thread_number() {
   static constinit std::atomic<int> next{0};
+  Label& label = *labels;
   if (label.number < 0) label.number = next.fetch_add(1, std::memory_order_relaxed);
   return label.number;
 }
 
 std::string thread_name() {
+  const Label& label = *labels;
   if (label.size > 0) return {label.name, label.size};
   if (gettid() == getpid()) return "main";
   return "thread " + std::to_string(thread_number());

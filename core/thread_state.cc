@@ -2,6 +2,7 @@
 
 #include "weft/core/capture.h"
 #include "weft/core/streams.h"
+#include "weft/core/thread_local.h"
 
 namespace weft {
 namespace detail {
@@ -12,11 +13,11 @@ constinit thread_local ThreadState current_thread_state;
 
 namespace {
 
-constinit thread_local CurrentStreams current_streams;
+constinit ThreadLocal<CurrentStreams> current_streams;
 
 }  // namespace
 
-const CurrentStreams& CurrentStreams::of_this_thread() { return current_streams; }
+const CurrentStreams& CurrentStreams::of_this_thread() { return *current_streams; }
 
 Stream CurrentStreams::on(Device device) const {
   if (device.is_cpu()) return {device, nullptr};
@@ -26,23 +27,23 @@ Stream CurrentStreams::on(Device device) const {
 }
 
 StreamsGuard::StreamsGuard(const CurrentStreams& streams)
-    : swapped_((current_streams.known | streams.known) != 0) {
+    : swapped_((current_streams->known | streams.known) != 0) {
   if (!swapped_) return;
-  saved_ = current_streams;
-  current_streams = streams;
+  saved_ = *current_streams;
+  *current_streams = streams;
 }
 
 StreamsGuard::~StreamsGuard() {
   // The work may have looked a stream up for the first time.
-  if (swapped_ || current_streams.known != 0) current_streams = saved_;
+  if (swapped_ || current_streams->known != 0) *current_streams = saved_;
 }
 
 Stream current_stream(Device device) {
-  const Stream stream = current_streams.on(device);
-  if (stream.device.is_cuda()) {
-    current_streams.handles[device.index] = stream.handle;
-    current_streams.known |= std::uint64_t{1} << device.index;
-  }
+  if (device.is_cpu()) return {device, nullptr};
+  CurrentStreams& current = *current_streams;
+  const Stream stream = current.on(device);
+  current.handles[device.index] = stream.handle;
+  current.known |= std::uint64_t{1} << device.index;
   return stream;
 }
 
@@ -50,7 +51,7 @@ Stream set_current_stream(const Stream& stream) {
   graph::check_not_capturing("set_current_stream",
                              "work on another stream would not be part of the step");
   const Stream previous = current_stream(stream.device);
-  if (stream.device.is_cuda()) current_streams.handles[stream.device.index] = stream.handle;
+  if (stream.device.is_cuda()) current_streams->handles[stream.device.index] = stream.handle;
   return previous;
 }
 

@@ -1,6 +1,7 @@
 #include "weft/core/trace.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <charconv>
 #include <chrono>
@@ -14,6 +15,7 @@
 
 #include "weft/core/error.h"
 #include "weft/core/file.h"
+#include "weft/core/thread_local.h"
 #include "weft/core/trace_device.h"
 #include "weft/core/trace_json.h"
 
@@ -52,7 +54,17 @@ struct KnownLog {
   Log* log = nullptr;
 };
 constexpr std::size_t kKnownLogs = 8;
-constinit thread_local KnownLog known_logs[kKnownLogs];
+using KnownLogs = std::array<KnownLog, kKnownLogs>;
+constinit ThreadLocal<KnownLogs> known_logs;
+
+// Null if there is no memory for them.
+KnownLogs* logs_of_thread() noexcept {
+  try {
+    return &*known_logs;
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
 
 std::uint64_t next_id() {
   static constinit std::atomic<std::uint64_t> last{0};
@@ -101,7 +113,9 @@ struct Tracer::Impl {
   }
 
   Log* log_of_thread() noexcept {
-    KnownLog& known = known_logs[id % kKnownLogs];
+    KnownLogs* const all = logs_of_thread();
+    if (!all) return find_log();
+    KnownLog& known = (*all)[id % kKnownLogs];
     if (known.tracer == id) [[likely]]
       return known.log;
     Log* const log = find_log();
@@ -346,7 +360,7 @@ void Span::end() noexcept {
 }
 
 void detail::thread_renamed() {
-  for (KnownLog& known : known_logs) known = {};
+  if (KnownLogs* const all = known_logs.get()) all->fill({});
 }
 
 }  // namespace weft

@@ -45,7 +45,7 @@ struct Server {
 class JobQueue {
  public:
   void set_device(Device device) { device_ = device; }
-  Device device() const { return device_; }
+  const Device& device() const { return device_; }
 
   /// Throws Library when there is no thread to serve it and none can be started.
   void push(Job& job);
@@ -265,10 +265,8 @@ WaitScope::~WaitScope() {
 }
 
 const Device* worker_device() {
-  static thread_local Device device;
   if (!this_server) return nullptr;
-  device = this_server->queue.device();
-  return &device;
+  return &this_server->queue.device();
 }
 
 // --- The group -----------------------------------------------------------------------------------

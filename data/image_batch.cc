@@ -3,9 +3,21 @@
 #include <algorithm>
 #include <utility>
 
+#include "weft/core/thread_local.h"
 #include "weft/data/pixels.h"
 
 namespace weft::data {
+namespace {
+
+// What a thread keeps for its next batch.
+struct Spare {
+  std::vector<std::uint8_t> planes;
+  Picture picture;
+  Generator generator;
+};
+constinit ThreadLocal<Spare> spare;
+
+}  // namespace
 
 ImageBatcher::ImageBatcher(const char* op, ImageFormat format, int channels)
     : op_(op), format_(std::move(format)), channels_(channels) {
@@ -22,7 +34,7 @@ ImageBatcher::ImageBatcher(const char* op, ImageFormat format, int channels)
 
 template <class T>
 void ImageBatcher::write(const Picture& picture, T* out) const {
-  thread_local std::vector<std::uint8_t> planes;
+  std::vector<std::uint8_t>& planes = spare->planes;
   const std::int64_t points = std::int64_t{picture.height} * picture.width;
   const std::uint8_t* in = picture.pixels.data();
   if (picture.depth != 1) {
@@ -46,8 +58,8 @@ void ImageBatcher::fill(std::span<const std::int64_t> indices, std::int64_t size
     WEFT_CHECK(index >= 0 && index < size, InvalidArgument, op_, "index ", index,
                " is outside the ", size, " images");
   }
-  thread_local Picture picture;
-  thread_local Generator generator;
+  Picture& picture = spare->picture;
+  Generator& generator = spare->generator;
   const auto count = static_cast<std::int64_t>(indices.size());
   memory.prepare(batch.label, {count}, DType::i64);
   std::int64_t* label = batch.label.data<std::int64_t>();

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "weft/core/simd_level.h"
+#include "weft/core/thread_local.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -191,9 +192,15 @@ auto choose_mix_rows() {
   return mix_rows_plain;
 }
 
+// What a thread keeps for its next picture.
+struct Filters {
+  Filter rows, columns;
+};
+constinit ThreadLocal<Filters> filters;
+
 void resample_rows(Picture& picture, int width) {
   if (width == picture.width) return;
-  thread_local Filter filter;
+  Filter& filter = filters->rows;
   filter.set(picture.width, width);
   const std::size_t in_row = picture.row_bytes();
   const std::size_t out_row = static_cast<std::size_t>(width) * picture.depth;
@@ -208,7 +215,7 @@ void resample_rows(Picture& picture, int width) {
 void resample_columns(Picture& picture, int height) {
   if (height == picture.height) return;
   const auto mix_rows = choose_mix_rows();
-  thread_local Filter filter;
+  Filter& filter = filters->columns;
   filter.set(picture.height, height);
   const std::size_t row = picture.row_bytes();
   const auto planes = static_cast<std::size_t>(picture.planes);

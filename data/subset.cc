@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "weft/core/error.h"
+#include "weft/core/thread_local.h"
 
 namespace weft::data {
 namespace {
@@ -46,21 +47,28 @@ void check_indices(std::span<const std::int64_t> indices, std::int64_t size) {
 
 namespace {
 // Of the subsets that are being read one within another, the outermost first.
-thread_local std::vector<std::vector<std::int64_t>> buffers;
-thread_local std::size_t in_use = 0;
+struct Buffers {
+  std::vector<std::vector<std::int64_t>> all;
+  std::size_t in_use = 0;
+};
+constinit ThreadLocal<Buffers> buffers;
 }  // namespace
 
 Chosen::Chosen(std::span<const std::int64_t> from, std::span<const std::int64_t> at) {
   check_indices(at, static_cast<std::int64_t>(from.size()));
-  if (in_use == buffers.size()) buffers.emplace_back();
-  std::vector<std::int64_t>& buffer = buffers[in_use];
+  auto& [all, in_use] = *buffers;
+  if (in_use == all.size()) all.emplace_back();
+  std::vector<std::int64_t>& buffer = all[in_use];
   buffer.clear();
   for (const std::int64_t i : at) buffer.push_back(from[static_cast<std::size_t>(i)]);
   indices_ = std::move(buffer);
   ++in_use;
 }
 
-Chosen::~Chosen() { buffers[--in_use] = std::move(indices_); }
+Chosen::~Chosen() {
+  auto& [all, in_use] = *buffers;
+  all[--in_use] = std::move(indices_);
+}
 
 }  // namespace detail
 

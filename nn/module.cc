@@ -7,6 +7,7 @@
 
 #include "weft/autograd/autograd.h"
 #include "weft/core/error.h"
+#include "weft/core/thread_local.h"
 #include "weft/nn/module_node.h"
 #include "weft/nn/repr.h"
 
@@ -26,7 +27,7 @@ void set_data(const Tensor& tensor, const Tensor& value) {
 
 namespace {
 
-thread_local CloneScope::Impl* current_clone = nullptr;
+constinit ThreadLocal<CloneScope::Impl*> current_clone;
 
 }  // namespace
 
@@ -63,10 +64,10 @@ CloneScope::CloneScope(const std::shared_ptr<ModuleNode>& root, std::optional<De
   const Scoped owner(&ThreadState::memory_owner, MemoryOwner::parameters);
   impl_->device = device;
   impl_->copy(root, "");
-  impl_->outer = std::exchange(current_clone, impl_.get());
+  impl_->outer = std::exchange(*current_clone, impl_.get());
 }
 
-CloneScope::~CloneScope() { current_clone = impl_->outer; }
+CloneScope::~CloneScope() { *current_clone = impl_->outer; }
 
 void CloneScope::check_complete() const {
   if (impl_->not_copied.empty()) return;
@@ -78,18 +79,18 @@ void CloneScope::check_complete() const {
              "members, nn::Sequential or std::vector, not as Tensor or behind a shared pointer");
 }
 
-bool cloning() { return current_clone != nullptr; }
+bool cloning() { return *current_clone != nullptr; }
 
 }  // namespace detail
 
 using detail::ModuleNode;
 
 Parameter::Parameter(const Parameter& other) : Tensor(other) {
-  if (!detail::current_clone || !other.defined()) return;
-  const auto found = detail::current_clone->tensors.find(other.impl());
-  if (found == detail::current_clone->tensors.end()) return;
+  if (!*detail::current_clone || !other.defined()) return;
+  const auto found = (*detail::current_clone)->tensors.find(other.impl());
+  if (found == (*detail::current_clone)->tensors.end()) return;
   static_cast<Tensor&>(*this) = found->second;
-  detail::current_clone->not_copied.erase(other.impl());
+  (*detail::current_clone)->not_copied.erase(other.impl());
 }
 
 Parameter& Parameter::operator=(const Parameter& other) {
@@ -102,11 +103,11 @@ ModuleBase::ModuleBase(std::string type_name) : node_(std::make_shared<ModuleNod
 }
 
 ModuleBase::ModuleBase(const ModuleBase& other) : node_(other.node_), name_(other.name_) {
-  if (!detail::current_clone) return;
-  const auto found = detail::current_clone->nodes.find(other.node_.get());
-  if (found == detail::current_clone->nodes.end()) return;
+  if (!*detail::current_clone) return;
+  const auto found = (*detail::current_clone)->nodes.find(other.node_.get());
+  if (found == (*detail::current_clone)->nodes.end()) return;
   node_ = found->second;
-  detail::current_clone->not_copied.erase(other.node_.get());
+  (*detail::current_clone)->not_copied.erase(other.node_.get());
 }
 
 ModuleBase& ModuleBase::operator=(const ModuleBase& other) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "weft/core/simd_level.h"
+#include "weft/core/thread_local.h"
 #include "weft/kernels/cpu/heavy_internal.h"
 
 namespace weft::cpu {
@@ -22,20 +23,12 @@ constinit std::atomic<bool> ended = false;
 std::size_t aligned(std::size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
 // A stream of the CPU engine has no queue, but one object is not documented to serve two threads.
-dnnl_stream_t thread_stream() {
-  constinit thread_local static bool thread_ended = false;
-  struct Owner {
-    ~Owner() { thread_ended = true; }
-    const dnnl::stream stream{dnnl_engine()};
-  };
-  if (thread_ended) [[unlikely]] {
-    // Static objects may compute in their destructors, behind those of the thread.
-    static const auto& last = *new dnnl::stream(dnnl_engine());
-    return last.get();
-  }
-  thread_local const Owner owner;
-  return owner.stream.get();
-}
+struct ThreadStream {
+  const dnnl::stream stream{dnnl_engine()};
+};
+constinit ThreadLocal<ThreadStream> thread_streams;
+
+dnnl_stream_t thread_stream() { return thread_streams->stream.get(); }
 
 // Before oneDNN's first use, which fixes its instruction set; where the program used it earlier,
 // its own choice holds.

@@ -1,0 +1,55 @@
+#include "weft/core/thread_local.h"
+
+#include <mutex>
+
+#include "weft/core/error.h"
+
+namespace weft::detail {
+
+constinit thread_local ThreadObjects* thread_objects = nullptr;
+
+namespace {
+
+// Ends the thread's objects with the thread.
+struct End {
+  ~End() {
+    ThreadObjects* const mine = thread_objects;
+    if (!mine) return;
+    while (mine->count > 0) {
+      const ThreadObjects::Made last = mine->made[--mine->count];
+      // A destructor that asks for the object again gets a new one, which is the next to end.
+      void* const object = mine->objects[last.number];
+      mine->objects[last.number] = nullptr;
+      last.destroy(object);
+    }
+    thread_objects = nullptr;
+    delete mine;
+  }
+};
+
+unsigned number_of(std::atomic<unsigned>& number) {
+  static constinit std::mutex mutex;
+  static constinit unsigned last = 0;
+  const std::lock_guard lock(mutex);
+  if (number.load(std::memory_order_relaxed) == 0) {
+    WEFT_CHECK(last + 1 < kThreadLocals, Internal, "thread_local", "more than ", kThreadLocals - 1);
+    number.store(++last, std::memory_order_relaxed);
+  }
+  return number.load(std::memory_order_relaxed);
+}
+
+}  // namespace
+
+void* make_thread_object(std::atomic<unsigned>& number, void* (*make)(), void (*destroy)(void*)) {
+  // Registered once for a thread: what is made after its end stays.
+  static thread_local const End end;
+  static_cast<void>(end);
+  const unsigned mine = number_of(number);
+  if (!thread_objects) thread_objects = new ThreadObjects;
+  void* const object = make();  // may make others
+  thread_objects->objects[mine] = object;
+  thread_objects->made[thread_objects->count++] = {mine, destroy};
+  return object;
+}
+
+}  // namespace weft::detail

@@ -3,6 +3,7 @@
 #include <atomic>
 
 #include "weft/core/error.h"
+#include "weft/kernels/cuda_library.h"
 
 namespace weft::comm {
 namespace {
@@ -12,7 +13,11 @@ constinit std::atomic<const Nccl*> registered{nullptr};
 }  // namespace
 
 void register_nccl(const Nccl* nccl) { registered = nccl; }
-const Nccl* registered_nccl() { return registered; }
+
+const Nccl* registered_nccl() {
+  if (const Nccl* const nccl = registered) return nccl;
+  return static_cast<const Nccl*>(cuda_library_symbol("weft_cuda_nccl"));
+}
 
 void check_nccl() {
   const Nccl* const nccl = registered_nccl();

@@ -36,11 +36,15 @@ struct Nccl {
                                          const std::function<void()>& check);
 };
 
-/// Set once, before the first use; null in builds without it.
+/// Set once, before the first use.
 void register_nccl(const Nccl* nccl);
+/// Null where neither this program nor libweft_cuda.so has it.
 const Nccl* registered_nccl();
 
 /// Throws Unsupported where there is no NCCL that can be used.
 void check_nccl();
 
 }  // namespace weft::comm
+
+/// comm/nccl/'s.
+extern "C" const weft::comm::Nccl weft_cuda_nccl;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <mutex>
+#include <string>
 
 #include "weft/core/error.h"
 
@@ -10,11 +12,32 @@ namespace {
 
 struct Entry {
   std::atomic<Runtime*> runtime{nullptr};
+  std::atomic<Runtime* (*)(std::string&)> find{nullptr};  // null: found or given
   std::atomic<int> devices{-1};  // asked once: the driver's answer is slow and does not change
 };
 constinit Entry entries[2];
 
 Entry& entry(DeviceType type) { return entries[static_cast<int>(type)]; }
+
+// Why there is no runtime of CUDA.
+std::string& reason() {
+  static auto* const text = new std::string("this build has no CUDA");
+  return *text;
+}
+
+Runtime* find_runtime(DeviceType type) {
+  Entry& mine = entry(type);
+  if (Runtime* const known = mine.runtime.load(std::memory_order_acquire)) [[likely]]
+    return known;
+  if (!mine.find.load(std::memory_order_acquire)) return nullptr;
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  if (const auto find = mine.find.load(std::memory_order_acquire)) {
+    mine.runtime.store(find(reason()), std::memory_order_release);
+    mine.find.store(nullptr, std::memory_order_release);
+  }
+  return mine.runtime.load(std::memory_order_acquire);
+}
 
 [[noreturn]] void throw_no_recording() {
   WEFT_THROW(Internal, "graph", "streams of this device cannot record");
@@ -37,11 +60,16 @@ void Runtime::write_words(std::uint64_t*, std::span<const std::uint64_t>, const 
 
 void register_runtime(DeviceType type, Runtime* runtime) {
   entry(type).devices.store(-1, std::memory_order_relaxed);
+  entry(type).find.store(nullptr, std::memory_order_relaxed);
   entry(type).runtime.store(runtime, std::memory_order_release);
 }
 
+void register_runtime_finder(DeviceType type, Runtime* (*find)(std::string& reason)) {
+  entry(type).find.store(find, std::memory_order_release);
+}
+
 Runtime& runtime(Device device) {
-  Runtime* const found = entry(device.type).runtime.load(std::memory_order_acquire);
+  Runtime* const found = find_runtime(device.type);
   const int count = device_count(device.type);
   if (device.index >= 0 && device.index < count) [[likely]]
     return *found;
@@ -51,7 +79,7 @@ Runtime& runtime(Device device) {
                count == 1 ? " CPU device exists" : " CPU devices exist",
                " (WEFT_HOST_DEVICES sets their number)");
   }
-  WEFT_CHECK(found, Device, to_string(device), "no such device: this build has no CUDA");
+  WEFT_CHECK(found, Device, to_string(device), "no such device: ", reason());
   WEFT_CHECK(count > 0, Device, to_string(device),
              "no such device: no CUDA device is visible (no GPU, no driver, hidden by "
              "CUDA_VISIBLE_DEVICES, or not to be used as the log says)");
@@ -60,7 +88,7 @@ Runtime& runtime(Device device) {
 }
 
 int device_count(DeviceType type) {
-  Runtime* const found = entry(type).runtime.load(std::memory_order_acquire);
+  Runtime* const found = find_runtime(type);
   if (!found) return 0;
   if (type == DeviceType::cpu) return host_device_count();
   int count = entry(type).devices.load(std::memory_order_relaxed);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "weft/core/device.h"
 
@@ -102,6 +103,9 @@ class Runtime {
 
 /// Set once by the backend that provides it, before the first use; nullptr where there is none.
 void register_runtime(DeviceType type, Runtime* runtime);
+/// In its place for one that is looked for when somebody asks for it, once: find() returns it, or
+/// null and the reason.
+void register_runtime_finder(DeviceType type, Runtime* (*find)(std::string& reason));
 /// Throws Device when there is no such device: "[cuda:0] ... this build has no CUDA" or "... 2
 /// devices are visible".
 Runtime& runtime(Device device);

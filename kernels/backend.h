@@ -41,7 +41,7 @@ struct Backend {
 
 /// Never null.
 const Backend* cpu_backend();
-/// Null in a build without CUDA (kernels/cuda_none.cc).
+/// Null where there is none: kernels/cuda_loader.cc.
 const Backend* cuda_backend();
 
 /// The backend of a device. Throws Device if the device does not exist.

@@ -1,6 +1,10 @@
-"""One shared library of everything `deps` link, for programs outside this repository."""
+"""Shared libraries of what `deps` link, for programs outside this repository."""
 
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
+
+def _belongs(label, packages):
+    name = "@%s" % label.workspace_name if label.workspace_name else label.package
+    return [p for p in packages if name == p or name.startswith(p + "/")] != []
 
 def _impl(ctx):
     toolchain = find_cpp_toolchain(ctx)
@@ -13,23 +17,35 @@ def _impl(ctx):
 
     # cc_binary(linkshared = True) would leave out every object, as nothing in the library calls them.
     inputs = []
-    for dep in ctx.attr.deps:
-        for input in dep[CcInfo].linking_context.linker_inputs.to_list():
-            inputs.append(cc_common.create_linker_input(
-                owner = input.owner,
-                libraries = depset([
-                    cc_common.create_library_to_link(
-                        actions = ctx.actions,
-                        feature_configuration = features,
-                        cc_toolchain = toolchain,
-                        pic_static_library = library.pic_static_library,
-                        alwayslink = True,
-                    )
-                    for library in input.libraries
-                    if library.pic_static_library
-                ]),
-                user_link_flags = depset(input.user_link_flags),
-            ))
+    linked = cc_common.merge_cc_infos(cc_infos = [dep[CcInfo] for dep in ctx.attr.deps]).linking_context
+    for input in linked.linker_inputs.to_list():
+        if ctx.attr.only and not _belongs(input.owner, ctx.attr.only):
+            continue
+        if _belongs(input.owner, ctx.attr.without):
+            continue
+        inputs.append(cc_common.create_linker_input(
+            owner = input.owner,
+            libraries = depset([
+                cc_common.create_library_to_link(
+                    actions = ctx.actions,
+                    feature_configuration = features,
+                    cc_toolchain = toolchain,
+                    pic_static_library = library.pic_static_library,
+                    alwayslink = True,
+                )
+                for library in input.libraries
+                if library.pic_static_library
+            ]),
+            user_link_flags = depset(input.user_link_flags),
+        ))
+    flags = [
+        "-Wl,-soname,lib%s.so.%s" % (ctx.label.name, ctx.attr.abi),
+        "-Wl,-z,defs",
+        "-Wl,--version-script=" + ctx.file.exports.path,
+    ]
+    if ctx.attr.uses:
+        # Found in the same folder, or in the process already.
+        flags += [f.path for f in ctx.files.uses] + ["-Wl,-rpath,$ORIGIN"]
     output = cc_common.link(
         actions = ctx.actions,
         name = ctx.label.name,
@@ -37,7 +53,8 @@ def _impl(ctx):
         cc_toolchain = toolchain,
         linking_contexts = [cc_common.create_linking_context(linker_inputs = depset(inputs))],
         output_type = "dynamic_library",
-        user_link_flags = ["-Wl,-soname,lib%s.so.%s" % (ctx.label.name, ctx.attr.abi), "-Wl,-z,defs"],
+        user_link_flags = flags,
+        additional_inputs = [ctx.file.exports] + ctx.files.uses,
     )
     return [DefaultInfo(files = depset([output.library_to_link.dynamic_library]))]
 
@@ -48,6 +65,13 @@ shared_library = rule(
         # with the binary interface.
         "abi": attr.string(mandatory = True),
         "deps": attr.label_list(providers = [CcInfo]),
+        # The linker's version script: which symbols others see.
+        "exports": attr.label(allow_single_file = True, mandatory = True),
+        # Packages, with those below, or "@workspace": of what `deps` link only these, or all but these.
+        "only": attr.string_list(),
+        "without": attr.string_list(),
+        # Shared libraries that have the rest.
+        "uses": attr.label_list(allow_files = True),
         "_cc_toolchain": attr.label(default = "@bazel_tools//tools/cpp:current_cc_toolchain"),
     },
     fragments = ["cpp"],

@@ -25,7 +25,7 @@ double seconds_since(const timespec& begin) {
 // none of its own. Any later one ends the program at once.
 constexpr double kPairSeconds = 0.5;
 
-extern "C" void remember_signal(int signal) {
+void remember_signal(int signal) {
   if (received != 0) {
     if (seconds_since(received_at) < kPairSeconds) return;
     std::signal(signal, SIG_DFL);

@@ -249,9 +249,6 @@ int version() {
   return found;
 }
 
-constexpr Nccl kNccl{missing, version, cuda::gpu_id, make};
-const bool is_registered = (register_nccl(&kNccl), true);
-
 }  // namespace
 
 #ifdef WEFT_EMULATED_CUDA
@@ -272,3 +269,6 @@ std::string missing() { return library().error(); }
 #endif
 
 }  // namespace weft::comm::nccl
+
+const weft::comm::Nccl weft_cuda_nccl{weft::comm::nccl::missing, weft::comm::nccl::version,
+                                      weft::cuda::gpu_id, weft::comm::nccl::make};

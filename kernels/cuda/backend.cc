@@ -3,42 +3,37 @@
 #include "weft/kernels/cuda/families.h"
 #include "weft/kernels/cuda/runtime.h"
 
-namespace weft {
+namespace weft::cuda {
 
-const Backend* cuda_backend() {
+const Backend& own_backend() {
   static const Backend* const made = [] {
     auto* const backend = new Backend;  // alive while statics are destroyed
-    backend->runtime = &cuda::cuda_runtime();
-    backend->kernels = {.elementwise = {.unary = cuda::unary,
-                                        .unary_backward = cuda::unary_backward,
-                                        .binary = cuda::binary,
-                                        .binary_backward = cuda::binary_backward,
-                                        .compare = cuda::compare,
-                                        .where = cuda::where,
-                                        .copy = cuda::copy,
-                                        .fill = cuda::fill,
-                                        .add_scaled = cuda::add_scaled,
-                                        .arange = cuda::arange},
-                        .reduce = {.workspace_bytes = cuda::reduce_workspace_bytes,
-                                   .reduce = cuda::reduce,
-                                   .arg_reduce = cuda::arg_reduce},
-                        .matmul = cuda::matmul_kernels(),
-                        .conv2d = cuda::conv2d_kernels(),
-                        .pooling = cuda::pooling_kernels(),
-                        .norm = cuda::norm_kernels(),
-                        .indexing = cuda::indexing_kernels(),
-                        .softmax = cuda::softmax_kernels(),
-                        .loss = cuda::loss_kernels(),
-                        .random = cuda::random_kernels(),
-                        .optim = cuda::optim_kernels()};
+    backend->runtime = &cuda_runtime();
+    backend->kernels = {.elementwise = {.unary = unary,
+                                        .unary_backward = unary_backward,
+                                        .binary = binary,
+                                        .binary_backward = binary_backward,
+                                        .compare = compare,
+                                        .where = where,
+                                        .copy = copy,
+                                        .fill = fill,
+                                        .add_scaled = add_scaled,
+                                        .arange = arange},
+                        .reduce = {.workspace_bytes = reduce_workspace_bytes,
+                                   .reduce = reduce,
+                                   .arg_reduce = arg_reduce},
+                        .matmul = matmul_kernels(),
+                        .conv2d = conv2d_kernels(),
+                        .pooling = pooling_kernels(),
+                        .norm = norm_kernels(),
+                        .indexing = indexing_kernels(),
+                        .softmax = softmax_kernels(),
+                        .loss = loss_kernels(),
+                        .random = random_kernels(),
+                        .optim = optim_kernels()};
     return backend;
   }();
-  return made;
+  return *made;
 }
 
-namespace {
-// Asks no driver: that happens when somebody counts the devices.
-const bool registered = (register_runtime(DeviceType::cuda, &cuda::cuda_runtime()), true);
-}  // namespace
-
-}  // namespace weft
+}  // namespace weft::cuda

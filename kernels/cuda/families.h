@@ -5,6 +5,9 @@
 
 namespace weft::cuda {
 
+/// Of all that follows. It lives as long as the process.
+const Backend& own_backend();
+
 void unary(const Stream&, UnaryOp, UnaryParams, const View& x, const View& y);
 void unary_backward(const Stream&, UnaryOp, UnaryParams, const View& grad_y, const View& saved,
                     const View& grad_x);

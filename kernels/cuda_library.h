@@ -1,0 +1,27 @@
+// What the library of the CUDA backend, libweft_cuda.so, offers to libweft.so, which opens it.
+#pragma once
+
+#include <string>
+
+#include "weft/core/error.h"
+#include "weft/core/thread_state.h"
+#include "weft/core/version.h"
+#include "weft/kernels/backend.h"
+
+namespace weft {
+
+/// Both sides must agree on it: the version, and the sizes of what they share.
+inline std::string cuda_library_stamp() {
+  return detail::concat(kVersion, ' ', sizeof(Backend), ' ', sizeof(ThreadState));
+}
+
+/// The address of `name` in that library; null if it has none, or no library is open.
+void* cuda_library_symbol(const char* name);
+
+}  // namespace weft
+
+extern "C" {
+/// Its cuda_library_stamp(), to be asked before anything else.
+const char* weft_cuda_stamp();
+const weft::Backend* weft_cuda_backend();
+}

@@ -79,8 +79,8 @@ Tensor roll(const Tensor& x, std::int64_t shift, std::optional<std::int64_t> dim
 Tensor tril(const Tensor& x, std::int64_t diagonal = 0);
 Tensor triu(const Tensor& x, std::int64_t diagonal = 0);
 /// As torch.nn.functional.pad, mode "constant": pads holds {before, after} of the last dimension,
-/// then of the second to last, and so on. A negative number removes elements. Throws
-/// InvalidArgument if x's dtype cannot hold value (raw::check_holds).
+/// then of the second to last, and so on. A negative number removes elements; throws Shape where
+/// there are fewer, and InvalidArgument if x's dtype cannot hold value (raw::check_holds).
 Tensor pad(const Tensor& x, const std::vector<std::int64_t>& pads, double value = 0);
 
 }  // namespace weft

@@ -99,7 +99,8 @@ Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight, co
   }
   std::int64_t size = channels / groups;
   for (int d = 2; d < x.dim(); ++d) size *= x.shape(d);
-  Tensor y = layer_norm(x.reshape({batch * groups, size}), {size}, {}, {}, eps).reshape(x.shape());
+  Tensor y = layer_norm(x.reshape({checked_mul(batch, groups, op), size}), {size}, {}, {}, eps)
+                 .reshape(x.shape());
   if (weight.defined()) y = y * weight.reshape(per_channel);
   if (bias.defined()) y = y + bias.reshape(per_channel);
   return y.to(x.dtype());
@@ -197,10 +198,12 @@ Tensor interpolate(const Tensor& x, const InterpolateOptions& options) {
     const int dim = 2 + axis;
     const std::int64_t in = x.shape(dim);
     const double scale = scales.empty() ? 0 : scales[scales.size() == 1 ? 0 : axis];
-    const std::int64_t out = scales.empty() ? options.size[sizes == 1 ? 0 : axis]
-                                            : element_cast<std::int64_t>(std::floor(in * scale));
-    WEFT_CHECK(out > 0, InvalidArgument, op, "a result without pixels: size ", options.size,
+    const double length = scales.empty() ? static_cast<double>(options.size[sizes == 1 ? 0 : axis])
+                                         : std::floor(static_cast<double>(in) * scale);
+    WEFT_CHECK(length > 0 && length <= static_cast<double>(kMaxPixels), InvalidArgument, op,
+               "a side of the result needs 1 to ", kMaxPixels, " pixels: size ", options.size,
                ", scale_factor ", scale, " of x ", x.shape());
+    const auto out = static_cast<std::int64_t>(length);
     // How far the next pixel of the result is in x.
     double step = scales.empty() ? static_cast<double>(in) / static_cast<double>(out) : 1 / scale;
     if (options.align_corners) {

@@ -59,7 +59,7 @@ struct InterpolateOptions {
 /// Ho / H. nearest: pixel i of the result is pixel floor(i / scale) of x. bilinear: it is the
 /// weighted mean of the four pixels around (i + 1/2) / scale - 1/2, or around
 /// i (H - 1) / (Ho - 1) with align_corners. Throws Shape, Dtype, and InvalidArgument unless exactly
-/// one of size and scale_factor is given and the result has pixels.
+/// one of size and scale_factor is given and the sides of the result have 1 to kMaxPixels.
 Tensor interpolate(const Tensor& x, const InterpolateOptions& options);
 
 // --- Attention (Vaswani et al., "Attention Is All You Need", 2017)

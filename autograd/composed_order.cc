@@ -1,4 +1,6 @@
 // What composed.h declares about places: masks, and elements in another order.
+#include <algorithm>
+
 #include "weft/autograd/composed.h"
 #include "weft/autograd/linear_node.h"
 #include "weft/autograd/ops.h"
@@ -64,31 +66,41 @@ Tensor repeat(const Tensor& x, const Dims& counts) {
   for (const std::int64_t n : counts) {
     WEFT_CHECK(n >= 0, InvalidArgument, "repeat", "negative count in ", counts);
   }
+  const int added = counts.size() - x.dim();
+  Shape whole = counts;
+  for (int i = added; i < whole.size(); ++i) {
+    whole[i] = checked_mul(counts[i], x.shape()[i - added], "repeat");
+  }
+  check_shape(whole, "repeat");
+  // Without its empty dimension it could be too large.
+  if (numel(whole) == 0) return x.flatten().slice(0, 0, 0).reshape(whole).clone();
   Tensor y = x;
   while (y.dim() < counts.size()) y = y.unsqueeze(0);
   for (int i = counts.size() - 1; i >= 0; --i) {
     if (counts[i] == 1) continue;
-    if (y.dim() == kMaxDims) {  // no room for one more
-      y = counts[i] == 0 ? y.slice(i, 0, 0) : cat(std::vector<Tensor>(counts[i], y), i);
-      continue;
-    }
-    Shape wide = y.shape();
-    wide.insert(i, counts[i]);
-    y = y.unsqueeze(i).expand(wide).flatten(i, i + 1);
+    Shape shape = y.shape();
+    shape[i] = whole[i];
+    // In three dimensions, since there may be no room for one more.
+    std::int64_t outer = 1;
+    for (int d = 0; d < i; ++d) outer *= shape[d];
+    const std::int64_t inner = y.numel() / outer;
+    y = y.reshape({outer, 1, inner}).expand({outer, counts[i], inner}).reshape(shape);
   }
-  return y.same(x) ? x.clone() : y;
+  // Also copies of one element, which need no memory to be expanded.
+  return y.storage() == x.storage() ? y.clone() : y;
 }
 
 namespace {
 
 Tensor flipped(const Tensor& x, const Dims& dims) {
   Tensor y = x;
+  const bool empty = x.numel() == 0;
   unsigned seen = 0;
   for (const std::int64_t d : dims) {
     const int dim = normalize_dim(d, std::max(x.dim(), 1), "flip");
     WEFT_CHECK(!(seen >> dim & 1), Shape, "flip", "dimension ", dim, " appears twice in ", dims);
     seen |= 1u << dim;
-    if (x.dim() == 0) continue;
+    if (x.dim() == 0 || empty) continue;
     const double last = static_cast<double>(x.shape()[dim]) - 1;
     y = raw::index_select(y, dim, arange(last, -1, -1, {DType::i64, x.device()}), false);
   }
@@ -97,7 +109,8 @@ Tensor flipped(const Tensor& x, const Dims& dims) {
 
 Tensor rolled(const Tensor& x, std::int64_t shift, std::int64_t dim) {
   const std::int64_t n = x.shape()[dim];
-  const std::int64_t first = n == 0 ? 0 : ((-shift % n) + n) % n;  // what comes to the front
+  const std::int64_t rest = shift % std::max<std::int64_t>(n, 1);
+  const std::int64_t first = rest > 0 ? n - rest : -rest;  // what comes to the front
   if (first == 0) return raw::clone(x);
   return raw::cat(std::vector<Tensor>{raw::slice(x, dim, first, n), raw::slice(x, dim, 0, first)},
                   dim);
@@ -106,6 +119,8 @@ Tensor rolled(const Tensor& x, std::int64_t shift, std::int64_t dim) {
 Tensor triangle(const char* op, const Tensor& x, std::int64_t diagonal, bool lower) {
   check_defined(op, "x", x);
   WEFT_CHECK(x.dim() >= 2, Shape, op, "needs matrices, got ", x.shape());
+  if (x.numel() == 0) return x.clone();
+  diagonal = std::clamp(diagonal, -x.shape(-2), x.shape(-1));  // beyond, all are on one side
   const auto count = [&](std::int64_t dim) {
     return arange(0, static_cast<double>(x.shape(dim)), 1, {DType::i64, x.device()});
   };
@@ -120,13 +135,18 @@ Tensor padded(const Tensor& x, const std::vector<std::int64_t>& pads, double val
   Shape shape = x.shape();
   Tensor from = x;
   for (int i = 0; i < x.dim(); ++i) {
-    const std::int64_t before = pads[2 * i], after = pads[2 * i + 1];
-    shape[i] += before + after;
-    WEFT_CHECK(shape[i] >= 0, Shape, "pad", "dimension ", i, " of ", x.shape(),
-               " has fewer than the ", -before - after, " elements to take away");
-    from = raw::slice(from, i, std::max<std::int64_t>(-before, 0),
-                      x.shape()[i] - std::max<std::int64_t>(-after, 0));
+    const std::int64_t before = pads[2 * i], after = pads[2 * i + 1], size = x.shape()[i];
+    // Compared before they are negated, which the least number cannot be.
+    const bool enough = before >= -size && after >= -size - std::min<std::int64_t>(before, 0);
+    WEFT_CHECK(enough, Shape, "pad", "dimension ", i, " of ", x.shape(),
+               " has fewer elements than the padding (", before, ", ", after, ") takes away");
+    const std::int64_t first = std::max<std::int64_t>(-before, 0);
+    const std::int64_t last = size - std::max<std::int64_t>(-after, 0);
+    from = raw::slice(from, i, first, last);
+    shape[i] = checked_add(last - first, std::max<std::int64_t>(before, 0), "pad");
+    shape[i] = checked_add(shape[i], std::max<std::int64_t>(after, 0), "pad");
   }
+  check_shape(shape, "pad");
   Tensor y = full(shape, value, {x.dtype(), x.device()});
   Tensor to = y;
   for (int i = 0; i < x.dim(); ++i) {
@@ -152,6 +172,7 @@ Tensor roll(const Tensor& x, std::int64_t shift, std::optional<std::int64_t> dim
     return roll(x.reshape({x.numel()}), shift, 0).reshape(x.shape());
   }
   const int at = normalize_dim(*dim, x.dim(), "roll");
+  shift %= std::max<std::int64_t>(x.shape()[at], 1);  // can be turned around
   return record_linear("roll", rolled(x, shift, at), x,
                        [shift, at](const Tensor& grad) { return rolled(grad, -shift, at); });
 }
@@ -165,13 +186,15 @@ Tensor pad(const Tensor& x, const std::vector<std::int64_t>& pads, double value)
              pads.size(), " numbers for ", x.shape(),
              ", expected two per dimension, the last dimension first");
   raw::check_holds("pad", value, x.dtype());
-  std::vector<std::int64_t> of_all(static_cast<std::size_t>(2 * x.dim()), 0), taken(of_all);
+  std::vector<std::int64_t> of_all(static_cast<std::size_t>(2 * x.dim()), 0);
   for (std::size_t i = 0; i < pads.size(); ++i) {
     const std::size_t dim = static_cast<std::size_t>(x.dim()) - 1 - i / 2;
     of_all[2 * dim + i % 2] = pads[i];
-    taken[2 * dim + i % 2] = -pads[i];
   }
-  return record_linear("pad", padded(x, of_all, value), x,
+  Tensor y = padded(x, of_all, value);
+  std::vector<std::int64_t> taken = of_all;
+  for (std::int64_t& n : taken) n = -n;
+  return record_linear("pad", std::move(y), x,
                        [taken](const Tensor& grad) { return padded(grad, taken, 0); });
 }
 

@@ -24,18 +24,25 @@ Tensor added(const char* name, const Tensor& mask, const Shape& expected, const 
   return masked_fill(zeros(shape, {x.dtype(), x.device()}), shaped, -kInfinity);
 }
 
+// embed_dim. Before it is multiplied and there are weights of that size.
+std::int64_t checked_features(std::int64_t embed_dim, std::int64_t heads) {
+  WEFT_CHECK(heads > 0 && embed_dim > 0 && embed_dim % heads == 0, InvalidArgument, kOp,
+             "embed_dim ", embed_dim, " must be a positive multiple of heads ", heads);
+  return embed_dim;
+}
+
 }  // namespace
 
 MultiheadAttention::MultiheadAttention(std::int64_t embed_dim, std::int64_t heads,
                                        const MultiheadAttentionOptions& options)
-    : in_proj_weight(parameter("in_proj_weight", empty({3 * embed_dim, embed_dim}))),
+    : in_proj_weight(
+          parameter("in_proj_weight",
+                    empty({checked_mul(3, checked_features(embed_dim, heads), kOp), embed_dim}))),
       in_proj_bias(options.bias ? parameter("in_proj_bias", zeros({3 * embed_dim})) : Parameter()),
       out_proj(child("out_proj", Linear(embed_dim, embed_dim, options.bias))),
       heads_(heads),
       dropout_(options.dropout),
       batch_first_(options.batch_first) {
-  WEFT_CHECK(heads > 0 && embed_dim > 0 && embed_dim % heads == 0, InvalidArgument, kOp,
-             "embed_dim ", embed_dim, " must be a positive multiple of heads ", heads);
   WEFT_CHECK(dropout_ >= 0 && dropout_ <= 1, InvalidArgument, kOp, "dropout: got ", dropout_,
              ", expected 0 to 1");
   init::xavier_uniform_(in_proj_weight);

@@ -163,6 +163,7 @@ void dirac_(const Tensor& x, std::int64_t groups) {
   WEFT_CHECK(x.dim() >= 3 && x.dim() <= 5 && groups > 0 && x.shape(0) % groups == 0, Shape,
              "dirac_", "needs 3 to 5 dimensions, the first divisible by groups ", groups, ", got ",
              x.shape());
+  if (x.numel() == 0) return;  // of any number of groups
   raw::zero_(x);
   const std::int64_t out = x.shape(0) / groups;
   for (std::int64_t g = 0; g < groups; ++g) {

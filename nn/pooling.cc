@@ -11,7 +11,7 @@ void check(const char* op, Pair kernel, Pair stride, Pair padding) {
   WEFT_CHECK(kernel.h > 0 && kernel.w > 0 && stride.h > 0 && stride.w > 0, InvalidArgument, op,
              "kernel and stride must be positive");
   WEFT_CHECK(
-      padding.h >= 0 && 2 * padding.h <= kernel.h && padding.w >= 0 && 2 * padding.w <= kernel.w,
+      padding.h >= 0 && padding.h <= kernel.h / 2 && padding.w >= 0 && padding.w <= kernel.w / 2,
       InvalidArgument, op, "padding ", padding.h, "x", padding.w,
       " must be at most half the kernel ", kernel.h, "x", kernel.w);
 }

@@ -196,9 +196,9 @@ Tensor select(const Tensor& x, std::int64_t dim, std::int64_t index) {
   const std::int64_t size = x.shape()[dim];
   WEFT_CHECK(index >= -size && index < size, Shape, "select", "index: got ", index, ", dimension ",
              dim, " of ", x.shape(), " has ", size);
+  const std::int64_t offset = offset_after(x, dim, index < 0 ? index + size : index);
   Shape shape = x.shape();
   Strides strides = x.strides();
-  const std::int64_t offset = offset_after(x, dim, index < 0 ? index + size : index);
   shape.erase(dim);
   strides.erase(dim);
   return make_view(x, offset, shape, strides);

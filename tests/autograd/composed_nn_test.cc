@@ -347,8 +347,16 @@ TEST_P(ComposedNnTest, InterpolationRefusesWhatDoesNotFit) {
   EXPECT_WEFT_ERROR(interpolate(x, {.size = {2}, .scale_factor = {2}}), InvalidArgument,
                     "needs size or scale_factor");
   EXPECT_WEFT_ERROR(interpolate(x, {.size = {2, 2, 2}}), InvalidArgument, "one or two numbers");
-  EXPECT_WEFT_ERROR(interpolate(x, {.size = {0}}), InvalidArgument, "without pixels");
-  EXPECT_WEFT_ERROR(interpolate(x, {.scale_factor = {0.1}}), InvalidArgument, "without pixels");
+  EXPECT_WEFT_ERROR(interpolate(x, {.size = {0}}), InvalidArgument,
+                    "[interpolate] a side of the result needs 1 to 2147483647 pixels");
+  for (const double factor : {1e10, 1e18, 1e300, std::numeric_limits<double>::infinity()}) {
+    EXPECT_WEFT_ERROR(interpolate(x, {.scale_factor = {factor}}), InvalidArgument,
+                      "[interpolate] a side of the result");
+  }
+  EXPECT_WEFT_ERROR(interpolate(x, {.size = {std::int64_t{1} << 62}}), InvalidArgument,
+                    "[interpolate] a side of the result");
+  EXPECT_WEFT_ERROR(interpolate(x, {.scale_factor = {0.1}}), InvalidArgument,
+                    "[interpolate] a side of the result needs 1 to 2147483647 pixels");
   EXPECT_WEFT_ERROR(interpolate(x, {.size = {2}, .align_corners = true}), InvalidArgument,
                     "align_corners belongs to mode 'bilinear'");
   EXPECT_WEFT_ERROR(interpolate(Tensor(), {.size = {2}}), InvalidArgument, "x is an undefined");

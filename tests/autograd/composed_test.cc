@@ -31,6 +31,8 @@ using F = std::function<Tensor(Inputs)>;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+constexpr std::int64_t kMin = std::numeric_limits<std::int64_t>::min();
+constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
 
 class ComposedTest : public testing::DeviceParam {};
 WEFT_FOR_EACH_DEVICE(ComposedTest);
@@ -213,6 +215,8 @@ TEST_P(ComposedTest, Order) {
   // Nothing to do is a copy nevertheless.
   const Tensor x = ones({2});
   EXPECT_NE(x.repeat({1}).storage(), x.storage());
+  EXPECT_NE(x.repeat({1, 1}).storage(), x.storage());
+  EXPECT_TRUE(scalar(3).repeat({4}).is_contiguous());
   EXPECT_NE(x.flip({}).storage(), x.storage());
   EXPECT_NE(x.roll(2, 0).storage(), x.storage());
   EXPECT_EQ(x.repeat({0}).shape(), Shape{0});
@@ -236,7 +240,50 @@ TEST_P(ComposedTest, Order) {
   EXPECT_WEFT_ERROR(ones({3}).tril(), Shape, "[tril] needs matrices, got [3]");
   EXPECT_WEFT_ERROR(pad(ones({3}), {1}), Shape, "[pad] got 1 numbers for [3]");
   EXPECT_WEFT_ERROR(pad(ones({3}), {1, 1, 1, 1}), Shape, "[pad] got 4 numbers for [3]");
-  EXPECT_WEFT_ERROR(pad(ones({3}), {-2, -2}), Shape, "[pad] dimension 0 of [3] has fewer");
+  for (const auto& pads : {std::vector<std::int64_t>{-2, -2},
+                           {-4, 3},
+                           {3, -4},
+                           {kMin, kMax},
+                           {kMax, kMin},
+                           {kMin, kMin}}) {
+    EXPECT_WEFT_ERROR(pad(ones({3}), pads), Shape,
+                      "[pad] dimension 0 of [3] has fewer elements than the padding (" +
+                          std::to_string(pads[0]) + ", " + std::to_string(pads[1]) +
+                          ") takes away");
+  }
+  EXPECT_TENSOR(pad(ones({3}), {-3, 3}, 2), ({3}), {2, 2, 2});
+  EXPECT_TENSOR(pad(ones({3}), {3, -3}, 2), ({3}), {2, 2, 2});
+}
+
+TEST_P(ComposedTest, OrderByNumbersOfAnySize) {
+  // All of one side of a diagonal that is far away.
+  EXPECT_TENSOR(ones({2, 2}).tril(kMax), ({2, 2}), {1, 1, 1, 1});
+  EXPECT_TENSOR(ones({2, 2}).tril(kMin), ({2, 2}), {0, 0, 0, 0});
+  EXPECT_TENSOR(ones({2, 2}).triu(kMax), ({2, 2}), {0, 0, 0, 0});
+  EXPECT_TENSOR(ones({2, 2}).triu(kMin), ({2, 2}), {1, 1, 1, 1});
+  EXPECT_EQ(zeros({0, kMax}).tril(kMax).shape(), (Shape{0, kMax}));
+  // 2^63 is 8 modulo 10, and -2^63 is -8.
+  const Tensor x = arange(0, 10);
+  EXPECT_TENSOR(x.roll(kMin, 0), ({10}), {8, 9, 0, 1, 2, 3, 4, 5, 6, 7});
+  EXPECT_TENSOR(x.roll(kMax, 0), ({10}), {3, 4, 5, 6, 7, 8, 9, 0, 1, 2});
+  const Tensor leaf = ones({10}).set_requires_grad();
+  (leaf.roll(kMin) * x).sum().backward();
+  EXPECT_TENSOR(leaf.grad(), ({10}), {2, 3, 4, 5, 6, 7, 8, 9, 0, 1});
+  EXPECT_EQ(zeros({0, kMax}).flip({0, 1}).shape(), (Shape{0, kMax}));
+
+  EXPECT_WEFT_ERROR(pad(ones({3}), {kMax, 0}), Shape, "[pad] 3 + 9223372036854775807 does not fit");
+  EXPECT_WEFT_ERROR(pad(ones({3}), {kMax - 3, kMax}), Shape, "[pad] 9223372036854775807 + 92233");
+  EXPECT_WEFT_ERROR(pad(ones({3, 3}), {kMax / 2, 0, kMax / 2, 0}), Shape,
+                    "[pad] the number of elements of");
+  EXPECT_WEFT_ERROR(ones({2}).repeat({kMax}), Shape,
+                    "[repeat] 9223372036854775807 * 2 does not fit in 64 bits");
+  EXPECT_WEFT_ERROR(ones({2}).repeat({kMax / 2, 2}), Shape, "[repeat] the number of elements of");
+  EXPECT_WEFT_ERROR(scalar(1).repeat({kMax}), OutOfMemory, "");
+  EXPECT_WEFT_ERROR(ones({1, 1, 1, 1, 1, 1, 1, 1}).repeat({kMax, 1, 1, 1, 1, 1, 1, 1}), OutOfMemory,
+                    "");
+  EXPECT_EQ(ones({2, 1}).repeat({0, kMax}).shape(), (Shape{0, kMax}));
+  EXPECT_WEFT_ERROR(group_norm(zeros({2, 0}), kMax), Shape,
+                    "[group_norm] 2 * 9223372036854775807 does not fit in 64 bits");
 }
 
 TEST_P(ComposedTest, TestsOfValues) {

@@ -164,6 +164,9 @@ TEST_P(AttentionTest, RefusesWhatDoesNotFit) {
   EXPECT_WEFT_ERROR(nn::MultiheadAttention(5, 2), InvalidArgument,
                     "[MultiheadAttention] embed_dim 5 must be a positive multiple of heads 2");
   EXPECT_WEFT_ERROR(nn::MultiheadAttention(4, 0), InvalidArgument, "multiple of heads 0");
+  EXPECT_WEFT_ERROR(nn::MultiheadAttention(-4, 2), InvalidArgument, "embed_dim -4 must be");
+  EXPECT_WEFT_ERROR(nn::MultiheadAttention(std::int64_t{1} << 62, 2), Shape,
+                    "[MultiheadAttention] 3 * 4611686018427387904 does not fit in 64 bits");
   EXPECT_WEFT_ERROR(nn::MultiheadAttention(4, 2, {.dropout = 1.5}), InvalidArgument,
                     "dropout: got 1.5, expected 0 to 1");
   nn::MultiheadAttention attention(4, 2);

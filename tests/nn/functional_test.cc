@@ -314,6 +314,7 @@ TEST(Init, RefusesWhatDoesNotFit) {
   using namespace nn::init;
   EXPECT_WEFT_ERROR(eye_(empty({2})), Shape, "[eye_] needs 2 dimensions, got [2]");
   EXPECT_WEFT_ERROR(dirac_(empty({3, 2, 1}), 2), Shape, "divisible by groups 2, got [3,2,1]");
+  dirac_(empty({0, 2, 1}), std::int64_t{1} << 62);  // nothing to do for any number of groups
   EXPECT_WEFT_ERROR(xavier_normal_(empty({3})), Shape, "at least 2 dimensions, got [3]");
   EXPECT_WEFT_ERROR(orthogonal_(empty({3})), Shape, "at least 2 dimensions, got [3]");
   EXPECT_WEFT_ERROR(trunc_normal_(empty({3}), 0, 1, 2, 1), InvalidArgument, "low < high");

@@ -643,6 +643,19 @@ TEST_P(Layers, RefuseBadOptions) {
   EXPECT_NE(message_of([] { nn::AvgPool2d(2, {.padding = 2}); }, ErrorCode::InvalidArgument)
                 .find("[AvgPool2d] padding 2x2 must be at most half the kernel 2x2"),
             std::string::npos);
+  EXPECT_WEFT_ERROR(nn::MaxPool2d(2, {.padding = std::int64_t{1} << 62}), InvalidArgument,
+                    "[MaxPool2d] padding 4611686018427387904x4611686018427387904 must be at most");
+  const Tensor image = ones({1, 1, 4, 4});
+  const nn::Pair far = std::int64_t{1} << 62;
+  EXPECT_WEFT_ERROR(nn::MaxPool2d{far}(image), InvalidArgument, "[max_pool2d] kernel: got (461");
+  EXPECT_WEFT_ERROR(nn::AdaptiveAvgPool2d{far}(image), Shape,
+                    "[adaptive_avg_pool2d] the number of elements of");
+  EXPECT_WEFT_ERROR(nn::Conv2d(1, 1, 2, {.stride = far})(image), InvalidArgument,
+                    "[conv2d] stride: got (461");
+  EXPECT_WEFT_ERROR(nn::Softmax(std::int64_t{1} << 32)(image), Shape, "[softmax] dimension: got 4");
+  EXPECT_WEFT_ERROR(nn::Flatten(std::int64_t{1} << 32)(image), Shape, "[flatten] dimension: got 4");
+  EXPECT_WEFT_ERROR(nn::Unflatten(std::int64_t{1} << 32, {1, 1})(image), Shape,
+                    "[unflatten] dimension: got 4");
   EXPECT_NE(message_of([] { nn::AvgPool2d(2, {.divisor = 0}); }, ErrorCode::InvalidArgument)
                 .find("divisor must not be 0"),
             std::string::npos);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "weft/core/error.h"
+#include "weft/core/shape.h"
 #include "weft/data/any_dataset.h"
 
 namespace weft::data {
@@ -52,7 +53,8 @@ class RowJoiner {
 /// A batch with samples of several sets is joined from a batch of each. Each of its tensors needs
 /// one row per sample, with the same dtype and row shape in all sets. Members that are no tensors
 /// come from the first of these sets. No two samples get the same seed for random transforms, also
-/// across sets. Copies share the sets. As safe to read from several threads as the sets are.
+/// across sets. Copies share the sets. As safe to read from several threads as the sets are. The
+/// constructors throw Shape for more than 2^63 - 1 samples.
 template <class BatchType>
 class ConcatDataset {
  public:
@@ -95,7 +97,7 @@ class ConcatDataset {
 
  private:
   void add(AnyDataset<Batch> set) {
-    ends_.push_back((ends_.empty() ? 0 : ends_.back()) + set.size());
+    ends_.push_back(checked_add(ends_.empty() ? 0 : ends_.back(), set.size(), "concat_dataset"));
     sets_.push_back(std::move(set));
   }
 

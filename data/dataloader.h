@@ -52,8 +52,8 @@ class DataLoader {
                 "a batch is a tensor or a structure of tensors; give a struct a member `auto "
                 "tensors() { return std::tie(x, label); }` (tensor/tree.h)");
 
-  /// Throws InvalidArgument for a batch size below 1, a negative number of workers, a prefetch
-  /// below 1, and a sampler together with shuffle. With device_resident it also throws
+  /// Throws InvalidArgument for a batch size below 1, workers outside [0, 1024], a prefetch outside
+  /// [1, 1024], and a sampler together with shuffle. With device_resident it also throws
   /// InvalidArgument for a set with random samples, a set above the limit, and tensors without one
   /// row per sample.
   explicit DataLoader(Set dataset, DataLoaderOptions options = {})

@@ -8,11 +8,14 @@
 namespace weft::data {
 namespace {
 constexpr const char* kOp = "distributed_sampler";
+// Far more than there is memory for; with padding the count still fits.
+constexpr std::int64_t kMostSamples = std::int64_t{1} << 62;
 }  // namespace
 
 DistributedSampler::DistributedSampler(std::int64_t size, const DistributedSamplerOptions& options)
     : size_(size), options_(options) {
-  WEFT_CHECK(size >= 0, InvalidArgument, kOp, "size is ", size, ", needs at least 0");
+  WEFT_CHECK(size >= 0 && size <= kMostSamples, InvalidArgument, kOp, "size is ", size,
+             ", needs 0 to 2^62");
   WEFT_CHECK(options.num_replicas >= 1, InvalidArgument, kOp, "num_replicas is ",
              options.num_replicas, ", needs at least 1");
   WEFT_CHECK(options.rank >= 0 && options.rank < options.num_replicas, InvalidArgument, kOp,
@@ -62,7 +65,7 @@ void DistributedSampler::order(const std::string& text, std::vector<std::int64_t
   const std::int64_t step = options_.contiguous ? 1 : ranks;
   std::vector<std::int64_t> permutation;
   if (options_.shuffle) permutation = Generator(seed).randperm(size_);
-  order.resize(static_cast<std::size_t>(count));
+  resize_order(order, count);
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t place = (first + i * step) % size_;
     order[static_cast<std::size_t>(i)] =

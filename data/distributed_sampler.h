@@ -41,7 +41,7 @@ struct DistributedSamplerOptions {
 /// epoch keeps its order; set_epoch() affects the next one.
 class DistributedSampler final : public Sampler {
  public:
-  /// Throws InvalidArgument for size < 0, fewer than one replica, a rank outside
+  /// Throws InvalidArgument for a size outside [0, 2^62], fewer than one replica, a rank outside
   /// [0, num_replicas), and drop_last without pad.
   DistributedSampler(std::int64_t size, const DistributedSamplerOptions& options);
 

@@ -31,8 +31,15 @@ Numbers numbers(std::uint64_t seed, std::uint64_t i) {
 constexpr std::uint64_t kSamples = std::uint64_t{1} << 62;
 
 Shape checked(const Shape& shape) {
-  WEFT_CHECK(shape.size() == 3 && numel(shape) > 0, Shape, kOp,
-             "images need a shape [channels, height, width], got ", shape);
+  WEFT_CHECK(shape.size() == 3, Shape, kOp, "images need a shape [channels, height, width], got ",
+             shape);
+  std::int64_t left = kMostPictureBytes;
+  for (const std::int64_t n : shape) {
+    WEFT_CHECK(n > 0 && n <= left, Shape, kOp,
+               "images need a shape [channels, height, width] of 1 ", "to ", kMostPictureBytes,
+               " points, got ", shape);
+    left /= n;
+  }
   return shape;
 }
 
@@ -58,7 +65,8 @@ std::int64_t FakeData::make(std::int64_t index, Picture& picture) const {
   picture.depth = 1;
   picture.pixels.resize(static_cast<std::size_t>(numel(shape_)));
 
-  Numbers sample = numbers(seed_, kSamples + static_cast<std::uint64_t>(first_ + index));
+  Numbers sample = numbers(
+      seed_, kSamples + static_cast<std::uint64_t>(first_) + static_cast<std::uint64_t>(index));
   const auto label = static_cast<std::int64_t>(sample() % static_cast<std::uint64_t>(classes_));
   Numbers pattern = numbers(seed_, static_cast<std::uint64_t>(label));
   std::uint8_t* out = picture.pixels.data();

@@ -29,7 +29,8 @@ class FakeData {
   /// x [B,C,H,W], or what the transform makes of it.
   using Batch = ImageBatch;
 
-  /// shape: [C,H,W]. Throws Shape unless it has three dimensions, none of them 0; InvalidArgument
+  /// shape: [C,H,W]. Throws Shape unless it has three dimensions, none of them 0, and for an image
+  /// of more than 2^31 - 1 bytes; InvalidArgument
   /// for a negative size or first and for less than one class; and what ImageBatcher throws for the
   /// format.
   FakeData(std::int64_t size, const Shape& shape, std::int64_t classes,

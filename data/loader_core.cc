@@ -19,6 +19,8 @@
 namespace weft::data {
 namespace {
 constexpr const char* kOp = "dataloader";
+// Mistakes beyond them: each worker is a thread, and each batch ahead has its memory.
+constexpr int kMostWorkers = 1024, kMostPrefetch = 1024;
 constexpr const char* kStateFormat = "weft.dataloader.2";
 
 void check_not_capturing() {
@@ -172,10 +174,10 @@ LoaderCore::LoaderCore(std::int64_t dataset_size, DataLoaderOptions options, Fet
     : dataset_size_(dataset_size), options_(std::move(options)), fetch_(fetch), context_(context) {
   WEFT_CHECK(options_.batch_size >= 1, InvalidArgument, kOp, "batch_size is ", options_.batch_size,
              ", needs at least 1");
-  WEFT_CHECK(options_.workers >= 0, InvalidArgument, kOp, "workers is ", options_.workers,
-             ", needs at least 0");
-  WEFT_CHECK(options_.prefetch >= 1, InvalidArgument, kOp, "prefetch is ", options_.prefetch,
-             ", needs at least 1");
+  WEFT_CHECK(options_.workers >= 0 && options_.workers <= kMostWorkers, InvalidArgument, kOp,
+             "workers is ", options_.workers, ", needs 0 to ", kMostWorkers);
+  WEFT_CHECK(options_.prefetch >= 1 && options_.prefetch <= kMostPrefetch, InvalidArgument, kOp,
+             "prefetch is ", options_.prefetch, ", needs 1 to ", kMostPrefetch);
   WEFT_CHECK(!(options_.sampler && options_.shuffle), InvalidArgument, kOp,
              "a sampler decides the order; leave shuffle off beside it");
   if (options_.sampler) {
@@ -219,10 +221,9 @@ std::int64_t LoaderCore::batch_count() const {
 
 std::span<const std::int64_t> LoaderCore::indices_of(std::int64_t batch) const {
   const std::int64_t begin = batch * options_.batch_size;
-  const std::int64_t end =
-      std::min(begin + options_.batch_size, static_cast<std::int64_t>(order_.size()));
+  const std::int64_t count = std::min(options_.batch_size, std::ssize(order_) - begin);
   return std::span(order_).subspan(static_cast<std::size_t>(begin),
-                                   static_cast<std::size_t>(end - begin));
+                                   static_cast<std::size_t>(count));
 }
 
 void LoaderCore::fetch(std::int64_t batch, GeneratorSet& generators) {

@@ -16,13 +16,13 @@ namespace weft::data {
 struct DataLoaderOptions {
   std::int64_t batch_size = 1;
   bool shuffle = false;
-  int workers = 0;         ///< threads that fetch ahead; 0: the caller fetches
+  int workers = 0;         ///< threads that fetch ahead, up to 1024; 0: the caller fetches
   bool drop_last = false;  ///< leave out the last batch if it is not full
   std::shared_ptr<const Sampler> sampler = nullptr;  ///< instead of shuffle
   /// The device of the batches. For CUDA they are fetched into pinned memory and copied on the
   /// caller's current stream, without stopping the host.
   Device device = Device();
-  int prefetch = 2;  ///< batches ready ahead, per worker
+  int prefetch = 2;  ///< batches ready ahead, per worker, up to 1024
   /// Copy the whole data set to `device` when the loader is made, and gather the batches there,
   /// without workers: the same batches in the same order, each in new memory. The set is read
   /// twice, to find and refuse one whose samples are random.

@@ -236,7 +236,7 @@ void resample_columns(Picture& picture, int height) {
 void resample(Picture& picture, int height, int width) {
   // Pillow 13's order, found by trying out sizes. Older ones always begin with the rows; where that
   // is the other way round, rounding in between makes a level's difference.
-  const int rows_less = picture.height - height, columns_less = picture.width - width;
+  const std::int64_t rows_less = picture.height - height, columns_less = picture.width - width;
   if (rows_less > 0 && rows_less > 2 * columns_less) {
     resample_columns(picture, height);
     resample_rows(picture, width);

@@ -55,11 +55,12 @@ void ResidentSet::fill(const Read& read) {
                "device_resident would freeze the random transforms of this set, which gives other "
                "samples each time; leave the option or the transforms off");
     if (begin == 0) {
-      std::int64_t bytes = 0;
-      for (const Tensor& part : parts[0]) bytes += bytes_of(part) / count * size_;
-      WEFT_CHECK(bytes <= limit_, InvalidArgument, kOp, "device_resident: the set takes ", bytes,
-                 " bytes, the limit is ", limit_,
-                 "; raise device_resident_limit, or leave the option off");
+      std::int64_t bytes = 0;  // of a sample
+      for (const Tensor& part : parts[0]) bytes += bytes_of(part) / count;
+      WEFT_CHECK(bytes == 0 || size_ <= limit_ / bytes, InvalidArgument, kOp,
+                 "device_resident: ", size_, " samples of ", bytes,
+                 " bytes each are above the limit of ", limit_,
+                 " bytes; raise device_resident_limit, or leave the option off");
       for (const Tensor& part : parts[0]) {
         Shape shape = part.shape();
         shape[0] = size_;

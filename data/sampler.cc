@@ -1,11 +1,15 @@
 #include "weft/data/sampler.h"
 
 #include <charconv>
+#include <exception>
 #include <numeric>
 
 #include "weft/core/error.h"
 
 namespace weft::data {
+namespace {
+constexpr const char* kOp = "sampler";
+}  // namespace
 
 std::uint64_t draw_int64(Generator& generator) {
   return generator.random64() & ((std::uint64_t{1} << 63) - 1);
@@ -15,15 +19,36 @@ std::uint64_t seed_number(const std::string& seed) {
   std::uint64_t number = 0;
   const char* const end = seed.data() + seed.size();
   const auto [stop, error] = std::from_chars(seed.data(), end, number);
-  WEFT_CHECK(error == std::errc() && stop == end, InvalidArgument, "sampler", '"',
-             seed.substr(0, 80), "\" is no seed of an order");
+  WEFT_CHECK(error == std::errc() && stop == end, InvalidArgument, kOp, '"', seed.substr(0, 80),
+             "\" is no seed of an order");
   return number;
 }
 
+void resize_order(std::vector<std::int64_t>& order, std::int64_t count) {
+  try {
+    order.resize(static_cast<std::size_t>(count));
+  } catch (const std::exception&) {  // bad_alloc or length_error
+    WEFT_THROW(OutOfMemory, kOp, "no memory for an order of ", count, " indices");
+  }
+}
+
+namespace {
+
+std::int64_t checked(std::int64_t size) {
+  WEFT_CHECK(size >= 0, InvalidArgument, kOp, "size is ", size, ", needs at least 0");
+  return size;
+}
+
+}  // namespace
+
+SequentialSampler::SequentialSampler(std::int64_t size) : size_(checked(size)) {}
+
 void SequentialSampler::order(const std::string&, std::vector<std::int64_t>& order) const {
-  order.resize(static_cast<std::size_t>(size_));
+  resize_order(order, size_);
   std::iota(order.begin(), order.end(), 0);
 }
+
+RandomSampler::RandomSampler(std::int64_t size) : size_(checked(size)) {}
 
 std::string RandomSampler::draw_seed(Generator& generator) const {
   return std::to_string(draw_int64(generator));

@@ -20,14 +20,15 @@ class Sampler {
   /// which becomes a part of the loader's state.
   virtual std::string draw_seed(Generator& generator) const = 0;
   /// Replaces `order` by the epoch's indices. Throws InvalidArgument for text that draw_seed() did
-  /// not write.
+  /// not write, OutOfMemory where there is no memory for so many indices.
   virtual void order(const std::string& seed, std::vector<std::int64_t>& order) const = 0;
 };
 
 /// The order 0, 1, 2, ...; draws nothing.
 class SequentialSampler final : public Sampler {
  public:
-  explicit SequentialSampler(std::int64_t size) : size_(size) {}
+  /// Throws InvalidArgument for size < 0.
+  explicit SequentialSampler(std::int64_t size);
   std::int64_t size() const override { return size_; }
   std::string draw_seed(Generator&) const override { return ""; }
   void order(const std::string& seed, std::vector<std::int64_t>& order) const override;
@@ -40,7 +41,8 @@ class SequentialSampler final : public Sampler {
 /// random_() of the caller's generator; randperm uses a generator of its own with that seed.
 class RandomSampler final : public Sampler {
  public:
-  explicit RandomSampler(std::int64_t size) : size_(size) {}
+  /// Throws InvalidArgument for size < 0.
+  explicit RandomSampler(std::int64_t size);
   std::int64_t size() const override { return size_; }
   std::string draw_seed(Generator& generator) const override;
   void order(const std::string& seed, std::vector<std::int64_t>& order) const override;
@@ -51,6 +53,9 @@ class RandomSampler final : public Sampler {
 
 /// What torch.empty((), dtype=torch.int64).random_() draws: 63 bits.
 std::uint64_t draw_int64(Generator& generator);
+
+/// Makes room in `order` for `count` indices, which are to be written. Throws OutOfMemory.
+void resize_order(std::vector<std::int64_t>& order, std::int64_t count);
 
 /// The number in a sampler's seed. Throws InvalidArgument for text that is no number.
 std::uint64_t seed_number(const std::string& seed);

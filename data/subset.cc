@@ -26,8 +26,10 @@ std::vector<std::int64_t> lengths_of(const std::vector<double>& fractions, std::
   std::vector<std::int64_t> lengths;
   std::int64_t left = size;
   for (const double share : fractions) {
-    const auto length = static_cast<std::int64_t>(std::floor(static_cast<double>(size) * share));
-    lengths.push_back(std::min(length, left));
+    // As f64, of which the nearest to a large size may be above it, up to 2^63.
+    const double length = std::floor(static_cast<double>(size) * share);
+    const bool fits = length < static_cast<double>(left);
+    lengths.push_back(fits ? static_cast<std::int64_t>(length) : left);
     left -= lengths.back();
   }
   for (std::size_t i = 0; left > 0; --left, i = (i + 1) % lengths.size()) ++lengths[i];
@@ -73,15 +75,18 @@ Chosen::~Chosen() {
 }  // namespace detail
 
 std::vector<std::int64_t> split_lengths(const Split& split, std::int64_t size) {
+  WEFT_CHECK(size >= 0, InvalidArgument, kOp, "the size of the data set is ", size);
   WEFT_CHECK(split.lengths.empty() != split.fractions.empty(), InvalidArgument, kOp,
              "needs lengths or fractions, and not both");
   if (!split.fractions.empty()) return lengths_of(split.fractions, size);
-  std::int64_t sum = 0;
+  std::int64_t left = size;
   for (const std::int64_t length : split.lengths) {
     WEFT_CHECK(length >= 0, InvalidArgument, kOp, "a length is ", length);
-    sum += length;
+    WEFT_CHECK(length <= left, InvalidArgument, kOp, "the lengths add up to more than the ", size,
+               " samples of the data set");
+    left -= length;
   }
-  WEFT_CHECK(sum == size, InvalidArgument, kOp, "the lengths add up to ", sum,
+  WEFT_CHECK(left == 0, InvalidArgument, kOp, "the lengths add up to ", size - left,
              ", the data set has ", size);
   return split.lengths;
 }

@@ -76,7 +76,7 @@ struct Split {
 };
 
 /// The lengths of the parts. Throws InvalidArgument unless exactly one of the two lists is given,
-/// for a negative value, and for a wrong sum.
+/// for a negative value or size, and for a wrong sum.
 std::vector<std::int64_t> split_lengths(const Split& split, std::int64_t size);
 
 /// torch.utils.data.random_split: disjoint parts of a permutation that is drawn from the generator,

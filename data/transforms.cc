@@ -21,6 +21,13 @@ void check_padding(const char* op, int padding) {
   WEFT_CHECK(padding >= 0, InvalidArgument, op, "padding is ", padding, ", needs at least 0");
 }
 
+/// Of a picture that is to be made.
+void check_bytes(const char* op, const Picture& picture, std::int64_t height, std::int64_t width) {
+  WEFT_CHECK(width <= kMostPictureBytes / picture.channels() / height, Shape, op, "a picture of ",
+             height, " x ", width, " and ", picture.channels(), " channels takes more than ",
+             kMostPictureBytes, " bytes");
+}
+
 /// torch.randint(0, n)
 int draw_below(Generator& generator, int n) {
   return static_cast<int>(generator.random32() % static_cast<std::uint32_t>(n));
@@ -38,7 +45,8 @@ void crop(Picture& picture, int top, int left, int height, int width) {
   if (top == 0 && left == 0 && height == picture.height && width == picture.width) return;
   const auto depth = static_cast<std::size_t>(picture.depth);
   const std::size_t row_bytes = static_cast<std::size_t>(width) * depth;
-  picture.spare.resize(row_bytes * static_cast<std::size_t>(height * picture.planes));
+  picture.spare.resize(row_bytes * static_cast<std::size_t>(height) *
+                       static_cast<std::size_t>(picture.planes));
   const int begin = std::clamp(-left, 0, width);  // of the columns inside the picture
   const int end = std::clamp(picture.width - left, begin, width);
   const std::size_t before = static_cast<std::size_t>(begin) * depth;
@@ -107,23 +115,32 @@ RandomCrop::RandomCrop(int height, int width, int padding)
 }
 
 void RandomCrop::operator()(Picture& picture, Generator& generator) const {
-  const int spare_rows = picture.height + 2 * padding_ - height_;
-  const int spare_columns = picture.width + 2 * padding_ - width_;
+  // As numbers of 64 bits; after the check of the larger side they fit in 32.
+  const std::int64_t border = 2 * std::int64_t{padding_};
+  const std::int64_t spare_rows = picture.height + border - height_;
+  const std::int64_t spare_columns = picture.width + border - width_;
+  WEFT_CHECK(std::max(picture.height, picture.width) + border <= kMostPictureBytes, Shape,
+             "random_crop", "padding ", padding_, " makes a side of more than ", kMostPictureBytes,
+             " points");
   WEFT_CHECK(spare_rows >= 0 && spare_columns >= 0, Shape, "random_crop", "a picture of ",
              picture.height, " x ", picture.width, " with padding ", padding_, " has no window of ",
              height_, " x ", width_);
+  check_bytes("random_crop", picture, height_, width_);
   // torchvision draws nothing where there is no choice.
   if (spare_rows == 0 && spare_columns == 0)
     return crop(picture, -padding_, -padding_, height_, width_);
-  const int top = draw_below(generator, spare_rows + 1);
-  const int left = draw_below(generator, spare_columns + 1);
+  const int top = draw_below(generator, static_cast<int>(spare_rows) + 1);
+  const int left = draw_below(generator, static_cast<int>(spare_columns) + 1);
   crop(picture, top - padding_, left - padding_, height_, width_);
 }
 
 Pad::Pad(int padding) : padding_(padding) { check_padding("pad", padding); }
 
 void Pad::operator()(Picture& picture, Generator&) const {
-  crop(picture, -padding_, -padding_, picture.height + 2 * padding_, picture.width + 2 * padding_);
+  const std::int64_t border = 2 * std::int64_t{padding_};
+  const std::int64_t height = picture.height + border, width = picture.width + border;
+  check_bytes("pad", picture, height, width);
+  crop(picture, -padding_, -padding_, static_cast<int>(height), static_cast<int>(width));
 }
 
 RandomHorizontalFlip::RandomHorizontalFlip(double p) : p_(p) {
@@ -142,10 +159,10 @@ Resize::Resize(int height, int width) : height_(height), width_(width) {
 Resize::Resize(int size) : height_(size), width_(0) { check_size("resize", size, size); }
 
 void Resize::operator()(Picture& picture, Generator&) const {
-  int height = height_, width = width_;
+  std::int64_t height = height_, width = width_;
   if (width == 0) {
     const auto in_proportion = [&](int longer, int shorter) {
-      return static_cast<int>(std::int64_t{height_} * longer / shorter);
+      return std::int64_t{height_} * longer / shorter;
     };
     width = height_;
     if (picture.width < picture.height) {
@@ -154,7 +171,8 @@ void Resize::operator()(Picture& picture, Generator&) const {
       width = in_proportion(picture.width, picture.height);
     }
   }
-  resample(picture, height, width);
+  check_bytes("resize", picture, height, width);
+  resample(picture, static_cast<int>(height), static_cast<int>(width));
 }
 
 CenterCrop::CenterCrop(int height, int width) : height_(height), width_(width) {
@@ -182,6 +200,7 @@ RandomResizedCrop::RandomResizedCrop(int height, int width, Range scale, Range r
 }
 
 void RandomResizedCrop::operator()(Picture& picture, Generator& generator) const {
+  check_bytes("random_resized_crop", picture, height_, width_);
   const double area = static_cast<double>(picture.height) * picture.width;
   // torchvision's logarithms and exponentials are f32.
   const float log_low = std::log(static_cast<float>(ratio_.low));

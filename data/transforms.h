@@ -11,6 +11,9 @@
 
 namespace weft::data {
 
+/// The most bytes that a transform makes a picture of.
+inline constexpr std::int64_t kMostPictureBytes = (std::int64_t{1} << 31) - 1;
+
 /// A picture that is being transformed: `planes` planes of height x width points with `depth` bytes
 /// each. A decoded file is one plane with 3 bytes per point, a CIFAR image three planes with one.
 struct Picture {
@@ -32,7 +35,8 @@ struct Picture {
   void take_spare(int new_height, int new_width);
 };
 
-/// Changes a picture; random numbers come from the generator. A data set seeds it for every sample
+/// Changes a picture; random numbers come from the generator. Those of this file throw Shape where
+/// the picture would have more than kMostPictureBytes. A data set seeds it for every sample
 /// with the epoch's seed + the sample's index (ImageFormat), so the result depends neither on the
 /// number of workers nor on the batch size.
 using Transform = std::function<void(Picture&, Generator&)>;

@@ -56,9 +56,9 @@ void WeightedRandomSampler::draw(Generator& generator, std::vector<std::int64_t>
     const double sum = keys.back();
     for (double& key : keys) key /= sum;
     keys.back() = 1;
-    order.clear();
-    while (order.size() < count) {
-      order.push_back(std::ranges::lower_bound(keys, uniform(generator)) - keys.begin());
+    resize_order(order, num_samples_);
+    for (std::int64_t& index : order) {
+      index = std::ranges::lower_bound(keys, uniform(generator)) - keys.begin();
     }
     return;
   }

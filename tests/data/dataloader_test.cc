@@ -95,6 +95,10 @@ TEST(DataLoader, RefusesBadOptions) {
                     "batch_size is 0, needs at least 1");
   EXPECT_WEFT_ERROR(DataLoader(Numbers{}, {.workers = -1}), InvalidArgument, "workers is -1");
   EXPECT_WEFT_ERROR(DataLoader(Numbers{}, {.prefetch = 0}), InvalidArgument, "prefetch is 0");
+  EXPECT_WEFT_ERROR(DataLoader(Numbers{}, {.workers = 1025}), InvalidArgument,
+                    "workers is 1025, needs 0 to 1024");
+  EXPECT_WEFT_ERROR(DataLoader(Numbers{}, {.workers = 1, .prefetch = 1025}), InvalidArgument,
+                    "prefetch is 1025, needs 1 to 1024");
   EXPECT_WEFT_ERROR(DataLoader(Numbers{}, {.device = "cuda:7"}), Device, "cuda:7");
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
@@ -225,8 +226,21 @@ TEST(RandomSplit, RefusesBadArguments) {
   refuses({.lengths = {10}, .fractions = {1}}, "and not both");
   refuses({.lengths = {5, 4}}, "the lengths add up to 9, the data set has 10");
   refuses({.lengths = {11, -1}}, "a length is -1");
+  refuses({.lengths = {4, 7}}, "the lengths add up to more than the 10 samples of the data set");
+  // 10 modulo 2^64
+  const std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  refuses({.lengths = {most, most, 12}}, "add up to more than the 10 samples");
   refuses({.fractions = {0.5, 0.4}}, "the fractions add up to 0.9, not to 1");
   refuses({.fractions = {1.5, -0.5}}, "a fraction is -0.5");
+}
+
+TEST(RandomSplit, FractionsOfMoreSamplesThanF64CanCount) {
+  const std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  EXPECT_EQ(split_lengths({.fractions = {1}}, most), (Indices{most}));
+  const Indices halves = split_lengths({.fractions = {0.5, 0.5}}, most);
+  EXPECT_EQ(halves, (Indices{std::int64_t{1} << 62, (std::int64_t{1} << 62) - 1}));
+  EXPECT_WEFT_ERROR(split_lengths({.fractions = {1}}, -1), InvalidArgument,
+                    "the size of the data set is -1");
 }
 
 // --- ConcatDataset -------------------------------------------------------------------------------

@@ -137,7 +137,8 @@ TEST_P(Resident, ASetAboveTheLimitIsRefused) {
   // 24 floats and a label each
   EXPECT_WEFT_ERROR(
       DataLoader(images(64), {.device_resident = true, .device_resident_limit = 64 * 104 - 1}),
-      InvalidArgument, "device_resident: the set takes 6656 bytes, the limit is 6655; raise");
+      InvalidArgument,
+      "device_resident: 64 samples of 104 bytes each are above the limit of 6655 bytes; raise");
   EXPECT_NO_THROW(
       DataLoader(images(64), {.device_resident = true, .device_resident_limit = 64 * 104}));
 }

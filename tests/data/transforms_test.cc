@@ -1,5 +1,7 @@
 #include "weft/data/transforms.h"
 
+#include <limits>
+
 #include "weft/data/image_batch.h"
 #include "weft/io/safetensors.h"
 #include "weft/tests/core/expect_error.h"
@@ -219,6 +221,14 @@ TEST(Transforms, RefuseWhatCannotBe) {
   EXPECT_WEFT_ERROR(CenterCrop(3, 5)(p, generator), Shape,
                     "a picture of 3 x 4 has no window of 3 x 5");
   EXPECT_WEFT_ERROR(Resize(-1), InvalidArgument, "got -1 x -1");
+  const int most = std::numeric_limits<int>::max();
+  EXPECT_WEFT_ERROR(
+      Pad{most}(p, generator), Shape,
+      "a picture of 4294967297 x 4294967298 and 1 channels takes more than 2147483647");
+  EXPECT_WEFT_ERROR(RandomCrop(2, most)(p, generator), Shape, "padding 2147483647 makes a side of");
+  EXPECT_WEFT_ERROR(Resize{most}(p, generator), Shape, "takes more than 2147483647 bytes");
+  EXPECT_WEFT_ERROR(Resize(most, 2)(p, generator), Shape, "takes more than 2147483647 bytes");
+  EXPECT_WEFT_ERROR(RandomResizedCrop{most}(p, generator), Shape, "takes more than 2147483647");
   EXPECT_WEFT_ERROR(RandomHorizontalFlip(1.5), InvalidArgument, "p is a probability, got 1.5");
   EXPECT_WEFT_ERROR(RandomResizedCrop(8, {0, 1}), InvalidArgument, "scale needs 0 < low <= high");
   EXPECT_WEFT_ERROR(RandomResizedCrop(8, {0.5, 1}, {2, 1}), InvalidArgument,

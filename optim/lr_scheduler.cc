@@ -12,6 +12,8 @@ namespace weft::optim {
 namespace {
 
 constexpr double kPi = std::numbers::pi;
+// Up to here f64, in which the rates are computed, has every number.
+constexpr std::int64_t kMostSteps = std::int64_t{1} << 53;
 
 Tensor to_tensor(std::int64_t value) { return from_vector(std::vector{value}, {}, Device()); }
 Tensor to_tensor(double value) { return from_vector(std::vector{value}, {}, Device()); }
@@ -60,6 +62,11 @@ void LRScheduler::load_state_dict(const NamedTensors& state) {
     WEFT_CHECK(value.dtype() == like.dtype() && value.shape() == like.shape(), InvalidArgument,
                "scheduler", "the state's ", entry.name, " is ", value.dtype(), ' ', value.shape(),
                ", that of this scheduler and optimiser ", like.dtype(), ' ', like.shape());
+    if (like.dtype() == DType::i64) {
+      const auto count = value.item<std::int64_t>();
+      WEFT_CHECK(count >= 0 && count <= kMostSteps, InvalidArgument, "scheduler", "the state's ",
+                 entry.name, " is ", count, ", expected 0 to 2^53");
+    }
   }
   for (std::size_t i = 0; i < entries.size(); ++i) {
     std::visit([&](auto* value) { from_tensor(values[i], *value); }, entries[i].value);
@@ -161,7 +168,8 @@ double CosineAnnealingLR::next_lr(std::size_t group) {
     return 1 + std::cos(kPi * static_cast<double>(step) / static_cast<double>(period));
   };
   // Where the last height was 0 the ratio says nothing: up again from the bottom.
-  if ((t - 1 - period) % (2 * period) == 0) {
+  const std::int64_t before = t - 1;
+  if (before % period == 0 && before / period % 2 == 1) {
     return lr + (base_lr(group) - lowest) * (1 - std::cos(kPi / static_cast<double>(period))) / 2;
   }
   return height(t) / height(t - 1) * (lr - lowest) + lowest;

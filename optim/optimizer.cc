@@ -19,6 +19,9 @@ namespace weft::optim {
 
 namespace {
 
+// Up to here f64, in which the kernels take the count, has every number.
+constexpr double kMostSteps = 0x1p53;
+
 // f(part) for each, by the worker of part.device; a single one, and what is captured, here.
 template <class Part, class F>
 void on_each_device(std::vector<Part>& parts, const F& f) {
@@ -305,7 +308,13 @@ void Optimizer::load_state_dict(const NamedTensors& state) {
       const std::string prefix = "state." + std::to_string(index++) + ".";
       values.emplace_back();
       if (!by_name.count(prefix + "step")) continue;
-      values.back().push_back(take(prefix + "step", {}));
+      const Tensor& step = values.back().emplace_back(take(prefix + "step", {}));
+      if (step.numel() == 1) {
+        const double count = step.item<double>();
+        if (!(count >= 0 && count <= kMostSteps)) {
+          problems += detail::concat("\n  ", prefix, "step is ", count, ", expected 0 to 2^53");
+        }
+      }
       for (const std::string& name : buffer_names_) {
         values.back().push_back(name.empty() ? Tensor() : take(prefix + name, slot.param.shape()));
       }

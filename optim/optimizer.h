@@ -69,10 +69,10 @@ class Optimizer {
   /// not in it: make the optimiser with the same ones.
   NamedTensors state_dict() const;
   /// Restores what state_dict() returned. Throws InvalidArgument for names or shapes of other
-  /// parameters or of another optimiser, listing them, and for a momentum that set_momentum()
-  /// refuses, before anything is changed. A state without momentum, from before there was this
-  /// entry, is taken and leaves the momentum as it is; a warning says so if set_momentum() was
-  /// called here, as OneCycleLR does it.
+  /// parameters or of another optimiser and for a step outside [0, 2^53], listing them, and for a
+  /// momentum that set_momentum() refuses, before anything is changed. A state without momentum,
+  /// from before there was this entry, is taken and leaves the momentum as it is; a warning says so
+  /// if set_momentum() was called here, as OneCycleLR does it.
   void load_state_dict(const NamedTensors& state);
 
  protected:

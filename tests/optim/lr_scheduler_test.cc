@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -402,6 +403,18 @@ TEST(LRScheduler, RefusesBadArguments) {
       plain, {.max_lr = {1}, .total_steps = 1, .pct_start = 1, .cycle_momentum = false});
   short_cycle.step();
   EXPECT_WEFT_ERROR(short_cycle.step(), InvalidArgument, "step 2 of a schedule of 1 steps");
+}
+
+TEST(LRScheduler, RefusesCountersThatNoTrainingHas) {
+  optim::SGD sgd = make_sgd();
+  optim::StepLR scheduler(sgd, {.step_size = 2});
+  const optim::NamedTensors before = scheduler.state_dict();
+  for (const std::int64_t steps : {std::int64_t{-1}, std::numeric_limits<std::int64_t>::max()}) {
+    optim::NamedTensors state = before;
+    state[0].second = from_vector(std::vector{steps}, {});
+    EXPECT_WEFT_ERROR(scheduler.load_state_dict(state), InvalidArgument, "expected 0 to 2^53");
+  }
+  EXPECT_EQ(scheduler.last_epoch(), 0);
 }
 
 TEST(LRScheduler, ReduceLROnPlateauRefusesBadArguments) {

@@ -79,9 +79,11 @@ std::vector<std::int64_t> split_lengths(const Split& split, std::int64_t size) {
   WEFT_CHECK(split.lengths.empty() != split.fractions.empty(), InvalidArgument, kOp,
              "needs lengths or fractions, and not both");
   if (!split.fractions.empty()) return lengths_of(split.fractions, size);
-  std::int64_t left = size;
   for (const std::int64_t length : split.lengths) {
     WEFT_CHECK(length >= 0, InvalidArgument, kOp, "a length is ", length);
+  }
+  std::int64_t left = size;
+  for (const std::int64_t length : split.lengths) {
     WEFT_CHECK(length <= left, InvalidArgument, kOp, "the lengths add up to more than the ", size,
                " samples of the data set");
     left -= length;

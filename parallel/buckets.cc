@@ -5,10 +5,22 @@
 #include <sstream>
 #include <utility>
 
+#include "weft/core/error.h"
+#include "weft/core/shape.h"
+
 namespace weft::parallel {
+
+namespace {
+
+constexpr const char* kOp = "plan_buckets";
+
+}  // namespace
 
 BucketPlan plan_buckets(std::span<const GradientSize> gradients,
                         std::span<const std::int64_t> limits, std::span<const std::size_t> order) {
+  WEFT_CHECK(!limits.empty(), InvalidArgument, kOp, "got no limit");
+  WEFT_CHECK(order.empty() || order.size() == gradients.size(), InvalidArgument, kOp,
+             "the order has ", order.size(), " of ", gradients.size(), " gradients");
   // The bucket being filled of each dtype and device.
   struct Open {
     DType dtype;
@@ -21,6 +33,8 @@ BucketPlan plan_buckets(std::span<const GradientSize> gradients,
   BucketPlan plan;
   for (std::size_t at = 0; at < gradients.size(); ++at) {
     const std::size_t index = order.empty() ? at : order[at];
+    WEFT_CHECK(index < gradients.size(), InvalidArgument, kOp, "the order has gradient ", index,
+               " of ", gradients.size());
     const GradientSize& gradient = gradients[index];
     auto bucket = std::ranges::find_if(open, [&](const Open& b) {
       return b.dtype == gradient.dtype && b.device == gradient.device;
@@ -29,7 +43,7 @@ BucketPlan plan_buckets(std::span<const GradientSize> gradients,
       bucket = open.insert(open.end(), {.dtype = gradient.dtype, .device = gradient.device});
     }
     bucket->members.push_back(index);
-    bucket->bytes += gradient.bytes;
+    bucket->bytes = checked_add(bucket->bytes, gradient.bytes, kOp);
     if (bucket->bytes < limits[bucket->limit]) continue;
     plan.push_back(std::exchange(bucket->members, {}));
     bucket->bytes = 0;

@@ -32,7 +32,8 @@ using BucketPlan = std::vector<std::vector<std::size_t>>;
 /// limits are those of the first, second ... bucket of each dtype and device; the last one is for
 /// all further buckets. With an order the result has the buckets as they were closed, those left
 /// open last; without an order it is sorted by their smallest index. PyTorch's
-/// compute_bucket_assignment_by_size (reducer.cpp).
+/// compute_bucket_assignment_by_size (reducer.cpp). Throws InvalidArgument without limits, and for
+/// an order that has another number of gradients or one that does not exist.
 BucketPlan plan_buckets(std::span<const GradientSize> gradients,
                         std::span<const std::int64_t> limits,
                         std::span<const std::size_t> order = {});

@@ -180,8 +180,12 @@ class DataParallel {
 
   M& module() { return replicas_[0]; }
   std::span<const Device> devices() const { return options_.devices; }
-  /// The module (0) or one of its copies, to look at.
-  const M& replica(std::size_t i) const { return replicas_.at(i); }
+  /// The module (0) or one of its copies, to look at. Throws InvalidArgument beyond the last.
+  const M& replica(std::size_t i) const {
+    WEFT_CHECK(i < replicas_.size(), InvalidArgument, "data_parallel", "replica ", i, " of ",
+               replicas_.size());
+    return replicas_[i];
+  }
 
  private:
   template <class Inputs>

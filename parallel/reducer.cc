@@ -136,7 +136,9 @@ void Reducer::release() noexcept {
 
 std::vector<std::int64_t> Reducer::bucket_limits() const {
   if (!options_.bucket_cap_mb) return {kFirstBucketBytes, kDefaultBucketMb << 20};
-  return {static_cast<std::int64_t>(*options_.bucket_cap_mb * kMiB)};
+  // A cap that no gradient reaches may be infinite, or beyond 64 bits.
+  const double cap = *options_.bucket_cap_mb * kMiB, most = 0x1p62;
+  return {static_cast<std::int64_t>(std::min(cap, most))};
 }
 
 BucketPlan Reducer::plan(std::span<const std::int64_t> limits,

@@ -37,7 +37,8 @@ namespace weft::parallel {
 
 /// PyTorch's names and defaults. The same on all ranks.
 struct DistributedDataParallelOptions {
-  /// A bucket is closed when it has that many MiB. Default: 1 for the first bucket, 25 for others.
+  /// A bucket is closed when it has that many MiB; infinity: never. Default: 1 for the first
+  /// bucket, 25 for others.
   std::optional<double> bucket_cap_mb = {};
   /// Allows steps that leave parameters out: those that the outputs of forward do not depend on
   /// count as ready when backward begins. The tape is walked in each forward.

@@ -6,20 +6,31 @@
 
 #include "weft/autograd/function.h"
 #include "weft/autograd/ops.h"
+#include "weft/core/shape.h"
 #include "weft/core/thread_state.h"
+#include "weft/parallel/schedule.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 
 namespace weft::parallel {
 
+namespace {
+
+// As the micro-batches of a schedule.
+constexpr std::size_t kMostParts = kMostMicroBatches;
+
+}  // namespace
+
 std::vector<std::int64_t> part_sizes(std::int64_t rows, std::size_t n,
                                      std::span<const double> weights) {
-  const auto count = static_cast<std::int64_t>(n);
+  WEFT_CHECK(rows >= 0, InvalidArgument, "scatter", "got ", rows, " rows");
+  WEFT_CHECK(n >= 1 && n <= kMostParts, InvalidArgument, "scatter", "got ", n,
+             " devices, expected 1 to ", kMostParts);
   std::vector<std::int64_t> sizes;
   if (weights.empty()) {
-    const std::int64_t each = (rows + count - 1) / count;
-    for (std::int64_t begin = 0; begin < rows; begin += each) {
-      sizes.push_back(std::min(each, rows - begin));
+    const std::int64_t each = ceil_div(rows, static_cast<std::int64_t>(n));
+    for (std::int64_t left = rows; left > 0; left -= sizes.back()) {
+      sizes.push_back(std::min(each, left));
     }
   } else {
     const bool fits = std::ranges::all_of(
@@ -32,8 +43,10 @@ std::vector<std::int64_t> part_sizes(std::int64_t rows, std::size_t n,
     for (const double weight : weights) {
       sum += weight;
       if (begin == rows) break;
-      const std::int64_t due = std::llround(static_cast<double>(rows) * (sum / all));
-      const std::int64_t end = std::min(rows, std::max(begin + 1, due));
+      // As f64, of which the nearest to a large number of rows may be above it, up to 2^63.
+      const double due = std::round(static_cast<double>(rows) * (sum / all));
+      const bool fits = due < static_cast<double>(rows);
+      const std::int64_t end = fits ? std::max(begin + 1, static_cast<std::int64_t>(due)) : rows;
       sizes.push_back(end - begin);
       begin = end;
     }

@@ -469,6 +469,8 @@ std::string to_string(const Action& action) {
 
 Action counterpart(const Action& action) {
   const auto [kind, s, m] = action;
+  WEFT_CHECK(0 <= s && s < kMostStages, InvalidArgument, "schedule", to_string(action),
+             ": the stages are 0 to ", kMostStages - 1);
   switch (kind) {
     case Kind::send_activation: return {Kind::receive_activation, s + 1, m};
     case Kind::receive_activation: return {Kind::send_activation, s - 1, m};

@@ -41,6 +41,8 @@ bool sends(const Action& action) {
 
 StageCosts equal_costs(int stages, double forward, double backward_input, double backward_weight,
                        double transfer) {
+  WEFT_CHECK(1 <= stages && stages <= kMostStages, InvalidArgument, "simulate", "got ", stages,
+             " stages, expected 1 to ", kMostStages);
   const auto all = [&](double cost) { return std::vector<double>(stages, cost); };
   return {all(forward), all(backward_input), all(backward_weight), transfer};
 }
@@ -82,7 +84,7 @@ std::string draw(const Timeline& timeline, double unit, int columns) {
   constexpr std::string_view kDigits = "0123456789abcdefghijklmnopqrstuvwxyz";
   const std::size_t label = std::to_string(timeline.busy.size() - 1).size() + 1;
   const double units = std::ceil(timeline.end / unit),
-               room = (columns - static_cast<int>(label)) / 2;
+               room = static_cast<double>((columns - static_cast<std::int64_t>(label)) / 2);
   const auto cells = static_cast<std::size_t>(std::max(0.0, std::min(units, room)));
   std::vector<std::string> rows(timeline.busy.size());
   for (std::size_t d = 0; d < rows.size(); ++d) {
@@ -95,6 +97,8 @@ std::string draw(const Timeline& timeline, double unit, int columns) {
         std::min(std::round(seconds / unit), static_cast<double>(cells)));
   };
   for (const TimedAction& timed : timeline.actions) {
+    WEFT_CHECK(0 <= timed.device && timed.device < std::ssize(rows), InvalidArgument, "draw",
+               to_string(timed.action), " is on device ", timed.device, " of ", rows.size());
     const std::string letter = to_string(timed.action).substr(0, 1);
     if (letter == ">" || letter == "<") continue;
     const std::size_t begin = cell(timed.begin), end = cell(timed.end);

@@ -18,7 +18,7 @@ struct StageCosts {
   double transfer = 0;
 };
 
-/// The same costs for every stage.
+/// The same costs for every stage. Throws InvalidArgument unless there are 1 to kMostStages.
 StageCosts equal_costs(int stages, double forward, double backward_input, double backward_weight,
                        double transfer = 0);
 
@@ -47,6 +47,8 @@ Timeline simulate(const Schedule& schedule, const StageCosts& costs);
 /// A row per device, two characters per `unit` seconds: an action's letter and the last digit of
 /// its micro-batch (0-9, a-z, from the start again), then -- while it lasts; " ." is idle. Sends
 /// and receives are not drawn. What does not fit into `columns` is cut off, which a last line says.
+/// Throws InvalidArgument for a unit that is not positive, and for an action on a device that the
+/// timeline does not have.
 std::string draw(const Timeline& timeline, double unit = 1, int columns = 80);
 
 }  // namespace weft::parallel

@@ -6,6 +6,8 @@
 #include <limits>
 #include <vector>
 
+#include "weft/tests/core/expect_error.h"
+
 namespace weft::parallel {
 namespace {
 
@@ -21,6 +23,18 @@ TEST(BucketsTest, ABucketIsClosedWhenItReachesItsLimit) {
   EXPECT_EQ(plan_buckets(f32({4, 4, 4, 4}), Limits{8}), (BucketPlan{{0, 1}, {2, 3}}));
   EXPECT_EQ(plan_buckets(f32({4, 5, 4, 4}), Limits{8}), (BucketPlan{{0, 1}, {2, 3}}));
   EXPECT_EQ(plan_buckets(f32({4, 3, 4, 4}), Limits{8}), (BucketPlan{{0, 1, 2}, {3}}));
+}
+
+TEST(BucketsTest, RefusesWhatDoesNotFit) {
+  const std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  EXPECT_WEFT_ERROR(plan_buckets(f32({most - 1, most}), Limits{most}), Shape,
+                    "does not fit in 64 bits");
+  EXPECT_WEFT_ERROR(plan_buckets(f32({4}), {}), InvalidArgument, "got no limit");
+  const std::size_t order[] = {0, 2};
+  EXPECT_WEFT_ERROR(plan_buckets(f32({4, 4}), Limits{8}, order), InvalidArgument,
+                    "the order has gradient 2 of 2");
+  EXPECT_WEFT_ERROR(plan_buckets(f32({4, 4, 4}), Limits{8}, order), InvalidArgument,
+                    "the order has 2 of 3 gradients");
 }
 
 TEST(BucketsTest, ALargeGradientEndsTheBucketOfThoseBeforeIt) {

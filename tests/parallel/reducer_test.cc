@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <functional>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -292,6 +294,18 @@ TEST(ReducerTest, ACapThatIsGivenIsTheFirstOneToo) {
     EXPECT_EQ(ddp.bucket_names(), (Names{{"w3"}, {"w2"}, {"w0", "w1"}}));
     EXPECT_WEFT_ERROR(DistributedDataParallel(Large(), group, {.bucket_cap_mb = 0}),
                       InvalidArgument, "bucket_cap_mb is 0");
+    EXPECT_WEFT_ERROR(DistributedDataParallel(Large(), group, {.bucket_cap_mb = std::nan("")}),
+                      InvalidArgument, "bucket_cap_mb is nan");
+  });
+}
+
+TEST(ReducerTest, ACapAboveAllGradientsMakesOneBucket) {
+  comm::run_ranks(2, [](ProcessGroup& group) {
+    for (const double cap : {1e14, std::numeric_limits<double>::infinity()}) {
+      DistributedDataParallel ddp(Large(), group,
+                                  {.bucket_cap_mb = cap, .find_unused_parameters = true});
+      EXPECT_EQ(ddp.bucket_names(), (Names{{"w0", "w1", "w2", "w3"}})) << cap;
+    }
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -28,6 +29,11 @@ TEST(PartSizes, AreThoseOfPyTorchsChunk) {
   EXPECT_EQ(part_sizes(1, 3), (Sizes{1}));
   EXPECT_EQ(part_sizes(7, 1), (Sizes{7}));
   EXPECT_EQ(part_sizes(0, 2), (Sizes{0}));
+  const std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  EXPECT_EQ(part_sizes(most, 2), (Sizes{std::int64_t{1} << 62, (std::int64_t{1} << 62) - 1}));
+  EXPECT_EQ(part_sizes(most, 2, Values{1, 1}), part_sizes(most, 2));
+  EXPECT_WEFT_ERROR(part_sizes(-1, 2), InvalidArgument, "got -1 rows");
+  EXPECT_WEFT_ERROR(part_sizes(4, 0), InvalidArgument, "got 0 devices, expected 1 to 65536");
 }
 
 TEST(PartSizes, FollowTheWeights) {

@@ -167,6 +167,10 @@ TEST(SimulateTest, CostsAreOnePerStageAndNotNegative) {
       InvalidArgument, "got inf s as a cost of transfer");
   EXPECT_WEFT_ERROR(draw(simulate(schedule, equal_costs(2, 1, 1, 1)), 0), InvalidArgument,
                     "got 0 s as a unit");
+  EXPECT_WEFT_ERROR(equal_costs(-1, 1, 1, 1), InvalidArgument, "got -1 stages");
+  Timeline timeline = simulate(schedule, equal_costs(2, 1, 1, 1));
+  timeline.actions[0].device = 2;
+  EXPECT_WEFT_ERROR(draw(timeline), InvalidArgument, "F0.0 is on device 2 of 2");
 }
 
 }  // namespace

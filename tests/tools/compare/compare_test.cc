@@ -74,7 +74,7 @@ TEST_F(Compare, WrongUsageIsTwo) {
 
 TEST_F(Compare, OutputThatIsLostIsTwo) {
   const std::string a = save("a", {{"one", pair(1, 2)}});
-  for (const std::string arguments : {a + " " + a, std::string("--help")}) {
+  for (const std::string& arguments : {a + " " + a, std::string("--help")}) {
     EXPECT_EQ(run(arguments, "/dev/full"), 2) << arguments;
     EXPECT_NE(log().find("compare: error: [stdout] some of the output is lost: No space left"),
               std::string::npos)

@@ -176,7 +176,7 @@ TEST_F(TimelineCommand, WrongUsageIsTwoAndSaysWhatIsRight) {
 TEST_F(TimelineCommand, OutputThatIsLostIsTwo) {
   TraceFile trace;
   trace.add_pipeline(0, a_step(), 0);
-  for (const std::string arguments :
+  for (const std::string& arguments :
        {trace.write(folder) + " -o " + folder.path("out.svg"), std::string("--help")}) {
     EXPECT_EQ(run(arguments, "/dev/full"), 2) << arguments;
     EXPECT_NE(log().find("timeline: error: [stdout] some of the output is lost: No space left"),

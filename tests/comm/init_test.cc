@@ -16,6 +16,7 @@
 #include "weft/tensor/creation.h"
 #include "weft/tests/comm/ranks.h"
 #include "weft/tests/core/expect_error.h"
+#include "weft/tests/core/file_limit.h"
 #include "weft/tests/io/files.h"
 
 namespace weft::comm {
@@ -219,6 +220,14 @@ TEST(InitProcessGroup, BeyondLoopbackATokenIsNeeded) {
     EXPECT_WEFT_ERROR(init_process_group(options("tcp://192.0.2.1:29500", rank, 2)),
                       InvalidArgument, "WEFT_STORE_TOKEN");
   }
+}
+
+// Of rank 0, which hosts the store: four for each other rank's connections to it, and one to it.
+TEST(InitProcessGroup, TooFewDescriptorsAreAnErrorAtOnce) {
+  const weft::testing::FileLimit limit(64);
+  EXPECT_WEFT_ERROR(init_process_group(options(free_address(), 0, 101)), Library,
+                    "rank 0 of 101, which hosts the store, needs 500 file descriptors in this "
+                    "process, which may open ");
 }
 
 TEST(InitProcessGroup, RankZeroThatDoesNotComeIsNamed) {

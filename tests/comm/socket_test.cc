@@ -11,6 +11,7 @@
 
 #include "weft/core/error.h"
 #include "weft/tests/core/expect_error.h"
+#include "weft/tests/core/file_limit.h"
 
 namespace weft::comm {
 namespace {
@@ -147,6 +148,16 @@ TEST(Socket, ConnectingEndsAtItsDeadlineWithTheLastReason) {
   EXPECT_WEFT_ERROR(connect_to(kHost, port, Deadline(kShort)), Timeout, "Connection refused");
   EXPECT_WEFT_ERROR(connect_to("no.such.host.invalid", 1, Deadline(kShort)), Timeout,
                     "port 1 of no.such.host.invalid");
+}
+
+// Waiting gives it none.
+TEST(Socket, ConnectingWithoutADescriptorIsAnErrorAtOnce) {
+  const Socket listening = listen_on(kHost, 0);
+  const int port = port_of(listening);
+  const weft::testing::FileLimit limit(256);
+  const weft::testing::UsedUpDescriptors used(0);
+  EXPECT_WEFT_ERROR(connect_to(kHost, port, Deadline(kLong)), Comm,
+                    "Too many open files (errno 24); ulimit -n allows more");
 }
 
 TEST(Socket, TellsLoopbackFromOtherAddresses) {

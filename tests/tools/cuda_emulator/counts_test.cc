@@ -96,7 +96,7 @@ TEST_F(Counts, IndicesAreInBounds) {
   const Tensor x = empty({4, 3}), index = empty({4, 1}, DType::i64);
   taken();
   raw::gather(x, 1, index);
-  expect(taken()["kernels"], 2, 4 * 8 + 16 + (12 + 4) * 4 + 4 * 8);
+  EXPECT_EQ(taken()["kernels"]["calls"], 2);
 }
 
 TEST_F(Counts, ReplaysAreOneLaunch) {

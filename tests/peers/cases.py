@@ -69,9 +69,11 @@ def scalar(b):
     grad = dtype in FLOATING and b.chance(0.7) and name not in ("maximum", "minimum")
     x = b.input(b.shape(), dtype, requires_grad=grad)
     value = b.one_of(SCALARS)
-    # To compare with, PyTorch converts the number to the tensor's dtype: 3 (u8) <= -1 is true there.
+    # To compare with or divide by, PyTorch converts the number to the tensor's dtype: 3 (u8) <= -1 is
+    # true there.
     lowest, highest = {"u8": (0, 255), "i32": (-2**31, 2**31 - 1)}.get(dtype, (-math.inf, math.inf))
-    while name in tuple(reference.COMPARE) + ("maximum", "minimum") and not lowest <= value <= highest and value == value:
+    converts = tuple(reference.COMPARE) + ("maximum", "minimum", "remainder", "floor_divide")
+    while name in converts and not lowest <= value <= highest and value == value:
         value = b.one_of(SCALARS)
     if name == "pow":
         # In f32 the exponent 3e9 is even, and so is 3e9 - 1: the gradient's sign is anybody's guess. For
@@ -109,13 +111,23 @@ def binary(b):
     b.backward(y)
 
 
+def held(x, dtype):
+    """Whether dtype has all values of x, once their fractions are cut off."""
+    if not x.dtype.is_floating_point or dtype in FLOATING or dtype == "bool":
+        return True
+    info, v = torch.iinfo(DTYPES[dtype]), x.double()
+    return bool(((v > float(info.min) - 1) & (v < float(info.max) + 1)).all())
+
+
 @family
 def conversion(b):
     b.case["kind"] = "exact"
     x = b.input(large_or_small(b), any_dtype(b), mood=b.one_of((None, "special", "wide", "large")))
     b.case["inputs"][x]["requires_grad"] = False
     for _ in range(b.rng.randint(1, 2)):
-        x = b.step("to", [x], dtype=b.one_of(sorted(DTYPES)))
+        dtype = b.one_of(sorted(DTYPES))
+        # What an integer dtype does not hold is up to the processor in PyTorch.
+        x = b.step("to", [x], dtype=dtype if held(b.tensors[x], dtype) else "f64")
 
 
 @family

@@ -14,10 +14,21 @@ inline accumulate_t<T> load_grad(T value) {
   return maximize ? -load(value) : load(value);
 }
 
+/// torch.lerp(from, to, weight) = from + weight (to - from). From weight 1/2 on it starts at `to`:
+/// beside a large `from`, the sum would lose `to`, which is all that a weight of 1 keeps.
+template <class C>
+struct Lerp {
+  bool near;  // to `from`
+  C slope;
+  explicit Lerp(C weight) : near(weight < C(0.5)), slope(near ? weight : weight - C(1)) {}
+  C operator()(C from, C to) const { return (near ? from : to) + slope * (to - from); }
+};
+
 template <class T, bool amsgrad, bool maximize>
 void adam_loop(std::int64_t n, T* p, const T* g, T* m, T* v, T* largest, const AdamScalars& s) {
   using C = accumulate_t<T>;
-  const C take1 = C(1 - s.beta1), keep2 = C(s.beta2), take2 = C(1 - s.beta2);
+  const Lerp<C> mean(C(1 - s.beta1));
+  const C keep2 = C(s.beta2), take2 = C(1 - s.beta2);
   // Where PyTorch divides by sqrt(1 - beta2^t) this multiplies by its inverse: half the divisions.
   const C step = C(-s.step_size), inverse = C(s.inverse_correction2), eps = C(s.eps);
   const C weight_decay = C(s.weight_decay), decay = C(s.decay);
@@ -28,7 +39,7 @@ void adam_loop(std::int64_t n, T* p, const T* g, T* m, T* v, T* largest, const A
     const C g0 = load_grad<maximize>(g[i]);
     const C gi = s.weight_decay != 0 ? g0 + weight_decay * pi : g0;
     C mi = load(m[i]), vi = load(v[i]);
-    mi += take1 * (gi - mi);
+    mi = mean(mi, gi);
     vi = vi * keep2 + take2 * gi * gi;
     C spread = vi;
     if constexpr (amsgrad) {
@@ -87,6 +98,7 @@ void rmsprop_loop(std::int64_t n, T* p, const T* g, T* square, T* buffer, T* mea
   using C = accumulate_t<T>;
   const C step = C(-s.lr), keep = C(s.alpha), take = C(1 - s.alpha), eps = C(s.eps);
   const C weight_decay = C(s.weight_decay);
+  const Lerp<C> mean_of(take);
   WEFT_VECTOR_LOOP
   for (std::int64_t i = 0; i < n; ++i) {
     const C pi = load(p[i]);
@@ -96,8 +108,7 @@ void rmsprop_loop(std::int64_t n, T* p, const T* g, T* square, T* buffer, T* mea
     square[i] = store<T>(si);
     C spread = si;
     if constexpr (centered) {
-      const C before = load(mean[i]);
-      const C mi = before + take * (gi - before);
+      const C mi = mean_of(load(mean[i]), gi);
       mean[i] = store<T>(mi);
       spread -= mi * mi;
       spread = spread < C(0) ? C(0) : spread;

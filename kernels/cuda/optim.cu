@@ -124,6 +124,13 @@ __global__ void __launch_bounds__(kBlock)
   });
 }
 
+/// torch.lerp(from, to, weight) = from + weight (to - from). From weight 1/2 on it starts at `to`:
+/// beside a large `from`, the sum would lose `to`, which is all that a weight of 1 keeps.
+template <class C>
+__device__ C lerp(C from, C to, C weight) {
+  return weight < C(0.5) ? from + weight * (to - from) : to + (weight - C(1)) * (to - from);
+}
+
 template <class T, bool amsgrad>
 __global__ void __launch_bounds__(kBlock)
     adam_kernel(const __grid_constant__ SlotTable table, const AdamParams p) {
@@ -137,7 +144,7 @@ __global__ void __launch_bounds__(kBlock)
   }
   __syncthreads();
   const C size = step_size, correction = root_correction;
-  const C beta1 = static_cast<C>(p.beta1), fresh1 = static_cast<C>(1 - p.beta1);
+  const C fresh1 = static_cast<C>(1 - p.beta1);
   const C beta2 = static_cast<C>(p.beta2), fresh2 = static_cast<C>(1 - p.beta2);
   const C eps = static_cast<C>(p.eps);
   const C decay = static_cast<C>(p.decoupled ? 0 : p.weight_decay);
@@ -145,7 +152,7 @@ __global__ void __launch_bounds__(kBlock)
   const bool uphill = p.maximize;
   update_slots<T>(table, {true, true, true, amsgrad, false}, [=](Element<C>& e) {
     const C g = (uphill ? -e.grad : e.grad) + decay * e.param;
-    e.state1 = beta1 * e.state1 + fresh1 * g;
+    e.state1 = lerp(e.state1, g, fresh1);
     e.state2 = beta2 * e.state2 + fresh2 * g * g;
     C spread = e.state2;
     if constexpr (amsgrad) {
@@ -170,7 +177,7 @@ __global__ void __launch_bounds__(kBlock)
     e.state1 = alpha * e.state1 + fresh * g * g;
     C spread = e.state1;
     if (centered) {
-      e.state3 = e.state3 + fresh * (g - e.state3);
+      e.state3 = lerp(e.state3, g, fresh);
       spread -= e.state3 * e.state3;
       spread = spread < C(0) ? C(0) : spread;
     }

@@ -295,6 +295,47 @@ TEST_P(Optim, AdamsFirstStepIsTheLearningRate) {
   expect_close(param.values(), {-0.5, 0.5, -0.5, 2}, [](double) { return 1e-5; });
 }
 
+// As torch.lerp: what a factor of 0 forgets leaves no trace, however large it was. m + (g - m)
+// would be 0 here.
+TEST_P(Optim, FactorsOfZeroForgetLargeMoments) {
+  for (const DType dtype : kFloating) {
+    SCOPED_TRACE(to_string(dtype));
+    const std::vector<double> large(9, 1e20), ones(9, 1), zeros(9, 0);  // vectors and a rest
+    const Buffer grad(device(), dtype, {9}, ones);
+    const OnDevice<double> lr(device(), 0.5);
+    const OnDevice<std::int64_t> step(device(), 3);
+    for (const bool decoupled : {false, true}) {
+      for (const bool amsgrad : {false, true}) {
+        Buffer param(device(), dtype, {9}, zeros), m(device(), dtype, {9}, large);
+        Buffer v(device(), dtype, {9}, large), most(device(), dtype, {9}, zeros);
+        const OptimSlot slot{param.view().data, grad.view().data, m.view().data,
+                             v.view().data,     most.view().data, 9};
+        const AdamParams p{.lr = lr.get(),
+                           .step = step.get(),
+                           .beta1 = 0,
+                           .beta2 = 0,
+                           .eps = 0,
+                           .decoupled = decoupled,
+                           .amsgrad = amsgrad};
+        kernels().optim.adam(stream, dtype, p, {&slot, 1});
+        synchronize();
+        expect_equal(m.values(), ones);
+        expect_equal(v.values(), ones);
+        expect_equal(param.values(), std::vector<double>(9, -0.5));
+      }
+    }
+    Buffer param(device(), dtype, {9}, zeros), square(device(), dtype, {9}, zeros);
+    Buffer mean(device(), dtype, {9}, large);
+    const OptimSlot slot{param.view().data, grad.view().data, square.view().data,
+                         nullptr,           mean.view().data, 9};
+    const RmspropParams p{.lr = lr.get(), .alpha = 0, .eps = 1, .centered = true};
+    kernels().optim.rmsprop(stream, dtype, p, {&slot, 1});
+    synchronize();
+    expect_equal(mean.values(), ones);
+    expect_equal(param.values(), std::vector<double>(9, -0.5));  // g / (sqrt(1 - 1^2) + 1)
+  }
+}
+
 TEST_P(Optim, SumOfSquaresInF64) {
   for (const DType dtype : kFloating) {
     const Parameters params(device(), dtype, false);

@@ -124,22 +124,13 @@ ValuesAndIndices min_of_dim(const Tensor& x, std::int64_t dim, bool keepdim) {
   return extreme_of_dim("min", false, x, dim, keepdim);
 }
 
-Tensor std(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
-  check_defined("std", "x", x);
-  WEFT_CHECK(is_floating(x.dtype()), Dtype, "std", "x: got ", x.dtype(),
-             ", needs a floating dtype; convert it with to(dtype)");
-  // bf16 is rounded once, behind the root.
-  const DType wide = x.dtype() == DType::bf16 ? DType::f32 : x.dtype();
-  const Tensor v = var(x.to(wide), dims, correction, keepdim);
-  // The root has no slope at 0: its gradient there goes to a constant instead.
-  const Tensor is_zero = raw::eq(v.detach(), 0.0);
-  const Tensor root = sqrt(masked_fill(v, is_zero, 1));
-  return masked_fill(root, is_zero, 0).to(x.dtype());
-}
-
 Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim) {
   check_defined("logsumexp", "x", x);
   if (!is_floating(x.dtype())) return logsumexp(raw::to(x, DType::f32), dims, keepdim);
+  // bf16 is rounded once, at the end.
+  if (x.dtype() == DType::bf16) {
+    return logsumexp(x.to(DType::f32), dims, keepdim).to(DType::bf16);
+  }
   if (x.numel() == 0) return log(sum(exp(x), dims, keepdim));
   // An infinite maximum would leave infinity - infinity.
   const Tensor largest = raw::max(x.detach(), dims, true);

@@ -46,10 +46,6 @@ template <class Dim>
 ValuesAndIndices min(const Tensor& x, Dim dim, bool keepdim = false) {
   return min_of_dim(x, static_cast<std::int64_t>(dim), keepdim);
 }
-/// The square root of var(x, dims, correction); where it is 0, its gradient is 0. After `using
-/// namespace weft` write weft::std(x) or x.std(), since `std` alone is ambiguous. Throws Dtype
-/// unless x is floating.
-Tensor std(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
 /// log(sum(exp(x))), with the largest x subtracted first. Integers are computed in f32.
 Tensor logsumexp(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 

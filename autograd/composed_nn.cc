@@ -61,14 +61,23 @@ Tensor normalize(const Tensor& x, double p, std::int64_t dim, double eps) {
   WEFT_CHECK(is_floating(x.dtype()), Dtype, op, "x: got ", x.dtype(),
              ", expected a floating dtype");
   WEFT_CHECK(p >= 1, InvalidArgument, op, "p: got ", p, ", expected 1 or more");
+  // bf16 is rounded once, at the end.
+  if (x.dtype() == DType::bf16) return normalize(x.to(DType::f32), p, dim, eps).to(DType::bf16);
   const auto length = [&] {
     if (p == 2) return norm(x, {dim}, true);
     if (p == 1) return sum(abs(x), {dim}, true);
     if (p == kInfinity) return max(abs(x), {dim}, true);
-    const Tensor total = sum(pow(abs(x), p), {dim}, true);
+    if (x.numel() == 0) return sum(abs(x), {dim}, true);
+    // Of x over its largest part, since powers of x itself leave the range. The length grows as x
+    // does, so that part may count as a constant for the gradient.
+    const Tensor size = abs(x);
+    Tensor largest = raw::max(size.detach(), {dim}, true);
+    const Tensor has_none = raw::logical_or(raw::eq(largest, 0.0), raw::eq(largest, kInfinity));
+    largest = masked_fill(largest, has_none, 1);
+    const Tensor total = sum(pow(size / largest, p), {dim}, true);
     // The root has no slope at 0: its gradient there goes to a constant instead.
     const Tensor is_zero = raw::eq(total.detach(), 0.0);
-    return masked_fill(pow(masked_fill(total, is_zero, 1), 1 / p), is_zero, 0);
+    return masked_fill(pow(masked_fill(total, is_zero, 1), 1 / p) * largest, is_zero, 0);
   };
   return x / clamp(length(), eps);
 }
@@ -282,7 +291,13 @@ AttentionResult attend(const Tensor& q, const Tensor& k, const Tensor& v,
   check_attention(q, k, v, options);
   const std::int64_t length = q.shape(-2), keys = k.shape(-2), features = q.shape(-1);
   const double scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(features)));
-  Tensor scores = matmul(q * scale, k.transpose(-2, -1));
+  // bf16 would round scores by up to 1/256 of their size, and a weight by that power of e: they
+  // stay f32 until the weights are there. q times a power of two is exact.
+  const DType compute = q.dtype() == DType::bf16 ? DType::f32 : q.dtype();
+  int exponent = 0;
+  const bool scale_q = compute == q.dtype() || std::abs(std::frexp(scale, &exponent)) == 0.5;
+  Tensor scores = matmul(scale_q ? q * scale : q, k.transpose(-2, -1), compute);
+  if (!scale_q) scores.mul_(scale);
   Tensor blind;
   if (options.is_causal) {
     const TensorOptions like(scores.dtype(), scores.device());
@@ -292,7 +307,7 @@ AttentionResult attend(const Tensor& q, const Tensor& k, const Tensor& v,
     scores = add_bias(scores, mask.bias);
     blind = mask.blind;
   }
-  const Tensor weights = dropout(softmax(scores, -1), options.dropout_p);
+  const Tensor weights = dropout(softmax(scores, -1), options.dropout_p).to(v.dtype());
   AttentionResult result{matmul(weights, v), {}};
   if (with_weights) result.weights = weights;
   if (blind.defined()) {

@@ -81,9 +81,14 @@ Tensor sum(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor mean(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor prod(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 /// The gradient is shared equally among all positions of the extreme, as torch.amax and torch.amin.
+/// Where that is a NaN, all gradients are NaN; without dims the NaNs share it, as in torch.max(x).
 Tensor max(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor min(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor var(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
+/// The square root of var(x, dims, correction); where it is 0, its gradient is 0. After `using
+/// namespace weft` write weft::std(x) or x.std(), since `std` alone is ambiguous. Throws Dtype
+/// unless x is floating.
+Tensor std(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
 Tensor norm(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor softmax(const Tensor& x, std::int64_t dim);
 Tensor log_softmax(const Tensor& x, std::int64_t dim);
@@ -95,6 +100,9 @@ Tensor embedding(const Tensor& index, const Tensor& weight,
                  std::optional<std::int64_t> padding_idx = {});
 
 Tensor matmul(const Tensor& a, const Tensor& b);
+/// As raw::matmul with out_dtype; in backward the gradient is rounded to the operands' dtype.
+/// Autocast leaves the operands as they are. No vectors (else Shape).
+Tensor matmul(const Tensor& a, const Tensor& b, DType out_dtype);
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias = {});
 Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias = {},
               const Conv2dParams& params = {});

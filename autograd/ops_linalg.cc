@@ -31,14 +31,15 @@ Tensor rows(const Tensor& x) {
 
 class MatmulNode final : public Node {
  public:
-  MatmulNode(const Tensor& a, const Tensor& b) : Node("matmul"), a_info_(a), b_info_(b) {
+  MatmulNode(const Tensor& a, const Tensor& b)
+      : Node("matmul"), dtype_(a.dtype()), a_info_(a), b_info_(b) {
     add_input(a);
     add_input(b);
     if (needs(1)) a_ = save(a);
     if (needs(0)) b_ = save(b);
   }
   void apply(Gradients& grads) override {
-    const Tensor& grad = grads.y();
+    const Tensor grad = raw::to(grads.y(), dtype_);
     if (grads.wants(0)) {
       grads.set(0, a_info_.fit(raw::matmul(grad, transposed(b_.get(*this)))));
     }
@@ -56,6 +57,7 @@ class MatmulNode final : public Node {
     a_.reset();
     b_.reset();
   }
+  DType dtype_;  // of a and b
   Operand a_info_, b_info_;
   SavedTensor a_, b_;
 };
@@ -109,6 +111,13 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
   if (autocasts(policy, a, b)) [[unlikely]]
     return matmul(autocast(policy, a), autocast(policy, b));
   Tensor y = raw::matmul(a, b);
+  return recording(a, b) ? record<MatmulNode>(std::move(y), a, b) : y;
+}
+
+Tensor matmul(const Tensor& a, const Tensor& b, DType out_dtype) {
+  WEFT_CHECK(!a.defined() || !b.defined() || (a.dim() > 1 && b.dim() > 1), Shape, "matmul",
+             "with out_dtype it needs matrices, got a ", a.shape(), ", b ", b.shape());
+  Tensor y = raw::matmul(a, b, out_dtype);
   return recording(a, b) ? record<MatmulNode>(std::move(y), a, b) : y;
 }
 

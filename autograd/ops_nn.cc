@@ -136,12 +136,16 @@ class MseNode final : public Node {
   MseNode(const Tensor& x, const Tensor& target, Reduction reduction)
       : Node("mse_loss"), reduction_(reduction) {
     add_input(x);
+    add_input(target);
     x_ = save(x);
     target_ = save(target);
   }
   void apply(Gradients& grads) override {
-    if (!grads.wants(0)) return;
-    grads.set(0, raw::mse_loss_backward(grads.y(), x_.get(*this), target_.get(*this), reduction_));
+    if (!grads.wants(0) && !grads.wants(1)) return;
+    const Tensor grad =
+        raw::mse_loss_backward(grads.y(), x_.get(*this), target_.get(*this), reduction_);
+    if (grads.wants(0)) grads.set(0, grad);
+    if (grads.wants(1)) grads.set(1, raw::neg(grad));
   }
 
  private:
@@ -214,15 +218,8 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntr
 Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
   if (autocasts(CastPolicy::f32, x, target)) [[unlikely]]
     return mse_loss(autocast(CastPolicy::f32, x), autocast(CastPolicy::f32, target), reduction);
-  if (recording(target)) {  // rare: composed, after the shape check of the usual way
-    WEFT_CHECK(x.shape() == target.shape(), Shape, "mse_loss", "target: got ", target.shape(),
-               ", x is ", x.shape());
-    const Tensor squares = square(sub(x, target));
-    if (reduction == Reduction::none) return squares;
-    return reduction == Reduction::mean ? mean(squares) : sum(squares);
-  }
   Tensor y = raw::mse_loss(x, target, reduction);
-  return recording(x) ? record<MseNode>(std::move(y), x, target, reduction) : y;
+  return recording(x, target) ? record<MseNode>(std::move(y), x, target, reduction) : y;
 }
 
 }  // namespace weft

@@ -1,9 +1,11 @@
 // Reductions, softmax and indexing.
-#include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/ops.h"
+#include "weft/core/trace.h"
 
 namespace weft {
 
@@ -17,6 +19,9 @@ using autograd::recording;
 using autograd::SavedTensor;
 
 namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 // Shape with reduced dimensions of length 1, and how many elements went into each result.
 class ReducedNode : public Node {
@@ -69,17 +74,29 @@ class ProdNode final : public ReducedNode {
   ProdNode(const Tensor& x, const Dims& dims) : ReducedNode("prod", x, dims) { x_ = save(x); }
   void apply(Gradients& grads) override {
     if (!grads.wants(0)) return;
-    // The product of the others is p / x; with one zero among them it is p (of the rest) at the
-    // zero and 0 elsewhere, with two it is 0 everywhere.
+    // The product of the others, in f64 lest it leave the range on the way: p / x, where in p 1
+    // stands for a zero and a sign for an infinity. What those make of the others' product depends
+    // on how many of them others are: 0 of zeros, infinite of infinities, NaN of both.
     const Tensor& x = x_.get(*this);
-    const Tensor is_zero = raw::eq(x, 0.0);
-    const Tensor rest = raw::where(is_zero, ones_like(x), x);
-    const Tensor p = reduce_kept(rest, raw::prod);
-    const Tensor zeros = reduce_kept(raw::to(is_zero, x.dtype()), raw::sum);
-    const Tensor none = scalar(0, {x.dtype(), x.device()});
-    const Tensor at_zero = raw::where(raw::eq(zeros, 1.0), p, none);
-    const Tensor elsewhere = raw::where(raw::eq(zeros, 0.0), raw::div(p, rest), none);
-    grads.set(0, raw::mul(kept(grads.y()), raw::where(is_zero, at_zero, elsewhere)));
+    const Tensor is_zero = raw::eq(x, 0.0), is_infinite = raw::eq(raw::abs(x), kInfinity);
+    const Tensor wide = raw::to(x, DType::f64);
+    const auto number = [&](double value) { return scalar(value, {DType::f64, x.device()}); };
+    const Tensor rest =
+        raw::where(is_zero, number(1), raw::where(is_infinite, raw::sign(wide), wide));
+    const Tensor zeros = reduce_kept(raw::to(is_zero, DType::f64), raw::sum);
+    const Tensor infinities = reduce_kept(raw::to(is_infinite, DType::f64), raw::sum);
+    const Tensor product =
+        raw::mul(raw::to(kept(grads.y()), DType::f64), reduce_kept(rest, raw::prod));
+    // The numerator for an element that is itself so many of each.
+    const auto of = [&](double zero, double infinity) {
+      const Tensor by_zeros = raw::where(raw::gt(zeros, zero), number(0), number(1));
+      const Tensor by_infinities =
+          raw::where(raw::gt(infinities, infinity), number(kInfinity), number(1));
+      return raw::mul(raw::mul(product, by_zeros), by_infinities);
+    };
+    const Tensor grad = raw::where(is_zero, of(1, 0), raw::where(is_infinite, of(0, 1), of(0, 0)));
+    raw::binary_(BinaryOp::div, grad, rest);
+    grads.set(0, raw::to(grad, x.dtype()));
   }
 
  private:
@@ -87,18 +104,24 @@ class ProdNode final : public ReducedNode {
   SavedTensor x_;
 };
 
-// max, min: equal parts to all positions that hold the extreme.
+// max, min: equal parts to all positions that hold the extreme. A NaN is the extreme: without dims
+// the NaNs share the gradient, as in torch.max; with dims it is NaN, as in torch.amax.
 class ExtremeNode final : public ReducedNode {
  public:
   ExtremeNode(const char* name, const Tensor& x, const Dims& dims, const Tensor& y)
-      : ReducedNode(name, x, dims) {
+      : ReducedNode(name, x, dims), of_all_(dims.empty()) {
     x_ = save(x);
     y_ = save(y);
   }
   void apply(Gradients& grads) override {
     if (!grads.wants(0)) return;
     const Tensor& x = x_.get(*this);
-    const Tensor holds = raw::to(raw::eq(x, kept(y_.get(*this))), x.dtype());
+    Tensor is_extreme = raw::eq(x, kept(y_.get(*this)));
+    // Whether there is a NaN the CPU just sees; a GPU would have to be waited for.
+    if (of_all_ && (!x.device().is_cpu() || std::isnan(y_.get(*this).item<double>()))) {
+      is_extreme = raw::logical_or(is_extreme, raw::ne(x, x));
+    }
+    const Tensor holds = raw::to(is_extreme, x.dtype());
     const Tensor count = reduce_kept(holds, raw::sum);
     grads.set(0, raw::mul(holds, raw::div(kept(grads.y()), count)));
   }
@@ -108,51 +131,72 @@ class ExtremeNode final : public ReducedNode {
     x_.reset();
     y_.reset();
   }
+  bool of_all_;
   SavedTensor x_, y_;
 };
 
+// grad / y; 0 where the root y is 0, at which it has no slope. All f64.
+Tensor over_root(const Tensor& grad, const Tensor& y) {
+  const Tensor none = scalar(0, {DType::f64, y.device()});
+  return raw::where(raw::eq(y, 0.0), none, raw::div(grad, y));
+}
+
+// var, and std where there is a root, which is std's value in f64. divisor: n - correction.
 class VarNode final : public ReducedNode {
  public:
-  VarNode(const Tensor& x, const Dims& dims, double correction)
-      : ReducedNode("var", x, dims), correction_(correction) {
+  VarNode(const char* name, const Tensor& x, const Dims& dims, double divisor, const Tensor& mean,
+          const Tensor& root)
+      : ReducedNode(name, x, dims), divisor_(divisor), of_all_(dims.empty()) {
     x_ = save(x);
+    mean_ = save(mean);
+    if (root.defined()) root_ = save(root);
   }
   void apply(Gradients& grads) override {
     if (!grads.wants(0)) return;
-    const Tensor& x = x_.get(*this);
-    const Tensor centred = raw::sub(x, reduce_kept(x, raw::mean));
-    const double divisor = std::max(static_cast<double>(count_) - correction_, 0.0);
-    const Tensor scale = raw::mul(kept(grads.y()), 2 / divisor);
-    grads.set(0, raw::mul(centred, scale));
-  }
-
- private:
-  void release_saved() override { x_.reset(); }
-  double correction_;
-  SavedTensor x_;
-};
-
-class NormNode final : public ReducedNode {
- public:
-  NormNode(const Tensor& x, const Dims& dims, const Tensor& y) : ReducedNode("norm", x, dims) {
-    x_ = save(x);
-    y_ = save(y);
-  }
-  void apply(Gradients& grads) override {
-    if (!grads.wants(0)) return;
-    // 0 at norm 0, where any vector of length <= 1 would do.
-    const Tensor& y = y_.get(*this);
-    const Tensor none = scalar(0, {y.dtype(), y.device()});
-    const Tensor scale = raw::where(raw::eq(y, 0.0), none, raw::div(grads.y(), y));
-    grads.set(0, raw::mul(x_.get(*this), kept(scale)));
+    const Tensor &x = x_.get(*this), &mean = mean_.get(*this);
+    Tensor grad = raw::to(kept(grads.y()), DType::f64);
+    if (root_.defined()) grad = over_root(raw::div(grad, 2), root_.get(*this));
+    if (divisor_ > 0 || !of_all_) {
+      return grads.set(0, raw::scaled_deviation(x, mean, raw::mul(grad, 2 / divisor_)));
+    }
+    // As PyTorch without degrees of freedom: infinite, and NaN at the mean. With dims, it takes the
+    // formula as it is, also with a negative divisor.
+    const TensorOptions f64(DType::f64, x.device());
+    const Tensor deviation = raw::scaled_deviation(x, mean, scalar(1, f64));
+    const Tensor slope =
+        raw::where(raw::eq(deviation, 0.0), scalar(kNaN, f64), scalar(kInfinity, f64));
+    grads.set(0, raw::to(raw::mul(grad, slope), x.dtype()));
   }
 
  private:
   void release_saved() override {
     x_.reset();
-    y_.reset();
+    mean_.reset();
+    root_.reset();
   }
-  SavedTensor x_, y_;
+  double divisor_;
+  bool of_all_;
+  SavedTensor x_, mean_, root_;
+};
+
+class NormNode final : public ReducedNode {
+ public:
+  NormNode(const Tensor& x, const Dims& dims, const Tensor& root) : ReducedNode("norm", x, dims) {
+    x_ = save(x);
+    root_ = save(root);
+  }
+  void apply(Gradients& grads) override {
+    if (!grads.wants(0)) return;
+    const Tensor scale = over_root(raw::to(kept(grads.y()), DType::f64), root_.get(*this));
+    grads.set(0, raw::scaled_deviation(x_.get(*this), {}, scale));
+  }
+
+ private:
+  void release_saved() override {
+    x_.reset();
+    root_.reset();
+  }
+  SavedTensor x_, root_;
 };
 
 class SoftmaxNode final : public Node {
@@ -245,15 +289,40 @@ Tensor min(const Tensor& x, const Dims& dims, bool keepdim) {
   Tensor y = raw::min(x, dims, keepdim);
   return recording(x) ? record<ExtremeNode>(y, "min", x, dims, y) : y;
 }
+namespace {
+
+// A result of raw::moments as the operation returns it.
+Tensor finish(const raw::Moments& m, const Tensor& values, const Tensor& x) {
+  return raw::to(raw::reshape(values, m.shape), x.dtype());
+}
+
+Tensor spread(const char* name, bool is_std, const Tensor& x, const Dims& dims, double correction,
+              bool keepdim) {
+  const Span span("op", name);
+  const raw::Moments m = raw::moments(name, x, dims, keepdim);
+  const Tensor variance = raw::div(m.squares, raw::degrees_of_freedom(name, m.n, correction));
+  const double divisor = static_cast<double>(m.n) - correction;
+  const Tensor root = is_std ? raw::sqrt(variance) : Tensor();
+  Tensor y = finish(m, is_std ? root : variance, x);
+  return recording(x) ? record<VarNode>(std::move(y), name, x, dims, divisor, m.mean, root) : y;
+}
+
+}  // namespace
+
 Tensor var(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
-  Tensor y = raw::var(x, dims, correction, keepdim);
-  return recording(x) ? record<VarNode>(std::move(y), x, dims, correction) : y;
+  return spread("var", false, x, dims, correction, keepdim);
+}
+Tensor std(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
+  return spread("std", true, x, dims, correction, keepdim);
 }
 Tensor norm(const Tensor& x, const Dims& dims, bool keepdim) {
   if (autocasts(CastPolicy::f32_on_cuda, x)) [[unlikely]]
     return norm(autocast(CastPolicy::f32_on_cuda, x), dims, keepdim);
-  Tensor y = raw::norm(x, dims, keepdim);
-  return recording(x) ? record<NormNode>(y, x, dims, y) : y;
+  if (!recording(x)) return raw::norm(x, dims, keepdim);
+  const Span span("op", "norm");
+  const raw::Moments m = raw::moments("norm", x, dims, keepdim, false);
+  const Tensor root = raw::length_of(x, m);
+  return record<NormNode>(finish(m, root, x), x, dims, root);
 }
 
 Tensor softmax(const Tensor& x, std::int64_t dim) {

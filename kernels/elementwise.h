@@ -167,7 +167,8 @@ WEFT_HD T gelu_tanh_slope(T x, T t) {
 WEFT_UNARY_FUNCTOR(Neg, nothing, -x, -g)
 WEFT_UNARY_FUNCTOR(Abs, x, x < T(0) ? -x : x, s > T(0) ? g : (s < T(0) ? -g : T(0)))
 WEFT_UNARY_FUNCTOR(Sign, nothing, T(x > T(0)) - T(x < T(0)), g * T(0))
-WEFT_UNARY_FUNCTOR(Square, x, x * x, T(2) * s * g)
+// Doubled last: 2 s may leave the range where s g does not.
+WEFT_UNARY_FUNCTOR(Square, x, x * x, T(2) * (s * g))
 WEFT_UNARY_FUNCTOR(Sqrt, y, std::sqrt(x), g / (T(2) * s))
 WEFT_UNARY_FUNCTOR(Rsqrt, y, T(1) / std::sqrt(x), T(-0.5) * g * s * s * s)
 WEFT_UNARY_FUNCTOR(Reciprocal, y, T(1) / x, -g * s * s)

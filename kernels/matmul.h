@@ -10,7 +10,8 @@ namespace weft {
 /// y = a b (+ bias). a [B,M,K], b [B,K,N], y [B,M,N] dense row-major, bias [N] or empty.
 /// In a and b, one of the last two dimensions has stride 1 (or length 1), and the stride of the
 /// other is at least a row's length; the batch stride may be 0. One dtype: f32, f64, bf16 (sums in
-/// f32). B, M, N > 0. K may be 0; then y is the bias or zero.
+/// f32); but y may be f32 where a and b are bf16, without a bias. B, M, N > 0. K may be 0; then y
+/// is the bias or zero.
 struct MatmulArgs {
   View a, b, y, bias;
   bool accumulate = false;  ///< y += a b instead of y = a b; not together with bias

@@ -19,6 +19,17 @@ struct ReduceKernels {
   /// i64 for sum and prod of integers; boolean for all and any. mean of integers throws
   /// Unsupported. The caller rules out max and min of no elements.
   void (*reduce)(const Stream&, ReduceOp, const View& x, const View& y, void* workspace);
+  std::size_t (*moments_workspace_bytes)(const View& x, const View& squares);
+  /// Of the n elements x of each result: mean = sum x / n, squares = sum (x - mean)^2. Without a
+  /// mean (an empty view): squares = sum x^2. x is floating; mean and squares are f64, shaped as y
+  /// of `reduce` and alike in strides. The sums run in f64 over x - shift in the order of
+  /// `reduce`, shift being one of the n values (kernels/norm.h says what that is worth), or 0.
+  void (*moments)(const Stream&, const View& x, const View& mean, const View& squares,
+                  void* workspace);
+  /// y = (x - center) factor, computed in f64 and rounded to y's dtype, which is x's. All views
+  /// have x's shape; center, which may be empty (0), and factor are f64.
+  void (*scaled_deviation)(const Stream&, const View& x, const View& center, const View& factor,
+                           const View& y);
   /// y [.., 1 at dim, ..] i64: the first position of the extreme. A NaN counts as the extreme.
   void (*arg_reduce)(const Stream&, ArgReduceOp, const View& x, int dim, const View& y);
 };

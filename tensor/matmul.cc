@@ -1,6 +1,7 @@
 // Matrix products. Transposes and broadcast batches reach the kernel as strides; a batch that
 // shares its right matrix becomes one tall product.
 #include <algorithm>
+#include <optional>
 
 #include "weft/tensor/internal.h"
 #include "weft/tensor/ops.h"
@@ -90,13 +91,13 @@ void run_matmul(const char* op, const Tensor& a, const Tensor& b, const Tensor& 
     ma.rows *= batch.sizes[0];
     batch = Batch();
   }
-  const DType dtype = y.dtype();
+  const DType dtype = a.dtype();
   const Device device = y.device();
   const std::int64_t inner = batch.sizes.empty() ? 1 : batch.sizes[0];
   MatmulArgs args;
   args.a = view_of(ma, dtype, inner, batch.sizes.empty() ? 0 : batch.a_strides[0]);
   args.b = view_of(mb, dtype, inner, batch.sizes.empty() ? 0 : batch.b_strides[0]);
-  args.y = {y.raw_data(), dtype, {inner, ma.rows, mb.columns}, {}};
+  args.y = {y.raw_data(), y.dtype(), {inner, ma.rows, mb.columns}, {}};
   args.y.strides = contiguous_strides(args.y.shape);
   if (bias.defined()) args.bias = bias.view_of();
 
@@ -108,6 +109,7 @@ void run_matmul(const char* op, const Tensor& a, const Tensor& b, const Tensor& 
 
   // What could not be merged into one batch dimension is walked here, innermost first.
   const std::int64_t bytes = static_cast<std::int64_t>(size_of(dtype));
+  const std::int64_t bytes_of_y = static_cast<std::int64_t>(size_of(y.dtype()));
   const std::int64_t outer = numel(batch.sizes) / inner;
   char* out = static_cast<char*>(args.y.data);
   for (std::int64_t i = 0; i < outer; ++i) {
@@ -120,7 +122,7 @@ void run_matmul(const char* op, const Tensor& a, const Tensor& b, const Tensor& 
     }
     args.a.data = const_cast<char*>(ma.data) + at_a * bytes;
     args.b.data = const_cast<char*>(mb.data) + at_b * bytes;
-    args.y.data = out + i * inner * ma.rows * mb.columns * bytes;
+    args.y.data = out + i * inner * ma.rows * mb.columns * bytes_of_y;
     run(stream, *plan, args, workspace.data());
   }
 }
@@ -134,9 +136,8 @@ Tensor checked_bias(const char* op, const Tensor& a, const Tensor& bias, std::in
   return contiguous(bias);
 }
 
-}  // namespace
-
-Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias) {
+Tensor product(const Tensor& a, const Tensor& b, const Tensor& bias,
+               std::optional<DType> out_dtype) {
   const char* op = "matmul";
   const Span span("op", op);
   check_same_kind(op, "a", a, "b", b);
@@ -145,8 +146,8 @@ Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias) {
              a.shape(), ", b ", b.shape());
   if (a.dim() == 1 || b.dim() == 1) {
     // A row times, and a column.
-    const Tensor y =
-        matmul(a.dim() == 1 ? unsqueeze(a, 0) : a, b.dim() == 1 ? unsqueeze(b, 1) : b, bias);
+    const Tensor y = product(a.dim() == 1 ? unsqueeze(a, 0) : a, b.dim() == 1 ? unsqueeze(b, 1) : b,
+                             bias, out_dtype);
     const Tensor rows = b.dim() == 1 ? squeeze(y, -1) : y;
     return a.dim() == 1 ? squeeze(rows, b.dim() == 1 ? -1 : -2) : rows;
   }
@@ -162,9 +163,23 @@ Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias) {
   shape.push_back(m);
   shape.push_back(n);
   const Tensor row = checked_bias(op, a, bias, n);
-  Tensor y = allocate(shape, a.dtype(), a.device());
+  const DType dtype = out_dtype.value_or(a.dtype());
+  WEFT_CHECK(dtype == a.dtype() || (a.dtype() == DType::bf16 && dtype == DType::f32), Dtype, op,
+             "out_dtype: got ", dtype, " of ", a.dtype(), " operands, expected ", a.dtype(),
+             ", or f32 of bf16");
+  Tensor y = allocate(shape, dtype, a.device());
   if (y.numel() > 0) run_matmul(op, a, b, row, y);
   return y;
+}
+
+}  // namespace
+
+Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias) {
+  return product(a, b, bias, {});
+}
+
+Tensor matmul(const Tensor& a, const Tensor& b, DType out_dtype) {
+  return product(a, b, {}, out_dtype);
 }
 
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias) {

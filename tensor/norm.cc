@@ -283,13 +283,18 @@ NormGradients layer_norm_backward(const Tensor& grad_y, const Tensor& x,
   if (x.numel() == 0) return of_nothing(std::move(grads));
   const Tensor dense = contiguous(x), gradient = contiguous(grad_y);
   const Tensor factors = optional_contiguous(weight);
+  const bool alone = wants.x && rows.n == 1;
+  if (alone) {  // a value is its own mean: exactly 0 of what is finite, not a rounding error / eps
+    grads.x = add(sub(gradient, gradient), sub(dense, dense));
+    if (!wants.weight && !wants.bias) return grads;
+  }
   LayerNormGradArgs args;
   args.grad_y = rows.view(gradient);
   args.x = rows.view(dense);
   args.weight = flat_optional(factors);
   args.mean = flat_optional(mean);
   args.invstd = flat_optional(invstd);
-  args.grad_x = rows.optional(grads.x);
+  if (!alone) args.grad_x = rows.optional(grads.x);
   args.grad_weight = flat_optional(grads.weight);
   args.grad_bias = flat_optional(grads.bias);
   const Workspace workspace(device, workspace_bytes(args.x));

@@ -174,10 +174,30 @@ Tensor max(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor min(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor all(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor any(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
-/// sum (x - mean)^2 / max(n - correction, 0), as torch.var. Throws Dtype unless x is floating.
+/// sum (x - mean)^2 / max(n - correction, 0), as torch.var; f64 until it is stored. Throws Dtype
+/// unless x is floating. Without degrees of freedom (n <= correction) the result is infinite, or
+/// NaN where all x are equal, with a warning.
 Tensor var(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
-/// sqrt(sum x^2). Throws Dtype unless x is floating.
+/// sqrt(sum x^2), f64 until it is stored. Throws Dtype unless x is floating.
 Tensor norm(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+/// What var, std and norm are made of and their gradients need: over the n elements x of each
+/// result, in f64, mean = sum x / n and squares = sum (x - mean)^2; with `centred` false mean is
+/// undefined and squares = sum x^2. There the reduced dimensions keep length 1; `shape` is that of
+/// the result. Throws Dtype, naming `op`, unless x is floating.
+struct Moments {
+  Tensor mean, squares;
+  std::int64_t n;
+  Shape shape;
+};
+Moments moments(const char* op, const Tensor& x, const Dims& dims, bool keepdim,
+                bool centred = true);
+/// The norm of x, f64, from its uncentred moments.
+Tensor length_of(const Tensor& x, const Moments& m);
+/// The divisor of var: max(n - correction, 0). Warns if it is 0.
+double degrees_of_freedom(const char* op, std::int64_t n, double correction);
+/// (x - center) factor, rounded once to x's dtype. center and factor are f64 and broadcast to x; an
+/// undefined center means 0.
+Tensor scaled_deviation(const Tensor& x, const Tensor& center, const Tensor& factor);
 /// i64: the first position of the extreme. A NaN counts as the extreme. Without a dim: the position
 /// in the row-major order of all elements.
 Tensor argmax(const Tensor& x, std::optional<std::int64_t> dim = {}, bool keepdim = false);
@@ -219,6 +239,9 @@ Tensor one_hot(const Tensor& index, std::int64_t classes = -1);
 /// [M,K] x [K,N], or [..,M,K] x [..,K,N] with broadcast batch dimensions, plus bias [N] if defined.
 /// Also with vectors, as torch.matmul. One floating dtype (else Dtype).
 Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias = {});
+/// The same with a result of out_dtype, as torch.mm: the operands' dtype, or f32 of bf16 operands,
+/// which leaves out the last rounding of the sums (else Dtype).
+Tensor matmul(const Tensor& a, const Tensor& b, DType out_dtype);
 /// x [..,in], w [out,in], bias [out] or undefined -> x w^T + bias [..,out]. One floating dtype
 /// (else Dtype).
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias = {});

@@ -134,34 +134,71 @@ Tensor any(const Tensor& x, const Dims& dims, bool keepdim) {
   return reduce(ReduceOp::any, x, dims, keepdim);
 }
 
-namespace {
+Moments moments(const char* op, const Tensor& x, const Dims& dims, bool keepdim, bool centred) {
+  check_floating(op, "x", x);
+  const unsigned reduced = reduced_dims(op, x, dims);
+  const Device device = x.device();
+  const Shape kept = reduced_shape(x, reduced, true);
+  Moments m{centred ? allocate(kept, DType::f64, device) : Tensor(),
+            allocate(kept, DType::f64, device), 1, reduced_shape(x, reduced, keepdim)};
+  for (int i = 0; i < x.dim(); ++i) {
+    if (reduced >> i & 1) m.n *= x.shape()[i];
+  }
+  if (m.squares.numel() == 0) return m;
+  if (x.numel() == 0) {
+    if (centred) fill_(m.mean, std::numeric_limits<double>::quiet_NaN());
+    zero_(m.squares);
+    return m;
+  }
+  const auto workspace_bytes =
+      kernel(device, &KernelTable::reduce, &ReduceKernels::moments_workspace_bytes, op, x.dtype());
+  const auto run = kernel(device, &KernelTable::reduce, &ReduceKernels::moments, op, x.dtype());
+  // All of a dense x in the order of its memory, which for strides is the fastest.
+  const bool everything = m.squares.numel() == 1 && x.is_dense();
+  const View from = everything ? flat_view(x, x.numel()) : x.view_of();
+  const auto to = [&](const Tensor& t) { return everything ? flat_view(t, 1) : t.view_of(); };
+  const View squares = to(m.squares);
+  const Workspace workspace(device, workspace_bytes(from, squares));
+  run(current_stream(device), from, centred ? to(m.mean) : View{}, squares, workspace.data());
+  return m;
+}
 
-// bf16 has too few bits to hold what lies between the steps of a composed reduction.
-DType wide(DType dtype) { return dtype == DType::bf16 ? DType::f32 : dtype; }
+Tensor length_of(const Tensor& x, const Moments& m) {
+  // The square of a single value could leave the range of f64.
+  return m.n == 1 ? cast(abs(x), DType::f64) : sqrt(m.squares);
+}
 
-}  // namespace
+double degrees_of_freedom(const char* op, std::int64_t n, double correction) {
+  const double left = static_cast<double>(n) - correction;
+  if (left > 0) return left;
+  log_warning(
+      detail::concat(op, ": no degrees of freedom: ", n, " values, correction ", correction));
+  return 0;
+}
+
+Tensor scaled_deviation(const Tensor& x, const Tensor& center, const Tensor& factor) {
+  const Device device = x.device();
+  const auto run = kernel(device, &KernelTable::reduce, &ReduceKernels::scaled_deviation,
+                          "scaled_deviation", x.dtype());
+  Tensor y = allocate_like(x, x.dtype(), device);
+  if (y.numel() == 0) return y;
+  run(current_stream(device), x.view_of(),
+      center.defined() ? broadcast_view(center, x.shape()) : View{},
+      broadcast_view(factor, x.shape()), y.view_of());
+  return y;
+}
 
 Tensor var(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
-  check_floating("var", "x", x);
   const Span span("op", "var");
-  const Tensor wide_x = cast(x, wide(x.dtype()));
-  const Tensor deviation = sub(wide_x, mean(wide_x, dims, true));
-  unary_(UnaryOp::square, deviation);
-  Tensor y = sum(deviation, dims, keepdim);
-  const std::int64_t count = y.numel() == 0 ? 0 : x.numel() / y.numel();
-  return cast(div(y, std::max(static_cast<double>(count) - correction, 0.0)), x.dtype());
+  const Moments m = moments("var", x, dims, keepdim);
+  const Tensor y = div(m.squares, degrees_of_freedom("var", m.n, correction));
+  return cast(reshape(y, m.shape), x.dtype());
 }
 
 Tensor norm(const Tensor& x, const Dims& dims, bool keepdim) {
-  check_floating("norm", "x", x);
   const Span span("op", "norm");
-  const unsigned reduced = reduced_dims("norm", x, dims);
-  const Shape shape = reduced_shape(x, reduced, keepdim);
-  // Of one value each: its square could leave the range.
-  if (numel(shape) == x.numel()) return reshape(abs(x), shape);
-  Tensor y = sum(square(cast(x, wide(x.dtype()))), dims, keepdim);
-  unary_(UnaryOp::sqrt, y);
-  return cast(y, x.dtype());
+  const Moments m = moments("norm", x, dims, keepdim, false);
+  return cast(reshape(length_of(x, m), m.shape), x.dtype());
 }
 
 namespace {

@@ -40,8 +40,9 @@ enum class Pack { no, b };
 
 PlanPtr matmul_primitive(const MatmulProblem& p, Pack pack) {
   const auto type = dnnl_type(p.dtype);
-  const auto desc = [&](std::int64_t rows, std::int64_t cols, std::int64_t batch_stride,
-                        std::int64_t row_stride, std::int64_t col_stride) {
+  const auto desc = [&](memory::data_type type, std::int64_t rows, std::int64_t cols,
+                        std::int64_t batch_stride, std::int64_t row_stride,
+                        std::int64_t col_stride) {
     if (p.batch == 1) return dnnl_desc({rows, cols}, type, {row_stride, col_stride});
     // A batch stride of 0 is oneDNN's broadcast dimension; its stride is then free.
     const std::int64_t batch = batch_stride == 0 ? 1 : p.batch;
@@ -49,9 +50,9 @@ PlanPtr matmul_primitive(const MatmulProblem& p, Pack pack) {
         batch_stride == 0 ? std::max(rows * row_stride, cols * col_stride) : batch_stride;
     return dnnl_desc({batch, rows, cols}, type, {stride, row_stride, col_stride});
   };
-  const dnnl_desc a = desc(p.m, p.k, p.a_batch, p.a_m, p.a_k);
-  const dnnl_desc b = desc(p.k, p.n, p.b_batch, p.b_k, p.b_n);
-  const dnnl_desc y = desc(p.m, p.n, p.m * p.n, p.n, 1);
+  const dnnl_desc a = desc(type, p.m, p.k, p.a_batch, p.a_m, p.a_k);
+  const dnnl_desc b = desc(type, p.k, p.n, p.b_batch, p.b_k, p.b_n);
+  const dnnl_desc y = desc(dnnl_type(p.y_dtype), p.m, p.n, p.m * p.n, p.n, 1);
   const dnnl_desc bias = p.batch == 1 ? dnnl_desc({1, p.n}, type, {p.n, 1})
                                       : dnnl_desc({1, 1, p.n}, type, {p.n, p.n, 1});
   auto attributes = dnnl_attributes();
@@ -95,7 +96,7 @@ struct InnerProduct {
 
 InnerProduct inner_product(const MatmulProblem& p, prop_kind kind) {
   const auto type = dnnl_type(p.dtype);
-  const dnnl_desc y({p.m, p.n}, type, {p.n, 1});
+  const dnnl_desc y({p.m, p.n}, dnnl_type(p.y_dtype), {p.n, 1});
   if (kind == prop_kind::forward_inference) {  // a = src, b = weights[n][k]
     return {dnnl_desc({p.m, p.k}, type, {p.a_m, p.a_k}),
             dnnl_desc({p.n, p.k}, type, {p.b_n, p.b_k}), y};

@@ -11,7 +11,8 @@ namespace weft::cpu {
 
 /// A matrix product. Its batch is folded into the rows where that is possible.
 struct MatmulProblem {
-  DType dtype = DType::f32;
+  DType dtype = DType::f32;    // of a and b
+  DType y_dtype = DType::f32;  // the same, or f32 where that is bf16
   std::int64_t batch = 1, m = 0, n = 0, k = 0;
   std::int64_t a_batch = 0, a_m = 0, a_k = 0;  // strides in elements
   std::int64_t b_batch = 0, b_k = 0, b_n = 0;
@@ -19,7 +20,7 @@ struct MatmulProblem {
   bool accumulate = false;
 
   explicit MatmulProblem(const MatmulArgs& args);
-  /// "a [1,32,64] strides [0,64,1], b [1,64,8] strides [0,8,1], f32"
+  /// "a [1,32,64] strides [0,64,1], b [1,64,8] strides [0,8,1], f32", or ", bf16 to f32"
   std::string text() const;
 };
 

@@ -262,7 +262,7 @@ void find_statistics(const Images& images, const BatchNormParams& p, const Batch
     scratch.repeat(images.channels);
     sum_channels(images, scratch.sums, [&](const Tile& t, double* sum, double* squares) {
       if (images.pixels) {
-        rows.moments_each(t.rows, t.n, x + t.i, shift + t.c, sum, squares);
+        rows.moments_each(t.rows, t.n, t.n, x + t.i, shift + t.c, sum, squares);
       } else {
         rows.moments(t.n, x + t.i, static_cast<double>(shift[t.c]), sum);
       }

@@ -14,7 +14,8 @@
 namespace weft::cpu {
 
 MatmulProblem::MatmulProblem(const MatmulArgs& args)
-    : dtype(args.y.dtype),
+    : dtype(args.a.dtype),
+      y_dtype(args.y.dtype),
       batch(args.y.shape[0]),
       m(args.y.shape[1]),
       n(args.y.shape[2]),
@@ -46,7 +47,8 @@ MatmulProblem::MatmulProblem(const MatmulArgs& args)
 std::string MatmulProblem::text() const {
   return detail::concat("a [", batch, ",", m, ",", k, "] strides [", a_batch, ",", a_m, ",", a_k,
                         "], b [", batch, ",", k, ",", n, "] strides [", b_batch, ",", b_k, ",", b_n,
-                        "], ", to_string(dtype));
+                        "], ", to_string(dtype),
+                        y_dtype == dtype ? "" : detail::concat(" to ", to_string(y_dtype)));
 }
 
 ConvProblem::ConvProblem(const Conv2dArgs& args)
@@ -202,7 +204,7 @@ std::int64_t flags(std::initializer_list<bool> bits) {
 PlanKey<12> key_of(const MatmulArgs& args, bool deterministic) {
   const MatmulProblem p(args);
   const std::int64_t options = flags({dnnl_ended(), p.bias, p.accumulate, deterministic});
-  return {options << 8 | std::int64_t(p.dtype),
+  return {options << 16 | std::int64_t(p.y_dtype) << 8 | std::int64_t(p.dtype),
           num_threads(),
           p.batch,
           p.m,

@@ -11,14 +11,15 @@ namespace weft::cpu {
 namespace {
 
 // One value of the output from its sum.
-template <class T, class Acc>
-void store_value(T& to, Acc sum, const T* bias, bool accumulate) {
+template <class T, class Y, class Acc>
+void store_value(Y& to, Acc sum, const T* bias, bool accumulate) {
   if (bias) sum += Acc(*bias);
   if (accumulate) sum += Acc(to);
-  to = T(sum);
+  to = Y(sum);
 }
 
-template <class T>
+/// T: of a, b and the bias; Y: of y.
+template <class T, class Y>
 class PackedMatmul final : public MatmulPlan {
  public:
   explicit PackedMatmul(const MatmulArgs& args)
@@ -34,20 +35,21 @@ class PackedMatmul final : public MatmulPlan {
  private:
   using Acc = accumulate_t<T>;
   static constexpr std::int64_t kFewColumns = 96;
-  static constexpr bool kSameType = std::is_same_v<T, Acc>;
+  static constexpr bool kSameType = std::is_same_v<T, Acc>;  // a need not be converted
+  static constexpr bool kSumsIntoY = std::is_same_v<Y, Acc>;
 
   struct Source {
     const MatmulProblem& p;
     const T* a_data;
     const T* b_data;
-    T* y;
+    Y* y;
     const T* bias;
 
     Source(const MatmulProblem& problem, const MatmulArgs& args)
         : p(problem),
           a_data(args.a.as<const T>()),
           b_data(args.b.as<const T>()),
-          y(args.y.as<T>()),
+          y(args.y.as<Y>()),
           bias(args.bias.as<const T>()) {}
 
     PanelsA<Acc> a(std::int64_t i, std::int64_t k0, std::int64_t kc, std::int64_t m0,
@@ -68,9 +70,11 @@ class PackedMatmul final : public MatmulPlan {
     }
     Target<Acc> target(std::int64_t i, std::int64_t m0, std::int64_t mc, std::int64_t n0,
                        std::int64_t nc) const {
-      if constexpr (kSameType) {
-        T* const to = y + (i * p.m + m0) * p.n + n0;
-        if (bias) heavy_loops<T>().copy_rows(mc, nc, to, p.n, bias + n0, 0);
+      if constexpr (kSumsIntoY) {
+        Y* const to = y + (i * p.m + m0) * p.n + n0;
+        if constexpr (kSameType) {
+          if (bias) heavy_loops<T>().copy_rows(mc, nc, to, p.n, bias + n0, 0);
+        }
         return {to, p.n, bias || p.accumulate};
       } else {
         return {};
@@ -79,7 +83,7 @@ class PackedMatmul final : public MatmulPlan {
     void store(std::int64_t i, std::int64_t m0, std::int64_t mc, std::int64_t n0, std::int64_t nc,
                const Acc* sums, std::int64_t ld) const {
       for (std::int64_t row = 0; row < mc; ++row) {
-        T* to = y + (i * p.m + m0 + row) * p.n + n0;
+        Y* to = y + (i * p.m + m0 + row) * p.n + n0;
         for (std::int64_t j = 0; j < nc; ++j) {
           store_value(to[j], sums[row * ld + j], bias ? bias + n0 + j : nullptr, p.accumulate);
         }
@@ -94,8 +98,12 @@ class PackedMatmul final : public MatmulPlan {
 }  // namespace
 
 void add_plain_matmul(const MatmulArgs& args, std::vector<Candidate<MatmulPlan>>& to) {
+  if (args.a.dtype == DType::bf16 && args.y.dtype == DType::f32) {
+    to.push_back({"plain", [args] { return std::make_unique<PackedMatmul<bf16, float>>(args); }});
+    return;
+  }
   dispatch_floating(args.y.dtype, "matmul", [&]<class T>() {
-    to.push_back({"plain", [args] { return std::make_unique<PackedMatmul<T>>(args); }});
+    to.push_back({"plain", [args] { return std::make_unique<PackedMatmul<T, T>>(args); }});
   });
 }
 

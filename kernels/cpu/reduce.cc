@@ -2,6 +2,7 @@
 // reduced (runs, one accumulator each) or kept (columns, a row of accumulators). Few outputs over
 // much input are cut into chunks whose number depends on the shapes alone, so that the result is
 // the same for every team size.
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -68,12 +69,27 @@ void plain_columns(std::int64_t rows, std::int64_t row_step, std::int64_t cols, 
   }
 }
 
+/// Where the elements of neighbouring outputs begin and lie, in elements.
+struct Columns {
+  const char* x;
+  std::int64_t count, step;
+};
+
 /// How an operation on a dtype runs: in accumulators of f64 or i64.
 struct Method {
+  static constexpr std::int64_t kSums = 1;  // accumulators of an output
   ReduceFns fns;
   ReduceFns join;  // of accumulators
   std::uint64_t identity = 0;
-  void (*finish)(const void* acc, double count, void* y) = nullptr;
+  void (*finish_one)(const void* acc, double count, void* y) = nullptr;
+  char* y = nullptr;
+  std::int64_t y_bytes = 0;
+
+  const ReduceFns& terms(const Columns&) const { return fns; }
+  void finish(const Columns&, std::int64_t i, const std::uint64_t* acc, double count,
+              std::int64_t at) const {
+    finish_one(acc + i, count, y + at * y_bytes);
+  }
 };
 
 template <class A, class Y, bool mean = false>
@@ -91,7 +107,7 @@ Method plain_method() {
   m.fns = {plain_run<op, T, A>, plain_columns<op, T, A>};
   m.join = {plain_run<op, A, A>, plain_columns<op, A, A>};
   std::memcpy(&m.identity, &neutral, sizeof neutral);
-  m.finish = finish<A, Y>;
+  m.finish_one = finish<A, Y>;
   return m;
 }
 
@@ -101,9 +117,9 @@ Method floating_method(ReduceOp op) {
   const ReduceRows& join = simd().f64.reduce;
   Method m;
   double neutral = 0;
-  m.finish = finish<double, T>;
+  m.finish_one = finish<double, T>;
   switch (op) {
-    case ReduceOp::mean: m.finish = finish<double, T, true>; [[fallthrough]];
+    case ReduceOp::mean: m.finish_one = finish<double, T, true>; [[fallthrough]];
     case ReduceOp::sum: m.fns = rows.sum, m.join = join.sum; break;
     case ReduceOp::max:
       m.fns = rows.max, m.join = join.max;
@@ -141,6 +157,76 @@ Method method_of(ReduceOp op, DType dtype) {
   });
 }
 
+// --- moments -------------------------------------------------------------------------------------
+
+/// Two sums of each output: those of x - shift, then those of the squares. The shift is the
+/// output's first element, or 0: without a mean, and lest an infinite one make the mean NaN.
+template <class T>
+struct Moments {
+  static constexpr std::int64_t kSums = 2;
+  static constexpr std::int64_t kMaxColumns = 256;
+
+  const NormRows& rows;
+  const ReduceFns& join;
+  double* mean;  // null: not wanted, and the shift is 0
+  double* squares;
+  std::uint64_t identity = 0;
+
+  struct Terms {
+    decltype(NormRows::moments) run_of;
+    decltype(NormRows::moments_each) columns_of;
+    std::array<accumulate_t<T>, kMaxColumns> shift;  // of the columns there are
+
+    Terms(const Moments& m, const Columns& of)
+        : run_of(m.mean ? m.rows.moments : m.rows.squares),
+          columns_of(m.mean ? m.rows.moments_each : m.rows.squares_each) {
+      for (std::int64_t i = 0; i < of.count; ++i) shift[i] = m.shift(of, i);
+    }
+    void run(std::int64_t n, const void* x, void* acc) const {
+      run_of(n, x, static_cast<double>(shift[0]), static_cast<double*>(acc));
+    }
+    void columns(std::int64_t count, std::int64_t step, std::int64_t n, const void* data,
+                 void* acc) const {
+      const T* x = static_cast<const T*>(data);
+      double* const sum = static_cast<double*>(acc);
+      // Narrow rows that lie densely: several of them look like one wide row.
+      const std::int64_t many = step == n && n <= kMaxColumns / 4 ? kMaxColumns / n : 1;
+      if (many > 1 && count >= 2 * many) {
+        std::array<accumulate_t<T>, kMaxColumns> wide{};
+        for (std::int64_t i = 0; i < many * n; ++i) wide[i] = shift[i % n];
+        std::array<double, 2 * kMaxColumns> sums{};
+        double* const more = sums.data() + kMaxColumns;
+        columns_of(count / many, many * n, many * n, x, wide.data(), sums.data(), more);
+        for (std::int64_t i = 0; i < many * n; ++i) {
+          sum[i % n] += sums[i];
+          sum[n + i % n] += more[i];
+        }
+        x += count / many * many * n;
+        count %= many;
+      }
+      columns_of(count, step, n, x, shift.data(), sum, sum + n);
+    }
+  };
+
+  accumulate_t<T> shift(const Columns& of, std::int64_t i) const {
+    const auto first = load(reinterpret_cast<const T*>(of.x)[i * of.step]);
+    return mean && std::isfinite(first) ? first : accumulate_t<T>(0);
+  }
+  Terms terms(const Columns& of) const { return Terms(*this, of); }
+  void finish(const Columns& of, std::int64_t i, const std::uint64_t* acc, double count,
+              std::int64_t at) const {
+    double sum, square;
+    std::memcpy(&sum, acc + i, sizeof sum);
+    std::memcpy(&square, acc + of.count + i, sizeof square);
+    squares[at] = square;
+    if (!mean) return;
+    mean[at] = static_cast<double>(shift(of, i)) + sum / count;
+    // Infinite squares of finite numbers, in f64, stay infinite; of infinite ones they are NaN.
+    if (std::isinf(square) && std::isfinite(sum)) return;
+    squares[at] = std::max(square - sum * (sum / count), 0.0);
+  }
+};
+
 // --- shapes --------------------------------------------------------------------------------------
 
 /// Merged dimensions, innermost (in x) first.
@@ -173,7 +259,8 @@ struct Group {
 
 class Reduction {
  public:
-  Reduction(const View& x, const View& y) : x_(x), y_(y) {
+  /// y: any of the outputs; `sums`: accumulators of each.
+  Reduction(const View& x, const View& y, std::int64_t sums) : x_(x), sums_(sums) {
     for (int d = x.shape.size() - 1; d >= 0; --d) {
       if (x.shape[d] == 1) continue;
       if (y.shape[d] == 1)
@@ -195,19 +282,21 @@ class Reduction {
   }
 
   std::size_t workspace_bytes() const {
-    return chunks_ == 1 ? 0 : static_cast<std::size_t>(chunks_ * units_ * width_) * 8;
+    return chunks_ == 1 ? 0 : static_cast<std::size_t>(chunks_ * units_ * width_ * sums_) * 8;
   }
 
+  template <class Method>
   void run(const Method& method, void* workspace) const {
+    constexpr std::int64_t kSums = Method::kSums;
     if (kept_.count == 0) return;
     if (chunks_ == 1) {
       const std::int64_t work = std::max<std::int64_t>(width_ * reduced_.count, 1);
       parallel_for(units_, std::max<std::int64_t>(kCheapGrain / work, 1),
                    [&](std::int64_t begin, std::int64_t end) {
-                     alignas(64) std::uint64_t acc[kMaxWidth];
+                     alignas(64) std::uint64_t acc[kSums * kMaxWidth];
                      for (std::int64_t u = begin; u < end; ++u) {
                        const Unit unit = locate(u);
-                       std::fill_n(acc, unit.width, method.identity);
+                       std::fill_n(acc, kSums * unit.width, method.identity);
                        accumulate(method, unit, 0, reduced_.count, acc);
                        finish(method, unit, acc);
                      }
@@ -215,21 +304,21 @@ class Reduction {
       return;
     }
     auto* partial = static_cast<std::uint64_t*>(workspace);
-    const std::int64_t row = units_ * width_;
+    const std::int64_t step = width_ * kSums, row = units_ * step;
     parallel_for(chunks_, 1, [&](std::int64_t begin, std::int64_t end) {
       std::fill(partial + begin * row, partial + end * row, method.identity);
       for (std::int64_t c = begin; c < end; ++c) {
         for (std::int64_t u = 0; u < units_; ++u) {
           accumulate(method, locate(u), reduced_.count * c / chunks_,
-                     reduced_.count * (c + 1) / chunks_, partial + c * row + u * width_);
+                     reduced_.count * (c + 1) / chunks_, partial + c * row + u * step);
         }
       }
     });
-    alignas(64) std::uint64_t acc[kMaxWidth];
+    alignas(64) std::uint64_t acc[kSums * kMaxWidth];
     for (std::int64_t u = 0; u < units_; ++u) {
       const Unit unit = locate(u);
-      std::fill_n(acc, unit.width, method.identity);
-      method.join.columns(chunks_, row, unit.width, partial + u * width_, acc);
+      std::fill_n(acc, kSums * unit.width, method.identity);
+      method.join.columns(chunks_, row, kSums * unit.width, partial + u * step, acc);
       finish(method, unit, acc);
     }
   }
@@ -263,18 +352,25 @@ class Reduction {
     return unit;
   }
 
+  Columns columns_of(const Unit& unit) const {
+    const auto bytes = static_cast<std::int64_t>(size_of(x_.dtype));
+    return {x_.as<char>() + unit.x * bytes, unit.width, kept_.n > 0 ? kept_.x[0] : 0};
+  }
+
   /// Adds the reduced elements [begin, end) of a unit to its accumulators.
+  template <class Method>
   void accumulate(const Method& method, const Unit& unit, std::int64_t begin, std::int64_t end,
                   std::uint64_t* acc) const {
     const auto bytes = static_cast<std::int64_t>(size_of(x_.dtype));
-    const char* base = x_.as<char>() + unit.x * bytes;
+    const Columns of = columns_of(unit);
+    const auto& terms = method.terms(of);
     const std::int64_t length = reduced_.n > 0 ? reduced_.size[0] : 1;
     const std::int64_t step = reduced_.n > 0 ? reduced_.x[0] : 0;
     const auto add = [&](std::int64_t offset, std::int64_t n) {
       if (runs_)
-        add_run(method, base + offset * bytes, n, step, bytes, acc);
+        add_run(terms, of.x + offset * bytes, n, step, bytes, acc);
       else
-        add_columns(method, base + offset * bytes, n, step, unit.width, bytes, acc);
+        add_columns(terms, of.x + offset * bytes, n, step, unit.width, bytes, acc);
     };
     if (reduced_.n < 2) return add(begin * step, end - begin);
     while (begin < end) {
@@ -291,39 +387,41 @@ class Reduction {
     }
   }
 
-  void add_run(const Method& method, const char* x, std::int64_t n, std::int64_t step,
+  template <class Terms>
+  void add_run(const Terms& terms, const char* x, std::int64_t n, std::int64_t step,
                std::int64_t bytes, std::uint64_t* acc) const {
-    if (step == 1) return method.fns.run(n, x, acc);
+    if (step == 1) return terms.run(n, x, acc);
     constexpr std::int64_t kBlock = 512;
     alignas(64) char buffer[kBlock * 8];
     for (std::int64_t i = 0; i < n; i += kBlock) {
       const std::int64_t here = std::min(kBlock, n - i);
       gather(bytes, 1, here, x + i * step * bytes, step, 0, buffer);
-      method.fns.run(here, buffer, acc);
+      terms.run(here, buffer, acc);
     }
   }
 
-  void add_columns(const Method& method, const char* x, std::int64_t rows, std::int64_t row_step,
+  template <class Terms>
+  void add_columns(const Terms& terms, const char* x, std::int64_t rows, std::int64_t row_step,
                    std::int64_t width, std::int64_t bytes, std::uint64_t* acc) const {
-    if (width == 1 || kept_.x[0] == 1) return method.fns.columns(rows, row_step, width, x, acc);
+    if (width == 1 || kept_.x[0] == 1) return terms.columns(rows, row_step, width, x, acc);
     alignas(64) char buffer[kMaxWidth * 8];
     for (std::int64_t r = 0; r < rows; ++r) {
       gather(bytes, 1, width, x + r * row_step * bytes, kept_.x[0], 0, buffer);
-      method.fns.columns(1, width, width, buffer, acc);
+      terms.columns(1, width, width, buffer, acc);
     }
   }
 
+  template <class Method>
   void finish(const Method& method, const Unit& unit, const std::uint64_t* acc) const {
-    const auto bytes = static_cast<std::int64_t>(size_of(y_.dtype));
     const std::int64_t step = kept_.n > 0 ? kept_.y[0] : 0;
-    char* y = y_.as<char>() + unit.y * bytes;
+    const Columns of = columns_of(unit);
     for (std::int64_t i = 0; i < unit.width; ++i) {
-      method.finish(acc + i, static_cast<double>(reduced_.count), y + i * step * bytes);
+      method.finish(of, i, acc, static_cast<double>(reduced_.count), unit.y + i * step);
     }
   }
 
   const View& x_;
-  const View& y_;
+  const std::int64_t sums_;
   Group kept_, reduced_;
   bool runs_ = false;
   std::int64_t width_ = 1;   // columns of a unit
@@ -333,14 +431,40 @@ class Reduction {
 };
 
 std::size_t workspace_bytes(ReduceOp, const View& x, const View& y) {
-  return Reduction(x, y).workspace_bytes();
+  return Reduction(x, y, 1).workspace_bytes();
 }
 
 void reduce(const Stream& stream, ReduceOp op, const View& x, const View& y, void* workspace) {
   if (op == ReduceOp::mean && !is_floating(x.dtype)) {
     throw_unsupported("mean", stream.device, x.dtype);
   }
-  Reduction(x, y).run(method_of(op, x.dtype), workspace);
+  Method method = method_of(op, x.dtype);
+  method.y = y.as<char>();
+  method.y_bytes = static_cast<std::int64_t>(size_of(y.dtype));
+  Reduction(x, y, Method::kSums).run(method, workspace);
+}
+
+std::size_t moments_workspace_bytes(const View& x, const View& squares) {
+  return Reduction(x, squares, Moments<float>::kSums).workspace_bytes();
+}
+
+void moments(const Stream& stream, const View& x, const View& mean, const View& squares,
+             void* workspace) {
+  if (!is_floating(x.dtype)) throw_unsupported("moments", stream.device, x.dtype);
+  dispatch_floating(x.dtype, "moments", [&]<class T>() {
+    const Moments<T> method{simd().of(x.dtype).norm, simd().f64.reduce.sum, mean.as<double>(),
+                            squares.as<double>()};
+    Reduction(x, squares, Moments<T>::kSums).run(method, workspace);
+  });
+}
+
+void scaled_deviation(const Stream& stream, const View& x, const View& center, const View& factor,
+                      const View& y) {
+  if (!is_floating(x.dtype)) throw_unsupported("scaled_deviation", stream.device, x.dtype);
+  double zero = 0;
+  const View zeros{&zero, DType::f64, y.shape, Strides::filled(y.shape.size(), 0)};
+  run_loop<4>({&y, &x, center ? &center : &zeros, &factor}, kCheapGrain,
+              simd().of(x.dtype).reduce.scaled_deviation, nullptr);
 }
 
 // --- argmax, argmin ------------------------------------------------------------------------------
@@ -397,6 +521,9 @@ namespace weft {
 ReduceKernels cpu_reduce_kernels() {
   return {.workspace_bytes = cpu::workspace_bytes,
           .reduce = cpu::reduce,
+          .moments_workspace_bytes = cpu::moments_workspace_bytes,
+          .moments = cpu::moments,
+          .scaled_deviation = cpu::scaled_deviation,
           .arg_reduce = cpu::arg_reduce};
 }
 

@@ -43,6 +43,7 @@ struct ReduceFns {
 struct ReduceRows {
   ReduceFns sum, max, min;
   ReduceRun sum_of_squares = nullptr;
+  RowFn scaled_deviation = nullptr;  // y, x, center, factor; the last two f64
 };
 
 /// The scalars of an update, computed once per step; kernels/optim.h has the formulas.
@@ -110,8 +111,13 @@ struct NormGradient {
 struct NormRows {
   /// acc[0] += sum (x - shift), acc[1] += sum (x - shift)^2
   void (*moments)(std::int64_t n, const void* x, double shift, double* acc) = nullptr;
-  void (*moments_each)(std::int64_t rows, std::int64_t n, const void* x, const void* shift,
-                       double* sum, double* squares) = nullptr;
+  /// Here rows may lie further apart, by `step` elements.
+  void (*moments_each)(std::int64_t rows, std::int64_t step, std::int64_t n, const void* x,
+                       const void* shift, double* sum, double* squares) = nullptr;
+  /// The same without the first sum, and with shift 0.
+  void (*squares)(std::int64_t n, const void* x, double, double* acc) = nullptr;
+  void (*squares_each)(std::int64_t rows, std::int64_t step, std::int64_t n, const void* x,
+                       const void*, double* sum, double* squares) = nullptr;
   /// acc[0] += sum g, acc[1] += sum g (x - center), g = grad weight
   void (*products)(std::int64_t n, const void* grad, const void* x, const void* weight,
                    double center, double* acc) = nullptr;

@@ -152,6 +152,14 @@ void squared_error_run(std::int64_t n, const void* a, const void* b, double* acc
     const C d = load(x[i]) - load(t[i]);
     total += static_cast<double>(d * d);
   }
+  // Squares of f32 may leave its range where their mean does not.
+  if (!std::is_same_v<C, double> && total - total != 0) {
+    total = *acc;
+    for (i = 0; i < n; ++i) {
+      const double d = static_cast<double>(load(x[i])) - static_cast<double>(load(t[i]));
+      total += d * d;
+    }
+  }
   *acc = total;
 }
 

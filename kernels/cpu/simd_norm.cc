@@ -32,16 +32,6 @@ void sum_pairs(std::int64_t n, double* acc, const Terms& terms) {
   }
 }
 
-template <class T>
-void moments(std::int64_t n, const void* in, double shift, double* acc) {
-  const T* x = static_cast<const T*>(in);
-  sum_pairs(n, acc, [=](std::int64_t i, double& sum, double& squares) {
-    const double d = static_cast<double>(load(x[i])) - shift;
-    sum += d;
-    squares += d * d;
-  });
-}
-
 // As many doubles as fit into a register.
 constexpr int kWide = kVectorBytes / sizeof(double);
 
@@ -84,6 +74,39 @@ inline V widen(const T* p) {
   }
 }
 
+/// Not centred: only the squares, of x itself.
+template <class T, bool centred>
+void moments(std::int64_t n, const void* in, double shift, double* acc) {
+  constexpr int kLanes = 16;  // independent sums that hide an addition's latency
+  constexpr int kVectors = kLanes / kWide;
+  const T* x = static_cast<const T*>(in);
+  Doubles a[kVectors] = {}, b[kVectors] = {};
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+#pragma GCC unroll 8
+    for (int k = 0; k < kVectors; ++k) {
+      Doubles d = widen<Doubles>(x + i + k * kWide);
+      if constexpr (centred) {
+        d -= shift;
+        a[k] += d;
+      }
+      b[k] += d * d;
+    }
+  }
+  double sum[kLanes], squares[kLanes];
+  std::memcpy(sum, a, sizeof sum);
+  std::memcpy(squares, b, sizeof squares);
+  for (; i < n; ++i) {
+    const double d = static_cast<double>(load(x[i])) - (centred ? shift : 0);
+    sum[0] += d;
+    squares[0] += d * d;
+  }
+  for (int k = 0; k < kLanes; ++k) {
+    if (centred) acc[0] += sum[k];
+    acc[1] += squares[k];
+  }
+}
+
 /// The terms of kVectors registers' columns, over rows `step` apart: add(at, column, first, second)
 /// adds those of an element or register at `at` elements from the first row's column 0.
 template <class V, int kVectors, class Terms>
@@ -111,44 +134,48 @@ inline void sum_block(std::int64_t rows, std::int64_t step, std::int64_t column,
 
 constexpr std::int64_t kRows = 8;
 
-/// Two sums per column of rows x n elements. They stay in registers for kRows rows at a time.
+/// Two sums per column of rows x n elements, rows being `step` elements apart. They stay in
+/// registers for kRows rows at a time.
 template <class Terms>
-void sum_columns(std::int64_t rows, std::int64_t n, double* first, double* second,
-                 const Terms& add) {
+void sum_columns(std::int64_t rows, std::int64_t step, std::int64_t n, double* first,
+                 double* second, const Terms& add) {
   for (std::int64_t top = 0; top < rows; top += kRows) {
     const std::int64_t here = rows - top < kRows ? rows - top : kRows;
     const auto from_top = [&](std::int64_t at, std::int64_t column, auto& a, auto& b) {
-      add(top * n + at, column, a, b);
+      add(top * step + at, column, a, b);
     };
     std::int64_t c = 0;
     for (; c + 4 * kWide <= n; c += 4 * kWide) {
-      sum_block<Doubles, 4>(here, n, c, first, second, from_top);
+      sum_block<Doubles, 4>(here, step, c, first, second, from_top);
     }
-    for (; c + kWide <= n; c += kWide) sum_block<Doubles, 1>(here, n, c, first, second, from_top);
-    for (; c < n; ++c) sum_block<double, 1>(here, n, c, first, second, from_top);
+    for (; c + kWide <= n; c += kWide) {
+      sum_block<Doubles, 1>(here, step, c, first, second, from_top);
+    }
+    for (; c < n; ++c) sum_block<double, 1>(here, step, c, first, second, from_top);
   }
 }
 
 /// How far sum_columns' terms look ahead: going down short rows, the processor does not foresee
 /// what comes next. Along long ones it does.
 template <class T>
-std::int64_t lookahead(std::int64_t n) {
+std::int64_t lookahead(std::int64_t step, std::int64_t n) {
   constexpr std::int64_t kLong = 2048 / sizeof(T);
-  return n <= kLong ? kRows * n : 0;
+  return n <= kLong ? kRows * step : 0;
 }
 
-template <class T>
-void moments_each(std::int64_t rows, std::int64_t n, const void* in, const void* shifts,
-                  double* sum, double* squares) {
+template <class T, bool centred>
+void moments_each(std::int64_t rows, std::int64_t step, std::int64_t n, const void* in,
+                  const void* shifts, double* sum, double* squares) {
   const T* x = static_cast<const T*>(in);
   const auto* shift = static_cast<const accumulate_t<T>*>(shifts);
-  const std::int64_t ahead = lookahead<T>(n);
-  sum_columns(rows, n, sum, squares, [=]<class V>(std::int64_t i, std::int64_t c, V& a, V& b) {
-    __builtin_prefetch(x + i + ahead);
-    const V d = widen<V>(x + i) - widen<V>(shift + c);
-    a += d;
-    b += d * d;
-  });
+  const std::int64_t ahead = lookahead<T>(step, n);
+  sum_columns(rows, step, n, sum, squares,
+              [=]<class V>(std::int64_t i, std::int64_t c, V& a, V& b) {
+                __builtin_prefetch(x + i + ahead);
+                const V d = widen<V>(x + i) - widen<V>(shift + c);
+                a += d;
+                b += d * d;
+              });
 }
 
 template <class T>
@@ -178,8 +205,8 @@ void products_each(std::int64_t rows, std::int64_t n, const void* grad, const vo
   const T* g = static_cast<const T*>(grad);
   const T* x = static_cast<const T*>(in);
   const auto* center = static_cast<const accumulate_t<T>*>(centers);
-  const std::int64_t ahead = lookahead<T>(n);
-  sum_columns(rows, n, sum, product, [=]<class V>(std::int64_t i, std::int64_t c, V& a, V& b) {
+  const std::int64_t ahead = lookahead<T>(n, n);
+  sum_columns(rows, n, n, sum, product, [=]<class V>(std::int64_t i, std::int64_t c, V& a, V& b) {
     __builtin_prefetch(g + i + ahead);
     __builtin_prefetch(x + i + ahead);
     const V d = widen<V>(g + i);
@@ -335,8 +362,10 @@ void gradient_each(std::int64_t rows, std::int64_t n, const void* grad, const vo
 
 template <class T>
 constexpr void fill(NormRows& rows) {
-  rows = {.moments = moments<T>,
-          .moments_each = moments_each<T>,
+  rows = {.moments = moments<T, true>,
+          .moments_each = moments_each<T, true>,
+          .squares = moments<T, false>,
+          .squares_each = moments_each<T, false>,
           .products = products<T>,
           .products_each = products_each<T>,
           .products_row = products_row<T>,

@@ -16,6 +16,13 @@ double fold(const typename Lanes<T>::Vector& v) {
   return total;
 }
 
+/// Partial sums in f32 may leave its range where the total does not; then the sum is made again in
+/// f64. Also where numbers are infinite or NaN, which gives the same once more.
+template <class T, class Op>
+constexpr bool kMayOverflow = std::is_same_v<Op, SumOp> && !std::is_same_v<T, double>;
+
+bool is_finite(double x) { return x - x == 0; }
+
 template <class T, class Op>
 void reduce_run(std::int64_t n, const void* data, void* acc) {
   using L = Lanes<T>;
@@ -42,6 +49,12 @@ void reduce_run(std::int64_t n, const void* data, void* acc) {
     Op::combine(total, fold<Op, T>(part[0]));
   }
   for (; i < n; ++i) Op::combine(total, static_cast<double>(load(x[i])));
+  if constexpr (kMayOverflow<T, Op>) {
+    if (!is_finite(total)) {
+      total = *static_cast<double*>(acc);
+      for (i = 0; i < n; ++i) total += static_cast<double>(load(x[i]));
+    }
+  }
   *static_cast<double*>(acc) = total;
 }
 
@@ -51,6 +64,8 @@ void reduce_strip(std::int64_t rows, std::int64_t row_step, const T* x, double* 
   using L = Lanes<T>;
   using Vector = typename L::Vector;
   constexpr std::int64_t kRows = 16;  // terms of a partial sum
+  double before[kVectors * L::kCount];
+  if constexpr (kMayOverflow<T, Op>) std::memcpy(before, acc, sizeof before);
   for (std::int64_t r = 0; r < rows; r += kRows) {
     const std::int64_t end = std::min(r + kRows, rows);
     Vector part[kVectors];
@@ -66,6 +81,15 @@ void reduce_strip(std::int64_t rows, std::int64_t row_step, const T* x, double* 
     std::memcpy(lane, part, sizeof part);
     for (int k = 0; k < kVectors * L::kCount; ++k) {
       Op::combine(acc[k], static_cast<double>(lane[k]));
+    }
+  }
+  if constexpr (kMayOverflow<T, Op>) {
+    for (int k = 0; k < kVectors * L::kCount; ++k) {
+      if (is_finite(acc[k])) continue;
+      acc[k] = before[k];
+      for (std::int64_t r = 0; r < rows; ++r) {
+        acc[k] += static_cast<double>(load(x[r * row_step + k]));
+      }
     }
   }
 }
@@ -129,11 +153,24 @@ void sum_of_squares_run(std::int64_t n, const void* data, void* acc) {
 }
 
 template <class T>
+void scaled_deviation_row(std::int64_t n, char* const* data, const void*) {
+  T* y = reinterpret_cast<T*>(data[0]);
+  const T* x = reinterpret_cast<const T*>(data[1]);
+  const double* center = reinterpret_cast<const double*>(data[2]);
+  const double* factor = reinterpret_cast<const double*>(data[3]);
+  WEFT_VECTOR_LOOP
+  for (std::int64_t i = 0; i < n; ++i) {
+    y[i] = store<T>((static_cast<double>(load(x[i])) - center[i]) * factor[i]);
+  }
+}
+
+template <class T>
 constexpr void fill(ReduceRows& rows) {
   rows.sum = {reduce_run<T, SumOp>, reduce_columns<T, SumOp>};
   rows.max = {reduce_run<T, MaxOp>, reduce_columns<T, MaxOp>};
   rows.min = {reduce_run<T, MinOp>, reduce_columns<T, MinOp>};
   rows.sum_of_squares = sum_of_squares_run<T>;
+  rows.scaled_deviation = scaled_deviation_row<T>;
 }
 
 constexpr SimdKernels functions() {

@@ -49,6 +49,17 @@ struct Sum {
   }
 };
 
+/// Two sums that travel together.
+struct Pair {
+  double a, b;
+};
+struct AddPairs {
+  __device__ static Pair fold(Pair x, Pair y) { return {x.a + y.a, x.b + y.b}; }
+};
+
+/// A variance's rounding errors apart; NaN stays NaN, where fmax would make it 0.
+__device__ inline double not_negative(double x) { return x < 0 ? 0 : x; }
+
 /// The block's sum of one value per thread, in every thread.
 template <class A>
 __device__ A block_sum(A value, A* shared) {

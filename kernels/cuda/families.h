@@ -25,6 +25,10 @@ void softmax(const Stream&, SoftmaxOp, const View& x, const View& y);
 
 std::size_t reduce_workspace_bytes(ReduceOp, const View& x, const View& y);
 void reduce(const Stream&, ReduceOp, const View& x, const View& y, void* workspace);
+std::size_t moments_workspace_bytes(const View& x, const View& squares);
+void moments(const Stream&, const View& x, const View& mean, const View& squares, void* workspace);
+void scaled_deviation(const Stream&, const View& x, const View& center, const View& factor,
+                      const View& y);
 void arg_reduce(const Stream&, ArgReduceOp, const View& x, int dim, const View& y);
 
 /// Calls f.operator()<T>() for f32, f64 or bf16. Throws Unsupported, for `op`, for other dtypes.

@@ -48,7 +48,7 @@ class CudaMatmulPlan final : public Plan {
 
  private:
   bool is_f64() const { return problem_.dtype == DType::f64; }
-  void make_layout(const Matrix& matrix, cublasLtMatrixLayout_t layout) const;
+  void make_layout(const Matrix& matrix, cudaDataType_t type, cublasLtMatrixLayout_t layout) const;
   cublasLtMatmulDescOpaque_t make_description(const void* bias, bool epilogue) const;
   std::vector<Choice> candidates(std::uint32_t alignment) const;
   std::vector<Choice> ranked(std::uint32_t alignment, bool epilogue) const;
@@ -85,9 +85,9 @@ CudaMatmulPlan::CudaMatmulPlan(const MatmulArgs& args, int device)
   WEFT_CHECK(problem_.batch <= std::numeric_limits<std::int32_t>::max(), Unsupported, "matmul",
              "a batch of ", problem_.batch, " is more than cuBLAS takes (2^31-1)");
   use_device(device);
-  make_layout(problem_.a, &a_layout_);
-  make_layout(problem_.b, &b_layout_);
-  make_layout(problem_.y, &y_layout_);
+  make_layout(problem_.a, type_, &a_layout_);
+  make_layout(problem_.b, type_, &b_layout_);
+  make_layout(problem_.y, problem_.y_dtype == DType::f32 ? CUDA_R_32F : type_, &y_layout_);
 
   const std::vector<Choice> choices = candidates(kAligned);
   WEFT_CHECK(!choices.empty(), Library, "matmul", "cuBLASLt has no algorithm for a ",
@@ -109,8 +109,9 @@ CudaMatmulPlan::CudaMatmulPlan(const MatmulArgs& args, int device)
   workspace_bytes = std::max(aligned_.workspace, unaligned_.workspace);
 }
 
-void CudaMatmulPlan::make_layout(const Matrix& matrix, cublasLtMatrixLayout_t layout) const {
-  WEFT_CUBLAS(cublasLtMatrixLayoutInit(layout, type_, static_cast<std::uint64_t>(matrix.rows),
+void CudaMatmulPlan::make_layout(const Matrix& matrix, cudaDataType_t type,
+                                 cublasLtMatrixLayout_t layout) const {
+  WEFT_CUBLAS(cublasLtMatrixLayoutInit(layout, type, static_cast<std::uint64_t>(matrix.rows),
                                        static_cast<std::uint64_t>(matrix.columns), matrix.ld));
   const auto batch = static_cast<std::int32_t>(problem_.batch);
   WEFT_CUBLAS(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch,
@@ -160,12 +161,15 @@ std::vector<Choice> CudaMatmulPlan::ranked(std::uint32_t alignment, bool epilogu
   const std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   WEFT_CUBLAS(cublasLtMatmulPreferenceSetAttribute(
       &preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions, sizeof reductions));
-  for (const auto attribute :
-       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
-    WEFT_CUBLAS(
-        cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &alignment, sizeof alignment));
-  }
+  const auto align = [&](cublasLtMatmulPreferenceAttributes_t attribute, std::uint32_t bytes) {
+    WEFT_CUBLAS(cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &bytes, sizeof bytes));
+  };
+  const std::uint32_t of_y =
+      std::max(alignment, static_cast<std::uint32_t>(size_of(problem_.y_dtype)));
+  align(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment);
+  align(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment);
+  align(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, of_y);
+  align(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, of_y);
   std::array<cublasLtMatmulHeuristicResult_t, kCandidates> results{};
   int found = 0;
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
@@ -189,10 +193,12 @@ std::vector<Measured> CudaMatmulPlan::times(const std::vector<Choice>& choices,
   std::size_t workspace = 0;
   for (const Choice& c : choices) workspace = std::max(workspace, c.workspace);
   const std::size_t element = size_of(problem_.dtype);
-  const auto bytes_of = [&](const Matrix& m) {
-    return (static_cast<std::size_t>(m.extent(problem_.batch)) * element + 255) / 256 * 256;
+  const auto bytes_of = [&](const Matrix& m, DType dtype) {
+    return (static_cast<std::size_t>(m.extent(problem_.batch)) * size_of(dtype) + 255) / 256 * 256;
   };
-  const std::size_t a = bytes_of(problem_.a), b = bytes_of(problem_.b), y = bytes_of(problem_.y);
+  const std::size_t a = bytes_of(problem_.a, problem_.dtype);
+  const std::size_t b = bytes_of(problem_.b, problem_.dtype);
+  const std::size_t y = bytes_of(problem_.y, problem_.y_dtype);
   const TrialMemory memory(stream, a + b + y + problem_.n * element + 256 + workspace);
   if (!memory.data()) return {};
   char* const at_b = memory.data() + a;
@@ -258,7 +264,7 @@ void CudaMatmulPlan::run(const Stream& stream, const MatmulArgs& args, void* wor
 
 PlanRef<Plan> plan(const MatmulArgs& args) {
   // One cache per device; alive while statics are destroyed.
-  static auto* const caches = new PlanCache<CudaMatmulPlan, 17>[device_count(DeviceType::cuda)];
+  static auto* const caches = new PlanCache<CudaMatmulPlan, 18>[device_count(DeviceType::cuda)];
   const int device = device_of(args.a.data);
   const ThreadState& state = thread_state();
   const auto key = MatmulProblem(args).key(device, state.deterministic, state.allow_tf32_matmul);

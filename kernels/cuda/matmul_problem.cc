@@ -29,6 +29,7 @@ Matrix column_major(const View& view) {
 
 MatmulProblem::MatmulProblem(const MatmulArgs& args)
     : dtype(args.a.dtype),
+      y_dtype(args.y.dtype),
       batch(args.a.shape[0]),
       m(args.a.shape[1]),
       n(args.b.shape[2]),
@@ -41,8 +42,9 @@ MatmulProblem::MatmulProblem(const MatmulArgs& args)
   y = Matrix{n, m, n, m * n, false};
 }
 
-std::array<std::int64_t, 17> MatmulProblem::key(int device, bool deterministic, bool tf32) const {
+std::array<std::int64_t, 18> MatmulProblem::key(int device, bool deterministic, bool tf32) const {
   return {static_cast<std::int64_t>(dtype),
+          static_cast<std::int64_t>(y_dtype),
           batch,
           m,
           n,

@@ -26,7 +26,8 @@ struct Matrix {
 /// Read in column-major order, y [M,N] = a b is y^T [N,M] = b^T a^T. So cuBLAS's A is b, its B is
 /// a.
 struct MatmulProblem {
-  DType dtype = DType::f32;
+  DType dtype = DType::f32;    // of a and b
+  DType y_dtype = DType::f32;  // the same, or f32 where that is bf16
   std::int64_t batch = 0, m = 0, n = 0, k = 0;
   Matrix a, b, y;
   bool bias = false;
@@ -36,7 +37,7 @@ struct MatmulProblem {
   explicit MatmulProblem(const MatmulArgs& args);
 
   /// The key of the plan in the cache: the problem, the device and the flags.
-  std::array<std::int64_t, 17> key(int device, bool deterministic, bool tf32) const;
+  std::array<std::int64_t, 18> key(int device, bool deterministic, bool tf32) const;
 };
 
 }  // namespace weft::cuda

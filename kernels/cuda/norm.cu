@@ -12,9 +12,6 @@
 namespace weft::cuda {
 namespace {
 
-// A variance's rounding errors apart; NaN stays NaN, where fmax would make it 0.
-__device__ double not_negative(double x) { return x < 0 ? 0 : x; }
-
 /// The n elements of each group: element p of group g is at
 /// (p / inner) outer_step + (p % inner) inner_step + g group_step.
 struct Groups {
@@ -54,14 +51,6 @@ Groups channels_of(const View& x) {
   divide(g, true);
   return g;
 }
-
-/// Two sums that travel together.
-struct Pair {
-  double a, b;
-};
-struct AddPairs {
-  __device__ static Pair fold(Pair x, Pair y) { return {x.a + y.a, x.b + y.b}; }
-};
 
 template <class T>
 __device__ double number(T value) {

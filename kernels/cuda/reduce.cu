@@ -4,6 +4,7 @@
 
 #include "weft/kernels/cuda/access.cuh"
 #include "weft/kernels/cuda/block_fold.cuh"
+#include "weft/kernels/cuda/elementwise.cuh"
 #include "weft/kernels/cuda/families.h"
 #include "weft/kernels/cuda/launch.h"
 #include "weft/kernels/cuda/reduce_plan.h"
@@ -203,6 +204,77 @@ void run_any(const char* name, const Stream& stream, const ReducePlan& plan, con
   }
 }
 
+/// The n elements x of each output; `fold` reads their partial sums, [splits][outputs].
+struct MomentsArgs {
+  ReduceArgs terms, fold;
+  Pair* partial;
+  double* mean;  // null: not wanted, and the shift is 0
+  double* squares;
+};
+
+/// What the sums run over x minus: the output's first element, or 0: without a mean, and lest an
+/// infinite one make the mean NaN.
+template <class T>
+__device__ double shift_of(const MomentsArgs& args, std::int64_t output) {
+  if (!args.mean) return 0;
+  const double first =
+      Typed<T>(args.terms.x, dtype_of<T>).load(args.terms.kept.at_any(output).at[0]);
+  return isfinite(first) ? first : 0;
+}
+
+template <class T>
+__global__ void __launch_bounds__(kBlock) moments_kernel(const __grid_constant__ MomentsArgs all) {
+  __shared__ Pair shared[kBlock];
+  const ReduceArgs& args = all.terms;
+  const Place place(args.lanes, args.groups, args.lanes_inner);
+  const Typed<T> x(args.x, args.x_dtype);
+  const std::int64_t begin = blockIdx.y * args.per_split;
+  const std::int64_t end = min(begin + args.per_split, args.count);
+  for (std::int64_t first = std::int64_t{blockIdx.x} * args.groups; first < args.outputs;
+       first += std::int64_t{gridDim.x} * args.groups) {
+    const std::int64_t output = first + place.group;
+    const bool exists = output < args.outputs;
+    Pair sum{};
+    if (exists) {
+      const std::int64_t base = args.kept.at_any(output).at[0];
+      const double shift = shift_of<T>(all, output);
+      for (std::int64_t r = begin + place.lane; r < end; r += args.lanes) {
+        const double d = static_cast<double>(x.load(base + args.reduced.at_any(r).at[0])) - shift;
+        sum = AddPairs::fold(sum, {d, d * d});
+      }
+    }
+    sum = fold_lanes<AddPairs>(sum, shared, place, args.lanes, args.groups);
+    if (exists && place.lane == 0) all.partial[blockIdx.y * args.outputs + output] = sum;
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kBlock)
+    moments_total_kernel(const __grid_constant__ MomentsArgs all) {
+  __shared__ Pair shared[kBlock];
+  const ReduceArgs& args = all.fold;
+  const Place place(args.lanes, args.groups, args.lanes_inner);
+  for (std::int64_t first = std::int64_t{blockIdx.x} * args.groups; first < args.outputs;
+       first += std::int64_t{gridDim.x} * args.groups) {
+    const std::int64_t output = first + place.group;
+    const bool exists = output < args.outputs;
+    Pair sum{};
+    if (exists) {
+      for (std::int64_t r = place.lane; r < args.count; r += args.lanes) {
+        sum = AddPairs::fold(sum, all.partial[r * args.outputs + output]);
+      }
+    }
+    sum = fold_lanes<AddPairs>(sum, shared, place, args.lanes, args.groups);
+    if (!exists || place.lane != 0) continue;
+    const std::int64_t at = args.kept.at_any(output).at[1];
+    const auto n = static_cast<double>(all.terms.count);
+    // Infinite squares of finite numbers, in f64, stay infinite; of infinite ones they are NaN.
+    const bool beyond = isinf(sum.b) && isfinite(sum.a);
+    all.squares[at] = all.mean && !beyond ? not_negative(sum.b - sum.a * (sum.a / n)) : sum.b;
+    if (all.mean) all.mean[at] = shift_of<T>(all, output) + sum.a / n;
+  }
+}
+
 /// The extreme of one lane or group so far, and where it was.
 template <class A>
 struct Found {
@@ -284,6 +356,41 @@ void reduce(const Stream& stream, ReduceOp op, const View& x, const View& y, voi
     case ReduceOp::any:
       return run<Truth, Any, std::int64_t, Truth>("any", stream, plan, 1, x, y, workspace);
   }
+}
+
+std::size_t moments_workspace_bytes(const View& x, const View& squares) {
+  const ReducePlan plan = plan_reduce(x, squares);
+  return static_cast<std::size_t>(plan.splits * plan.outputs) * sizeof(Pair);
+}
+
+void moments(const Stream& stream, const View& x, const View& mean, const View& squares,
+             void* workspace) {
+  if (squares.numel() == 0) return;
+  const ReducePlan plan = plan_reduce(x, squares), second = plan_fold(plan);
+  const MomentsArgs args{make_args(plan, x.data, x.dtype, squares, nullptr),
+                         make_args(second, nullptr, x.dtype, squares, nullptr),
+                         static_cast<Pair*>(workspace), mean.as<double>(), squares.as<double>()};
+  for_floating("moments", stream, x.dtype, [&]<class T>() {
+    launch("moments", stream, moments_kernel<T>, grid_of(plan), kBlock, args);
+    launch("moments", stream, moments_total_kernel<T>, grid_of(second), kBlock, args);
+  });
+}
+
+template <class T>
+struct ScaledDeviation {
+  bool centred;
+  __device__ accumulate_t<T> operator()(accumulate_t<T> x, double center, double factor) const {
+    return static_cast<accumulate_t<T>>((centred ? x - center : x) * factor);
+  }
+};
+
+void scaled_deviation(const Stream& stream, const View& x, const View& center, const View& factor,
+                      const View& y) {
+  for_floating("scaled_deviation", stream, x.dtype, [&]<class T>() {
+    map<Typed<T>, Typed<T>, Typed<double>, Typed<double>>(
+        "scaled_deviation", stream, ScaledDeviation<T>{static_cast<bool>(center)}, y, x,
+        center ? center : factor, factor);
+  });
 }
 
 void arg_reduce(const Stream& stream, ArgReduceOp op, const View& x, int, const View& y) {

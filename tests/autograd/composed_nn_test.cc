@@ -85,13 +85,49 @@ TEST_P(ComposedNnTest, AttentionInEveryDtype) {
     const Tensor y =
         scaled_dot_product_attention(q.to(dtype), k.to(dtype), v.to(dtype), {.attn_mask = seen()});
     EXPECT_EQ(y.dtype(), dtype);
-    // bf16 rounds scores of up to 18 to 1/16, so that weights are off by as much.
+    // bf16 rounds the inputs, whose products of up to 18 are off by as much as 1/16 then.
     const double bound = dtype == DType::bf16 ? 0.2 : testing::tolerance(dtype);
     EXPECT_TRUE(near_values(y, values_of(exact), bound)) << to_string(dtype);
   }
 }
 
 // A query without a key in sight, by every kind of mask, and where the keys are none.
+// Scores of up to some hundreds, of numbers that bf16 holds: with a score rounded to bf16 a weight
+// would be off by a factor of up to e.
+TEST_P(ComposedNnTest, AttentionInBf16KeepsLargeScores) {
+  const auto bf16s = [](const Shape& shape, double size, std::uint64_t seed) {
+    return some(shape, DType::bf16, -size, size, seed);
+  };
+  for (const std::int64_t features : {32, 64}) {  // scaled by no power of two, and by one
+    const std::vector<Tensor> inputs{bf16s({2, 7, features}, 10, 1), bf16s({2, 9, features}, 10, 2),
+                                     bf16s({2, 9, 5}, 3, 3)};
+    const Tensor seed = bf16s({2, 7, 5}, 1, 4);
+    const auto run = [&](DType dtype) {
+      std::vector<Tensor> leaves;
+      for (const Tensor& x : inputs) leaves.push_back(x.to(dtype).detach().set_requires_grad());
+      const Tensor y = attend(leaves);
+      y.backward(seed.to(dtype));
+      return std::vector<Tensor>{y, leaves[0].grad(), leaves[1].grad(), leaves[2].grad()};
+    };
+    const auto got = run(DType::bf16), want = run(DType::f64);
+    // Rounded to bf16, by u = 2^-8 of their size at most: the weights, whose sum is 1, before they
+    // multiply values of up to 3 or gradients of up to 1, of seven queries; and the results. In
+    // backward also the gradients of the weights, which are at most 5 3 1 = 15, and those of the
+    // scores: w (dw - sum w dw) scale, so the sums of them and of their errors over the keys are at
+    // most 30 scale and 60 u scale. Those meet q or k, which are at most 10.
+    const double scores = (60 + 30) * 10 / std::sqrt(static_cast<double>(features));
+    const double bounds[] = {2 * 3, scores, 7 * scores, 7 * 2};
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      EXPECT_EQ(got[i].dtype(), DType::bf16);
+      const std::vector<double> a = values_of(got[i]), b = values_of(want[i]);
+      for (std::size_t k = 0; k < b.size(); ++k) {
+        EXPECT_NEAR(a[k], b[k], 0x1p-8 * bounds[i])
+            << features << " features, result " << i << ", element " << k;
+      }
+    }
+  }
+}
+
 TEST_P(ComposedNnTest, AttentionToNothingIsZero) {
   const Tensor q = ramp({2, 4}).set_requires_grad(), k = ramp({3, 4}).set_requires_grad();
   const Tensor v = ramp({3, 2}).set_requires_grad();
@@ -224,6 +260,61 @@ TEST_P(ComposedNnTest, NormalisationFollowsPyTorch) {
   check(
       "columns", [](Inputs in) { return normalize(in[0], 2, 0, 0.9); }, {ramp({2, 3, 2})},
       goldens::normalize_columns);
+}
+
+// The 256th power of a number above 1.42 or below 0.7 is no f32.
+TEST_P(ComposedNnTest, NormalizesByHighPowers) {
+  const Tensor x = make({0.5, 2, -3, 4, 0.25, 0.125, -0.375, 0, 0, 0, 0, 0}, {3, 4}, DType::f64);
+  for (const double p : {3.0, 100.0, 256.0}) {
+    const auto run = [&](DType dtype) {
+      const Tensor leaf = x.to(dtype).detach().set_requires_grad();
+      const Tensor y = normalize(leaf, p);
+      y.backward(ramp({3, 4}).to(DType::bf16).to(dtype));
+      return std::vector<Tensor>{y, leaf.grad()};
+    };
+    const auto want = run(DType::f64);
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      const auto got = run(dtype);
+      for (int i : {0, 1}) {
+        EXPECT_EQ(got[i].dtype(), dtype);
+        // In f32, p times the rounding of a ratio and a few more, of numbers of up to 4; rounded to
+        // bf16 once.
+        const double bound = 4 * (p + 8) * 0x1p-24 + (dtype == DType::bf16 ? 0x1p-8 : 0);
+        EXPECT_TRUE(near_values(got[i], values_of(want[i]), bound)) << p << ' ' << dtype;
+      }
+    }
+  }
+  EXPECT_EQ(normalize(zeros({0, 3}), 3).shape(), (Shape{0, 3}));
+  EXPECT_EQ(normalize(zeros({3, 0}), 3).shape(), (Shape{3, 0}));
+}
+
+// The only value is its own mean, whatever it is.
+TEST_P(ComposedNnTest, LayerNormOfOneValueHasNoGradient) {
+  for (const DType dtype : kFloating) {
+    const Tensor x = make({3.3, 0.1, -7.7}, {3, 1}, dtype).set_requires_grad();
+    const Tensor weight = make({1.7}, {1}, dtype).set_requires_grad();
+    layer_norm(x, {1}, weight).backward(make({1.3, 2.1, 0.7}, {3, 1}, dtype));
+    EXPECT_TENSOR(x.grad(), ({3, 1}), {0, 0, 0});
+    EXPECT_TENSOR(weight.grad(), ({1}), {0});
+  }
+}
+
+TEST_P(ComposedNnTest, LogsumexpInBf16RoundsOnce) {
+  const Tensor x = some({3, 40}, DType::bf16, -8, 8, 5);
+  const auto run = [&](DType dtype) {
+    const Tensor leaf = x.to(dtype).detach().set_requires_grad();
+    const Tensor y = logsumexp(leaf, {1});
+    y.backward(ones({3}, dtype));
+    return std::vector<Tensor>{y, leaf.grad()};
+  };
+  const auto got = run(DType::bf16), want = run(DType::f64);
+  for (int i : {0, 1}) {
+    const std::vector<double> a = values_of(got[i]), b = values_of(want[i]);
+    for (std::size_t k = 0; k < b.size(); ++k) {
+      // A few roundings of f32, of numbers and exponents of up to 16, and one of bf16.
+      EXPECT_NEAR(a[k], b[k], (0x1p-8 + 100 * 0x1p-24) * std::abs(b[k])) << i << ' ' << k;
+    }
+  }
 }
 
 TEST_P(ComposedNnTest, Conv1dFollowsPyTorch) {

@@ -80,6 +80,55 @@ TEST_P(ComposedTest, Reductions) {
   EXPECT_EQ(zeros({2, 0}).std({1}).shape(), Shape{2});
 }
 
+// PyTorch 2.11's answers.
+TEST_P(ComposedTest, GradientsWithoutDegreesOfFreedom) {
+  for (const double correction : {3.0, 4.0}) {
+    const auto gradient = [&](const Tensor& x, auto f) {
+      const Tensor leaf = x.detach().set_requires_grad();
+      f(leaf).backward();
+      return leaf.grad();
+    };
+    const auto var_of = [&](const Tensor& t) { return var(t, {}, correction); };
+    const auto std_of = [&](const Tensor& t) { return weft::std(t, {}, correction); };
+    const Tensor x = make({1, 2, 3}, {3}), same = full({3}, 2.0);
+    EXPECT_TRUE(near_values(gradient(x, var_of), {kInf, kNaN, kInf}, 0));
+    EXPECT_TRUE(near_values(gradient(same, var_of), {kNaN, kNaN, kNaN}, 0));
+    EXPECT_TRUE(near_values(gradient(x, std_of), {kNaN, kNaN, kNaN}, 0));
+    // With dims PyTorch divides by n - correction as it is.
+    const auto along = [&](const Tensor& t) { return var(t, {0}, correction); };
+    const double slope = 2 / (3 - correction);
+    EXPECT_TRUE(near_values(gradient(x, along), {-slope, slope * 0, slope}, 0));
+  }
+}
+
+TEST_P(ComposedTest, GradientsOfTheSpreadOfInfinities) {
+  for (const std::vector<double>& x : {std::vector<double>{kInf, 1, 2}, {1, kInf, 2}}) {
+    const Tensor leaf = make(x, {3}).set_requires_grad();
+    const Tensor y = var(leaf);
+    y.backward();
+    EXPECT_TRUE(std::isnan(y.item<double>()));
+    for (std::size_t i = 0; i < 3; ++i) {
+      const double got = values_of(leaf.grad())[i];
+      EXPECT_TRUE(x[i] == kInf ? std::isnan(got) : got == -kInf) << i << ": " << got;
+    }
+  }
+}
+
+TEST_P(ComposedTest, GradientsOfNaNExtremes) {
+  const auto gradient = [](auto f) {
+    const Tensor leaf = make({kNaN, 1, kNaN, 2}, {4}).set_requires_grad();
+    f(leaf).backward();
+    return leaf.grad();
+  };
+  for (const bool largest : {true, false}) {
+    EXPECT_TENSOR(gradient([&](const Tensor& t) { return largest ? max(t) : min(t); }), ({4}),
+                  {0.5, 0, 0.5, 0});
+    EXPECT_TRUE(
+        near_values(gradient([&](const Tensor& t) { return largest ? max(t, {0}) : min(t, {0}); }),
+                    {kNaN, kNaN, kNaN, kNaN}, 0));
+  }
+}
+
 TEST_P(ComposedTest, ExtremesWithTheirPlaces) {
   const Tensor x = make({3, 1, 3, -2, kNaN, 5, kNaN, 7, -1, -1, -4, -4}, {3, 4}, DType::f64);
   ONE(max_of_dim_0, x, max(0).values);

@@ -484,7 +484,9 @@ const std::set<std::string>& not_recorded() {
                                               "layer_norm_backward",
                                               "cross_entropy_backward",
                                               "softmax_backward",
-                                              "mse_loss_backward",  // parts of rules
+                                              "mse_loss_backward",
+                                              "length_of",
+                                              "scaled_deviation",  // parts of rules
                                               "unary_",
                                               "binary_",
                                               "add_scaled_",

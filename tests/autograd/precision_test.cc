@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <limits>
 
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/ops.h"
@@ -261,6 +263,77 @@ TEST_P(PrecisionTest, Norms) {
         [](auto t) { return avg_pool2d(t[0], {.kernel = {3, 3}, .padding = {1, 1}}); });
   check("adaptive_avg_pool2d", {image}, 1,
         [](auto t) { return adaptive_avg_pool2d(t[0], {4, 2}); });
+}
+
+// y and dL/dx, for dL/dy of some numbers, as f64.
+std::vector<double> with_gradient(const Tensor& x, DType dtype,
+                                  const std::function<Tensor(const Tensor&)>& f) {
+  const Tensor leaf = raw::clone(raw::to(x, dtype)).set_requires_grad();
+  const Tensor y = f(leaf);
+  y.backward(raw::to(testing::some(y.shape(), DType::bf16, 0.5, 2, 99), dtype));
+  std::vector<double> all = testing::values_of(y), grad = testing::values_of(leaf.grad());
+  all.insert(all.end(), grad.begin(), grad.end());
+  return all;
+}
+
+// Computed in f64 until it is stored: at most one rounding beside f64's, a few thousandths of it.
+void expect_one_rounding(const char* name, const Tensor& x,
+                         const std::function<Tensor(const Tensor&)>& f) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const Tensor held = raw::to(raw::to(x, dtype), DType::f64);  // the same numbers for both
+    const auto want = with_gradient(held, DType::f64, f), got = with_gradient(held, dtype, f);
+    const double half_ulp = dtype == DType::f32 ? kHalfUlpF32 : kHalfUlpBf16;
+    const double least = 0x1p-133;  // bf16's ulp below its normal numbers; f32's is smaller
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      EXPECT_NEAR(got[i], want[i], 1.01 * half_ulp * std::abs(want[i]) + least)
+          << name << ", " << dtype << ", element " << i;
+    }
+  }
+}
+
+TEST_P(PrecisionTest, SpreadsAndNormsRoundOnce) {
+  const Tensor x = values({4, 1000}, 1);
+  const std::vector<std::pair<double, double>> places{{0, 1},       {1e5, 1},  {1e7, 1},  {1e18, 1},
+                                                      {1e18, 1e18}, {0, 1e30}, {0, 1e-30}};
+  for (const auto& [mean, size] : places) {
+    SCOPED_TRACE(detail::concat("mean ", mean, ", size ", size));
+    const Tensor at = raw::add(raw::mul(x, size), mean);
+    // The variance of numbers around 1e30 is no f32, but their standard deviation is.
+    if (size < 1e19 && size > 1e-18) {
+      expect_one_rounding("var", at, [](const Tensor& t) { return var(t, {1}); });
+      expect_one_rounding("var of all", at, [](const Tensor& t) { return var(t, {}, 0); });
+    }
+    expect_one_rounding("std", at, [](const Tensor& t) { return std(t, {0}); });
+    expect_one_rounding("std of all", at, [](const Tensor& t) { return std(t); });
+    expect_one_rounding("norm", at, [](const Tensor& t) { return norm(t, {1}); });
+    expect_one_rounding("norm of columns", at, [](const Tensor& t) { return norm(t, {0}, true); });
+  }
+}
+
+// Six of each kind at most, so that the product itself stays in f64's range.
+TEST_P(PrecisionTest, ProductsOfOthersStayInRange) {
+  const auto prod_of = [](const Tensor& t) { return prod(t, {1}); };
+  expect_one_rounding("prod", make({1e-30, 1e-30, 1e30, 2e30, 3, 1e20, 1e-20, 4}, {2, 4}), prod_of);
+  constexpr double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
+  const auto gradient = [](const std::vector<double>& x) {
+    const Tensor leaf = make(x, {static_cast<std::int64_t>(x.size())}).set_requires_grad();
+    prod(leaf).backward();
+    return leaf.grad();
+  };
+  // The product of the others, also beside infinities and zeros.
+  EXPECT_TRUE(testing::near_values(gradient({inf, 2, -3}), {-6, -inf, inf}, 0));
+  EXPECT_TRUE(testing::near_values(gradient({-inf, inf, 2}), {inf, -inf, -inf}, 0));
+  EXPECT_TRUE(testing::near_values(gradient({0, 2, 3}), {6, 0, 0}, 0));
+  EXPECT_TRUE(testing::near_values(gradient({0, 0, 3}), {0, 0, 0}, 0));
+  EXPECT_TRUE(testing::near_values(gradient({inf, 0, 3}), {0, inf, nan}, 0));
+}
+
+TEST_P(PrecisionTest, SquaresDoubleLast) {
+  const Tensor x = make({3e38, -2e38}, {2}).set_requires_grad();
+  mean(square(x) * 0x1p-10).backward();
+  // Powers of two, so every step is exact.
+  EXPECT_TRUE(testing::near_values(
+      x.grad(), {0x1p-10 * static_cast<double>(3e38F), -0x1p-10 * static_cast<double>(2e38F)}, 0));
 }
 
 WEFT_FOR_EACH_DEVICE(PrecisionTest);

@@ -110,6 +110,20 @@ TEST_P(Matmul, RealValuesStayWithinTheRoundingBound) {
   }
 }
 
+// bf16 holds whole numbers up to 256, so it would round most of these.
+TEST_P(Matmul, Bf16OperandsMayGiveF32Sums) {
+  for (const Case& c : {Case{1, 33, 65, 700}, Case{3, 5, 7, 300, Lay::rows, Lay::cols},
+                        Case{2, 9, 16, 64, Lay::cols, Lay::shared},
+                        Case{4, 6, 10, 500, Lay::rows_padded, Lay::rows}, Case{1, 4, 5, 0},
+                        Case{1, 13, 21, 37, Lay::rows, Lay::rows, false, true}}) {
+    check(c, DType::bf16,
+          Problem(device(), DType::bf16, c, testing::whole_values(c.batch * c.m * c.k, 16, 1),
+                  testing::whole_values(c.batch * c.k * c.n, 16, 2),
+                  testing::whole_values(c.batch * c.m * c.n, 16, 3), {}, DType::f32),
+          true);
+  }
+}
+
 // Few outputs and a long sum: kernels that cut the sum up.
 TEST_P(Matmul, LongSums) {
   for (const DType dtype : {DType::f32, DType::f64}) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <vector>
 
@@ -51,11 +52,11 @@ struct MatmulTrial {
 
   MatmulTrial(Device device, DType dtype, const MatmulCase& c, const std::vector<double>& a_values,
               const std::vector<double>& b_values, const std::vector<double>& y_values,
-              const std::vector<double>& bias_values) {
+              const std::vector<double>& bias_values, std::optional<DType> y_dtype = {}) {
     const Shape a_shape{c.batch, c.m, c.k}, b_shape{c.batch, c.k, c.n}, y_shape{c.batch, c.m, c.n};
     a = std::make_unique<Buffer>(device, dtype, a_shape, strides_of(c.a, a_shape), a_values);
     b = std::make_unique<Buffer>(device, dtype, b_shape, strides_of(c.b, b_shape), b_values);
-    y = std::make_unique<Buffer>(device, dtype, y_shape);
+    y = std::make_unique<Buffer>(device, y_dtype.value_or(dtype), y_shape);
     args = {a->view(), b->view(), y->view(), {}, c.accumulate};
     if (c.bias) {
       bias = std::make_unique<Buffer>(device, dtype, Shape{c.n}, bias_values);

@@ -254,6 +254,102 @@ TEST_P(Reduce, NothingGivesTheNeutralElement) {
   expect_equal(run(ReduceOp::any, x, flags), {0, 0, 0});
 }
 
+// Against long double, around a mean that leaves f32 no digits for the squares.
+TEST_P(Reduce, MomentsKeepTheirDigits) {
+  const auto check = [&](DType dtype, const Shape& shape, const Strides& strides,
+                         const std::vector<int>& dims, double offset) {
+    SCOPED_TRACE(std::string(to_string(dtype)) + " " + to_string(shape) + " strides " +
+                 to_string(strides) + " over " + std::to_string(dims.size()) + " at " +
+                 std::to_string(offset));
+    Shape out = shape;
+    for (const int d : dims) out[d] = 1;
+    std::vector<double> v = values_for(dtype, numel(shape), -3, 3, 11);
+    for (double& value : v) value += offset;
+    Buffer x(device(), dtype, shape, strides, rounded(dtype, v));
+    const std::vector<double> values = x.values();
+    const Result sums = reference(ReduceOp::sum, shape, out, values);
+    Strides to = contiguous_strides(out);
+    for (int d = 0; d < shape.size(); ++d) {
+      if (out[d] == 1) to[d] = 0;
+    }
+    const auto at = Buffer::element_offsets(shape, to);
+    const auto outputs = static_cast<std::size_t>(numel(out));
+    std::vector<long double> squares(outputs, 0), plain(outputs, 0);
+    std::vector<double> largest(outputs, 0);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const auto o = static_cast<std::size_t>(at[i]);
+      const long double d = values[i] - sums.values[o] / sums.count;
+      squares[o] += d * d;
+      plain[o] += static_cast<long double>(values[i]) * values[i];
+      largest[o] = std::max(largest[o], std::abs(values[i]));
+    }
+    const auto run_moments = [&](const View& mean, Buffer& to_squares) {
+      const std::size_t bytes =
+          kernels().reduce.moments_workspace_bytes(x.view(), to_squares.view());
+      const DeviceBytes workspace(device(), bytes);
+      kernels().reduce.moments(stream, x.view(), mean, to_squares.view(), workspace.data());
+      return to_squares.values();
+    };
+    Buffer mean(device(), DType::f64, out), to_squares(device(), DType::f64, out);
+    const std::vector<double> centred = run_moments(mean.view(), to_squares);
+    const std::vector<double> means = mean.values();
+    const std::vector<double> uncentred = run_moments({}, to_squares);
+    for (std::size_t o = 0; o < outputs; ++o) {
+      // A difference from the shift, which is one of the values, is at most 6 (and the roundings
+      // of x by which it can be more in bf16), or all of x without one; so are the squares. Each of
+      // the n terms costs a few roundings of f64, and subtracting n (mean - shift)^2 as many.
+      const double n = sums.count, u = 0x1p-53, spread = 6 + 2 * largest[o] * unit_roundoff(dtype);
+      ASSERT_NEAR(means[o], static_cast<double>(sums.values[o]) / n,
+                  (4 + n) * u * spread + 2 * u * largest[o]);
+      ASSERT_NEAR(centred[o], static_cast<double>(squares[o]),
+                  4 * (4 + n) * u * n * spread * spread);
+      ASSERT_NEAR(uncentred[o], static_cast<double>(plain[o]), (4 + n) * u * plain[o]);
+    }
+  };
+  for (const DType dtype : kFloating) {
+    for (const double offset : {0.0, 1e5, 1e7}) {
+      for (const Case& c : cases()) {
+        if (numel(c.x) == 0) continue;
+        check(dtype, c.x, contiguous_strides(c.x), c.dims, offset);
+        if (HasFatalFailure()) return;
+      }
+    }
+    check(dtype, {8, 5, 30, 40}, channels_last_strides({8, 5, 30, 40}), {0, 2, 3}, 1e5);
+    check(dtype, {30, 40}, {1, 30}, {0}, 1e5);
+    check(dtype, {600, 700}, {1500, 2}, {0}, 1e5);
+    check(dtype, {7, 1200}, {3000, 2}, {1}, 1e5);
+    check(dtype, {6, 5, 4}, {1, 24, 6}, {1}, 1e5);
+    check(dtype, {6, 5, 4}, {0, 1, 0}, {0, 2}, 1e5);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(Reduce, ScaledDeviationRoundsOnce) {
+  for (const DType dtype : kFloating) {
+    const Buffer x(device(), dtype, {3, 50}, values_for(dtype, 150, 1000, 1008, 3));
+    const std::vector<double> values = x.values();
+    const Buffer center(device(), DType::f64, {3}, std::vector<double>{1001.0625, 1002.3, 1e20});
+    const Buffer factor(device(), DType::f64, {50}, values_for(DType::f64, 50, -1e9, 1e9, 4));
+    View centers = center.view(), factors = factor.view();
+    centers.shape = factors.shape = {3, 50};
+    centers.strides = {1, 0};
+    factors.strides = {0, 1};
+    const std::vector<double> c = center.values(), f = factor.values();
+    for (const bool centred : {true, false}) {
+      Buffer y(device(), dtype, {3, 50});
+      kernels().reduce.scaled_deviation(stream, x.view(), centred ? centers : View{}, factors,
+                                        y.view());
+      std::vector<double> want;
+      for (std::size_t i = 0; i < 150; ++i) {
+        want.push_back((values[i] - (centred ? c[i / 50] : 0)) * f[i % 50]);
+      }
+      // As stored; the product of f64 itself may round by its last bit on another device.
+      expect_close(y.values(), want,
+                   [&](double w) { return (1.01 * unit_roundoff(dtype) + 0x1p-52) * std::abs(w); });
+    }
+  }
+}
+
 TEST_P(Reduce, LongSumsKeepTheirDigits) {
   // A plain f32 loop would stop growing at 2^24.
   const std::int64_t n = (1 << 24) + 4096;
@@ -294,6 +390,15 @@ TEST(ReduceTeams, EveryTeamSizeGivesTheSameBits) {
       kernels.reduce.reduce(stream, ReduceOp::sum, x.view(), y.view(), workspace.data());
       if (team == 1) first = y.values();
       EXPECT_EQ(y.values(), first) << to_string(c.x) << " with " << team << " threads";
+    }
+    for (const int team : {1, 2, 3, 7}) {
+      const Scoped threads(&ThreadState::num_threads, team);
+      Buffer mean(device, DType::f64, out), squares(device, DType::f64, out);
+      const DeviceBytes workspace(device,
+                                  kernels.reduce.moments_workspace_bytes(x.view(), squares.view()));
+      kernels.reduce.moments(stream, x.view(), mean.view(), squares.view(), workspace.data());
+      if (team == 1) first = squares.values();
+      EXPECT_EQ(squares.values(), first) << to_string(c.x) << " with " << team << " threads";
     }
   }
 }

@@ -67,6 +67,15 @@ def extreme(function):
     return call
 
 
+def reduced_extreme(of_all, along):
+    def call(x, a):
+        if dims(a):
+            return along(x[0], dim=dims(a), keepdim=a.get("keepdim", False))
+        y = of_all(x[0])  # whose gradient goes to the NaNs, where amax gives NaN everywhere
+        return y.reshape([1] * x[0].dim()) if a.get("keepdim", False) else y
+    return call
+
+
 @operation
 def clamp(x, a):
     return torch.clamp(x[0], number(a["low"]), number(a["high"]))
@@ -236,8 +245,8 @@ OPERATIONS |= {
 
     "sum": lambda x, a: torch.sum(x[0], dim=dims(a), keepdim=a.get("keepdim", False)),
     "mean": lambda x, a: torch.mean(x[0], dim=dims(a), keepdim=a.get("keepdim", False)),
-    "max": lambda x, a: torch.amax(x[0], dim=dims(a), keepdim=a.get("keepdim", False)),
-    "min": lambda x, a: torch.amin(x[0], dim=dims(a), keepdim=a.get("keepdim", False)),
+    "max": reduced_extreme(torch.max, torch.amax),
+    "min": reduced_extreme(torch.min, torch.amin),
     "norm": lambda x, a: torch.linalg.vector_norm(x[0], 2, dim=dims(a) or None, keepdim=a.get("keepdim", False)),
     "var": lambda x, a: torch.var(x[0], dim=dims(a) or None, correction=a["correction"],
                                   keepdim=a.get("keepdim", False)),

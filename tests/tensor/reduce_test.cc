@@ -1,6 +1,10 @@
 #include <cmath>
 #include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
 
+#include "weft/core/thread_state.h"
 #include "weft/tensor/ops.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/device_param.h"
@@ -168,7 +172,25 @@ TEST_P(ReduceTest, Var) {
     }
   }
   EXPECT_TRUE(near_values(raw::var(ones({1})), {kNaN}, 0));
-  EXPECT_NEAR(raw::var(raw::add(make({0, 1}, {2}), 1e4)).item<double>(), 0.5, 1e-3);
+  EXPECT_EQ(raw::var(raw::add(make({0, 1}, {2}), 1e4)).item<double>(), 0.5);
+}
+
+TEST_P(ReduceTest, VarWithoutDegreesOfFreedomWarns) {
+  struct Sink final : LogSink {
+    std::vector<std::string> warnings;
+    void write(Level level, std::string_view message) override {
+      if (level == Level::warning) warnings.emplace_back(message);
+    }
+  } sink;
+  const Scoped<LogSink*> scope(&ThreadState::log, &sink);
+  const Tensor x = make({1, 2, 3, 2, 2, 2}, {2, 3});
+  EXPECT_TRUE(near_values(raw::var(x, {1}, 2.5), {4, 0}, 1e-6));
+  EXPECT_TRUE(sink.warnings.empty());
+  EXPECT_TRUE(near_values(raw::var(x, {1}, 3), {kInf, kNaN}, 0));
+  EXPECT_TRUE(near_values(raw::var(x, {1}, 4), {kInf, kNaN}, 0));
+  EXPECT_EQ(sink.warnings,
+            (std::vector<std::string>{"var: no degrees of freedom: 3 values, correction 3",
+                                      "var: no degrees of freedom: 3 values, correction 4"}));
 }
 
 TEST_P(ReduceTest, Norm) {

@@ -70,7 +70,8 @@ int size_of(std::uint32_t type) { return emulator::size_of(number_of(type)); }
 cublasStatus_t check(const Description& d, const Layout& a, const Layout& b, const Layout& c,
                      const Layout& y) {
   const bool f64 = y.type == CUDA_R_64F;
-  if (!size_of(y.type) || a.type != y.type || b.type != y.type || c.type != y.type) {
+  const bool widens = a.type == CUDA_R_16BF && y.type == CUDA_R_32F;
+  if (!size_of(y.type) || (a.type != y.type && !widens) || b.type != a.type || c.type != y.type) {
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
   if (f64 ? d.compute != CUBLAS_COMPUTE_64F || d.scale != CUDA_R_64F
@@ -78,7 +79,7 @@ cublasStatus_t check(const Description& d, const Layout& a, const Layout& b, con
                 d.scale != CUDA_R_32F) {
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
-  if (d.compute == CUBLAS_COMPUTE_32F_FAST_TF32 && y.type != CUDA_R_32F) {
+  if (d.compute == CUBLAS_COMPUTE_32F_FAST_TF32 && a.type != CUDA_R_32F) {
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
   for (const Layout* l : {&a, &b, &c, &y}) {
@@ -265,12 +266,13 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     if (status == CUBLAS_STATUS_INVALID_VALUE) fault("cublasLt: sizes contradict each other");
     return status;
   }
-  const auto element = static_cast<std::uint32_t>(size_of(layouts[3].type));
+  std::uint32_t element[4];
   bool wide = true;
   for (int i = 0; i < 4; ++i) {
-    if (p.align[i] < element) return CUBLAS_STATUS_INVALID_VALUE;
-    wide &= p.align[i] >= 16 && layouts[i].ld * element % 16 == 0 &&
-            layouts[i].stride * element % 16 == 0;
+    element[i] = static_cast<std::uint32_t>(size_of(layouts[i].type));
+    if (p.align[i] < element[i]) return CUBLAS_STATUS_INVALID_VALUE;
+    wide &= p.align[i] >= 16 && layouts[i].ld * element[i] % 16 == 0 &&
+            layouts[i].stride * element[i] % 16 == 0;
   }
   const bool bias = d.epilogue == CUBLASLT_EPILOGUE_BIAS;
   if (bias && (!aligned(d.bias, 16) || p.align[3] < 16)) return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -278,7 +280,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     if (number > 0 && !wide) break;
     Algorithm made{kMagic, number, {}, bias, layouts[3].type, number * 3000};
     if (made.workspace > p.workspace) break;
-    for (int i = 0; i < 4; ++i) made.align[i] = number > 0 ? 16 : element;
+    for (int i = 0; i < 4; ++i) made.align[i] = number > 0 ? 16 : element[i];
     cublasLtMatmulHeuristicResult_t& r = results[(*found)++];
     r = {};
     write(&r.algo, made);

@@ -451,7 +451,7 @@ TEST(MatmulProblem, KeyTellsProblemsApart) {
   args.a = view({2, 3, 4}, {12, 4, 1});
   args.b = view({2, 4, 5}, {20, 5, 1});
   args.y = view({2, 3, 5}, {15, 5, 1});
-  std::set<std::array<std::int64_t, 17>> keys;
+  std::set<std::array<std::int64_t, 18>> keys;
   const auto add = [&](const MatmulArgs& a, int device = 0, bool fixed = false, bool tf32 = false) {
     return keys.insert(MatmulProblem(a).key(device, fixed, tf32)).second;
   };
@@ -470,6 +470,11 @@ TEST(MatmulProblem, KeyTellsProblemsApart) {
   EXPECT_FALSE(MatmulProblem(other).dense_bias);
   other = args;
   other.accumulate = true;
+  EXPECT_TRUE(add(other));
+  other = args;
+  other.a.dtype = other.b.dtype = DType::bf16;
+  EXPECT_TRUE(add(other));  // to f32
+  other.y.dtype = DType::bf16;
   EXPECT_TRUE(add(other));
   other = args;
   other.a.strides = {12, 1, 3};

@@ -47,10 +47,15 @@ Tensor weights_of(const char* op, const Tensor& weight, const Tensor& target,
   return raw::where(counts, raw::squeeze(rows, -1), zero_like(rows));
 }
 
+// bf16 is computed in f32 and rounded once, at the end.
+DType wide(DType dtype) { return dtype == DType::bf16 ? DType::f32 : dtype; }
+
 Tensor reduce_weighted(const Tensor& losses, const Tensor& weights, Reduction reduction) {
   if (reduction == Reduction::none) return losses;
-  const Tensor total = sum(losses);
-  return reduction == Reduction::sum ? total : div(total, raw::sum(weights));
+  const DType computed = wide(losses.dtype());
+  Tensor total = sum(losses.to(computed));
+  if (reduction == Reduction::mean) total = div(total, raw::sum(raw::to(weights, computed)));
+  return total.to(losses.dtype());
 }
 
 }  // namespace
@@ -142,6 +147,52 @@ struct BinaryCrossEntropy : autograd::Function<BinaryCrossEntropy> {
   }
 };
 
+// Each element's loss, (1 - t) x - (1 + (w - 1) t) log(sigmoid(x)) with pos_weight w, which may be
+// undefined (1). Its slope by this formula would be a difference of two numbers near 1.
+struct BceWithLogits : autograd::Function<BceWithLogits> {
+  static constexpr bool nests_backward = false;
+
+  static Tensor forward(autograd::Context& context, const Tensor& x, const Tensor& target,
+                        const Tensor& pos_weight) {
+    context.save_for_backward({x, target, pos_weight});
+    Tensor of_positive = raw::log_sigmoid(x);
+    if (pos_weight.defined()) {
+      const Tensor more = raw::mul(raw::sub(pos_weight, 1), target);
+      of_positive = raw::mul(raw::add(more, 1), of_positive);
+    }
+    return raw::sub(raw::mul(raw::sub(1, target), x), of_positive);
+  }
+  static std::vector<Tensor> backward(autograd::Context& context, std::span<const Tensor> grads) {
+    const Tensor x = context.saved(0), target = context.saved(1), pos_weight = context.saved(2);
+    const Tensor& grad = grads[0];
+    std::vector<Tensor> of(3);
+    if (context.needs_input_grad(0)) {
+      // (1 - t) sigmoid(x) - w t sigmoid(-x): each term has all its digits, also where it is small.
+      const Tensor slope = raw::sigmoid(x);
+      raw::binary_(BinaryOp::mul, slope, raw::sub(1, target));
+      const Tensor down = pos_weight.defined() ? raw::mul(target, pos_weight) : target;
+      // The slope of log(sigmoid(x)) is sigmoid(-x).
+      raw::binary_(BinaryOp::sub, slope, raw::unary_backward(UnaryOp::log_sigmoid, down, x));
+      raw::binary_(BinaryOp::mul, slope, grad);
+      of[0] = slope;
+    }
+    if (!context.needs_input_grad(1) && !context.needs_input_grad(2)) return of;
+    const Tensor log_p = raw::log_sigmoid(x);
+    if (context.needs_input_grad(1)) {
+      Tensor slope = raw::neg(x);
+      if (pos_weight.defined()) {
+        slope = raw::sub(slope, raw::mul(raw::sub(pos_weight, 1), log_p));
+      }
+      of[1] = raw::mul(grad, slope);
+    }
+    if (context.needs_input_grad(2)) {
+      const Tensor each = raw::neg(raw::mul(grad, raw::mul(target, log_p)));
+      of[2] = raw::sum_to(each, pos_weight.shape());
+    }
+    return of;
+  }
+};
+
 }  // namespace
 
 namespace {
@@ -173,6 +224,9 @@ Tensor bce_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
     return bce_loss(autocast(CastPolicy::f32, x), autocast(CastPolicy::f32, target), reduction);
   }
   check_target("bce_loss", x, target);
+  if (const DType computed = wide(x.dtype()); computed != x.dtype()) {
+    return bce_loss(x.to(computed), target.to(computed), reduction).to(x.dtype());
+  }
   check_probabilities("x", x);
   check_probabilities("target", target);
   return reduce(BinaryCrossEntropy::apply(x, target), reduction);
@@ -185,14 +239,16 @@ Tensor bce_with_logits(const Tensor& x, const Tensor& target, Reduction reductio
                            reduction, autocast(CastPolicy::f32, pos_weight));
   }
   check_target("bce_with_logits", x, target);
-  Tensor of_positive = log_sigmoid(x);
   if (pos_weight.defined()) {
     WEFT_CHECK(broadcast_shapes(pos_weight.shape(), x.shape(), "bce_with_logits") == x.shape(),
                Shape, "bce_with_logits", "pos_weight: got ", pos_weight.shape(),
                ", which does not broadcast to x ", x.shape());
-    of_positive = (1.0 + (pos_weight - 1.0) * target) * of_positive;
   }
-  return reduce((1.0 - target) * x - of_positive, reduction);
+  if (const DType computed = wide(x.dtype()); computed != x.dtype()) {
+    const Tensor weight = pos_weight.defined() ? pos_weight.to(computed) : pos_weight;
+    return bce_with_logits(x.to(computed), target.to(computed), reduction, weight).to(x.dtype());
+  }
+  return reduce(BceWithLogits::apply(x, target, pos_weight), reduction);
 }
 
 Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
@@ -218,6 +274,9 @@ Tensor kl_div(const Tensor& x, const Tensor& target, KlReduction reduction, bool
                   log_target);
   }
   check_target("kl_div", x, target);
+  if (const DType computed = wide(x.dtype()); computed != x.dtype()) {
+    return kl_div(x.to(computed), target.to(computed), reduction, log_target).to(x.dtype());
+  }
   Tensor losses;
   if (log_target) {
     losses = exp(target) * (target - x);

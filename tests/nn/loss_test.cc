@@ -236,6 +236,63 @@ TEST_P(LossLayersTest, KlDivOfNothing) {
   EXPECT_WEFT_ERROR(nn::kl_div(ones({2}, DType::i64), ones({2})), Dtype, "[kl_div] x: got i64");
 }
 
+// Computed in f32: whatever cancels there has f32's error, of numbers of up to `size`, and the
+// results are rounded to bf16 once.
+TEST_P(LossLayersTest, Bf16RoundsOnce) {
+  const auto check_bf16 = [](const char* name, double size, const std::vector<Tensor>& inputs,
+                             const std::function<Tensor(Inputs, Reduction)>& f) {
+    for (const Reduction r : {Reduction::none, Reduction::mean}) {
+      const auto run = [&](DType dtype) {
+        std::vector<Tensor> leaves;
+        for (const Tensor& x : inputs) leaves.push_back(x.to(dtype).detach().set_requires_grad());
+        const Tensor y = f(leaves, r);
+        y.backward(ones(y.shape(), dtype));
+        std::vector<Tensor> all{y};
+        for (const Tensor& x : leaves) all.push_back(x.grad());
+        return all;
+      };
+      const auto got = run(DType::bf16), want = run(DType::f64);
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        EXPECT_EQ(got[i].dtype(), DType::bf16);
+        const std::vector<double> a = values_of(got[i]), b = values_of(want[i]);
+        for (std::size_t k = 0; k < b.size(); ++k) {
+          EXPECT_NEAR(a[k], b[k], 1.01 * 0x1p-8 * std::abs(b[k]) + 16 * 0x1p-24 * size)
+              << name << ", result " << i << ", element " << k;
+        }
+      }
+    }
+  };
+  const auto bf16s = [](const Tensor& x) { return x.to(DType::bf16); };
+  const Tensor logits = bf16s(ramp({40}) * 20), p = bf16s(ramp({40}).roll(3) * 0.4 + 0.5);
+  const Tensor t = bf16s(ramp({40}).roll(7) * 0.4 + 0.5);
+  check_bf16("bce_with_logits", 20, {logits, t},
+             [](Inputs in, Reduction r) { return nn::bce_with_logits(in[0], in[1], r); });
+  check_bf16("bce_with_logits, pos_weight", 40, {logits, t, bf16s(ramp({40}).roll(2) + 1.5)},
+             [](Inputs in, Reduction r) { return nn::bce_with_logits(in[0], in[1], r, in[2]); });
+  check_bf16("bce_loss", 4, {p, t},
+             [](Inputs in, Reduction r) { return nn::bce_loss(in[0], in[1], r); });
+  check_bf16("kl_div", 4, {bf16s(log(p)), t}, [](Inputs in, Reduction r) {
+    return nn::kl_div(in[0], in[1], r == Reduction::none ? KlReduction::none : KlReduction::mean);
+  });
+  // 1000 targets: bf16 could not count them.
+  const Tensor label = raw::remainder(arange(0, 1000, 1, DType::i64), 3);
+  check_bf16("nll_loss", 1, {bf16s(ramp({1000, 3}))}, [&](Inputs in, Reduction r) {
+    return r == Reduction::none ? in[0].mean() : nn::nll_loss(in[0], label, -100, r);
+  });
+}
+
+// sigmoid(x) - t would be 0 where both are near 1, and off by 1e-7 elsewhere.
+TEST_P(LossLayersTest, BceWithLogitsKeepsSmallSlopes) {
+  const Tensor x = make({20, 80, -20, -80, 3}, {5}).set_requires_grad();
+  nn::bce_with_logits(x, make({1, 1, 0, 0, 1}, {5}), Reduction::sum).backward();
+  const auto slope = [](double z) { return 1 / (1 + std::exp(-z)); };
+  const std::vector<double> want{-slope(-20), -slope(-80), slope(-20), slope(-80), -slope(-3)};
+  const std::vector<double> got = values_of(x.grad());
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    EXPECT_NEAR(got[i], want[i], 8 * 0x1p-24 * std::abs(want[i])) << i;  // an exponential of f32
+  }
+}
+
 TEST_P(LossLayersTest, Gradients) {
   for (const Reduction r : kReductions) {
     for (const double smoothing : {0.0, 0.1}) {
@@ -250,6 +307,10 @@ TEST_P(LossLayersTest, Gradients) {
     autograd::gradcheck(
         "nll_loss", [&](Inputs x) { return nn::nll_loss(x[0], image(), -100, r, image_weight()); },
         {ramp({2, 4, 3}).set_requires_grad()});
+    autograd::gradcheck("bce_with_logits",
+                        [&](Inputs x) { return nn::bce_with_logits(x[0], x[1], r, x[2]); },
+                        {ramp({2, 3}).set_requires_grad(), ramp({2, 3}, 2).set_requires_grad(),
+                         (ramp({3}) + 1.5).detach().set_requires_grad()});
     autograd::gradcheck("bce_loss", [&](Inputs x) { return nn::bce_loss(x[0], x[1], r); },
                         {((ramp({2, 3}) + 1.5) / 3).set_requires_grad(),
                          ((ramp({2, 3}) + 1.5) / 3).set_requires_grad()});

@@ -17,9 +17,28 @@ namespace {
 // What one layer has seen of the batch so far, by channel.
 struct Seen {
   Tensor layer = {};  // its running mean: as long as it is here, no other has its address
-  Tensor sum = {}, squares = {};  // f64
+  Tensor mean = {}, squares = {};  // f64; sum (x - mean)^2
   std::int64_t count = 0;
   int forwards = 0;
+
+  void add(const Tensor& x) {
+    const raw::Moments more = raw::moments("deferred_batch_norm", x, {0, 2, 3}, false);
+    const Tensor more_mean = raw::reshape(more.mean, more.shape);
+    const Tensor more_squares = raw::reshape(more.squares, more.shape);
+    if (count == 0) {
+      mean = more_mean, squares = more_squares, count = more.n;
+      return;
+    }
+    // Both go over to the common mean (Chan, Golub and LeVeque 1983): sums of x^2 would lose their
+    // digits beside a large mean.
+    const auto before = static_cast<double>(count);
+    count += more.n;
+    const double share = static_cast<double>(more.n) / static_cast<double>(count);
+    const Tensor step = raw::sub(more_mean, mean);
+    raw::add_scaled_(squares, 1, more_squares);
+    raw::add_scaled_(squares, before * share, raw::mul(step, step));
+    raw::add_scaled_(mean, share, step);
+  }
 };
 
 class Deferred {
@@ -27,22 +46,13 @@ class Deferred {
   explicit Deferred(int chunks) : chunks_(chunks) {}
 
   void see(const Tensor& x, const RunningStats& running, const BatchNormParams& params) {
-    const Tensor values = raw::to(x, DType::f64);
-    const Tensor sum = raw::sum(values, {0, 2, 3});
-    const Tensor squares = raw::sum(raw::mul(values, values), {0, 2, 3});
     Seen& seen = of(running.mean);  // one forward of a layer at a time
-    if (seen.forwards == 0) {
-      seen.sum = sum;
-      seen.squares = squares;
-    } else {
-      raw::add_scaled_(seen.sum, 1, sum);
-      raw::add_scaled_(seen.squares, 1, squares);
-    }
-    seen.count += x.numel() / x.shape(1);
+    if (x.numel() > 0) seen.add(x);
     if (++seen.forwards < chunks_) return;
-    const Tensor mean = raw::div(seen.sum, static_cast<double>(seen.count));
-    const Tensor var =
-        raw::sub(raw::div(seen.squares, static_cast<double>(seen.count)), raw::mul(mean, mean));
+    seen.forwards = 0;
+    if (seen.count == 0) return;
+    const Tensor mean = seen.mean;
+    const Tensor var = raw::div(seen.squares, static_cast<double>(seen.count));
     raw::add_(running.num_batches, 1);
     const double momentum =
         params.cumulative ? 1 / running.num_batches.item<double>() : params.momentum;
@@ -52,8 +62,8 @@ class Deferred {
       raw::copy_(kept, before);
     }
     // `layer` stays as it is: other layers' threads look at it.
-    seen.sum = seen.squares = {};
-    seen.count = seen.forwards = 0;
+    seen.mean = seen.squares = {};
+    seen.count = 0;
   }
 
  private:

@@ -35,8 +35,11 @@ Statistics statistics_of_all(comm::ProcessGroup& group, const Tensor& x) {
   const Dims pixels = {0, 2, 3};
   const Tensor mine = zeros({2 * channels + 1}, f64);
   if (values > 0) {
-    raw::copy_(raw::narrow(mine, 0, 0, channels), raw::mean(x, pixels));
-    raw::copy_(raw::narrow(mine, 0, channels, channels), raw::var(x, pixels, 0));
+    // In f64, since the ranks' means are compared: rounded to f32, large ones would differ.
+    const raw::Moments m = raw::moments(kOp, x, pixels, false);
+    raw::copy_(raw::narrow(mine, 0, 0, channels), raw::reshape(m.mean, m.shape));
+    raw::copy_(raw::narrow(mine, 0, channels, channels),
+               raw::div(raw::reshape(m.squares, m.shape), static_cast<double>(values)));
     raw::fill_(raw::narrow(mine, 0, 2 * channels, 1), static_cast<double>(values));
   }
   const Tensor all = empty({group.size(), 2 * channels + 1}, f64);

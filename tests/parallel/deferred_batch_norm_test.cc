@@ -43,6 +43,22 @@ TEST_P(DeferredBatchNorm, StatisticsFollowTheWholeBatch) {
   }
 }
 
+// Sums of x^2 would leave no digit of the variance.
+TEST_P(DeferredBatchNorm, AFarMeanCostsNoPrecision) {
+  nn::BatchNorm2d norm(2, {.momentum = 1});
+  convert_deferred_batch_norm(norm, 3);
+  const Tensor x = raw::add(raw::mul(testing::batch(0, {7, 2, 3, 3}, DType::f32).x, 50), 1e7);
+  for (const Tensor& part : raw::split(x, Dims{2, 4, 1}, 0)) norm(part);
+  const Tensor exact = raw::to(x, DType::f64);
+  const auto mean = raw::mean(exact, {0, 2, 3}).to_vector<double>();
+  const auto var = raw::var(exact, {0, 2, 3}, 0).to_vector<double>();
+  for (std::size_t c : {0, 1}) {
+    // Rounded to f32 once.
+    EXPECT_FLOAT_EQ(norm.running_mean.to_vector<float>()[c], static_cast<float>(mean[c]));
+    EXPECT_FLOAT_EQ(norm.running_var.to_vector<float>()[c], static_cast<float>(var[c]));
+  }
+}
+
 TEST_P(DeferredBatchNorm, EachMicroBatchIsNormalisedByItself) {
   nn::BatchNorm2d norm(2), plain(2);
   convert_deferred_batch_norm(norm, 2);

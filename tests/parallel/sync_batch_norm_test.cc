@@ -132,6 +132,19 @@ TEST(SyncBatchNormTest, AFarMeanCostsNoPrecision) {
   });
 }
 
+// At 1e7 the numbers of f32 are 1 apart; the ranks' means are compared in f64.
+TEST(SyncBatchNormTest, RunningVarianceKeepsItsDigitsBesideAFarMean) {
+  const Tensor all = raw::add(raw::mul(batch(0, {6, 2, 3, 3}, DType::f32).x, 5), 1e7);
+  const auto var = raw::var(raw::to(all, DType::f64), {0, 2, 3}).to_vector<double>();
+  comm::run_ranks(2, [&](ProcessGroup& group) {
+    SyncBatchNorm2d bn(2, borrowed(group), {.momentum = 1});
+    bn(group.rank() == 0 ? raw::narrow(all, 0, 0, 2) : raw::narrow(all, 0, 2, 4));
+    for (std::size_t c : {0, 1}) {
+      EXPECT_FLOAT_EQ(bn.running_var.to_vector<float>()[c], static_cast<float>(var[c]));
+    }
+  });
+}
+
 TEST(SyncBatchNormTest, EvaluationIsTheRanksOwn) {
   comm::run_ranks(2, [](ProcessGroup& group) {
     SyncBatchNorm2d bn(2, borrowed(group));

@@ -14,6 +14,7 @@
 #include <random>
 
 #include "weft/data/dataloader.h"
+#include "weft/data/lmdb_file.h"
 #include "weft/io/png.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/io/files.h"
@@ -192,6 +193,51 @@ TEST_F(LmdbTest, SaysWhatIsNoDataSet) {
   const Lmdb set(file);
   std::filesystem::resize_file(file, bytes / 2);
   EXPECT_WEFT_ERROR(set.get_batch(Indices{0}), Io, ": cut off: ");
+}
+
+// Trees of up to three levels, values of any size, pages that were used before.
+TEST_F(LmdbTest, FindsWhatLiblmdbFinds) {
+  std::mt19937 random(1);
+  std::map<std::string, std::string> all;
+  MDB_env* environment = nullptr;
+  ASSERT_EQ(mdb_env_create(&environment), 0);
+  ASSERT_EQ(mdb_env_set_mapsize(environment, std::size_t{1} << 30), 0);
+  ASSERT_EQ(mdb_env_open(environment, file.c_str(), MDB_NOSUBDIR | MDB_NOLOCK | MDB_NOSYNC, 0600),
+            0);
+  for (int round = 0; round < 6; ++round) {
+    MDB_txn* transaction = nullptr;
+    MDB_dbi table = 0;
+    ASSERT_EQ(mdb_txn_begin(environment, nullptr, 0, &transaction), 0);
+    ASSERT_EQ(mdb_dbi_open(transaction, nullptr, 0, &table), 0);
+    for (int i = 0; i < 2000; ++i) {
+      std::string key(1 + random() % 200, '\0');
+      for (char& c : key) c = static_cast<char>(random());
+      std::string value(random() % 20 == 0 ? random() % 20000 : random() % 100, 'v');
+      MDB_val k{key.size(), key.data()}, v{value.size(), value.data()};
+      ASSERT_EQ(mdb_put(transaction, table, &k, &v, 0), 0);
+      all[key] = value;
+      if (i % 3 != 0) continue;
+      const auto gone = all.lower_bound(key.substr(0, 1));
+      MDB_val other{gone->first.size(), const_cast<char*>(gone->first.data())};
+      ASSERT_EQ(mdb_del(transaction, table, &other, nullptr), 0);
+      all.erase(gone);
+    }
+    ASSERT_EQ(mdb_txn_commit(transaction), 0);
+
+    const LmdbFile read(file);
+    ASSERT_EQ(read.size(), std::ssize(all));
+    // LMDB's order is by unsigned bytes, as std::string's.
+    EXPECT_EQ(read.last_key(), all.rbegin()->first);
+    for (const auto& [key, value] : all) {
+      const auto found = read.find(key);
+      ASSERT_TRUE(found);
+      EXPECT_EQ(std::string(reinterpret_cast<const char*>(found->data()), found->size()), value);
+      EXPECT_EQ(read.find(key + '\0').has_value(), all.contains(key + '\0'));
+    }
+    EXPECT_FALSE(read.find(""));
+    EXPECT_FALSE(read.find(std::string(300, '\xff')));
+  }
+  mdb_env_close(environment);
 }
 
 // Bytes of the file are flipped or overwritten, in the pages that describe the others or in all. A

@@ -181,7 +181,8 @@ TEST(ImageFolder, ListsEachFolderOfAClassOnceWhateverLinksLeadToIt) {
   write_folder(folder);  // Cat/z.jpeg, and three in dog
   const auto paths = [&] {
     std::vector<std::string> all;
-    for (const ImageFolder::Sample& sample : ImageFolder(folder.root()).samples()) {
+    const ImageFolder set(folder.root());
+    for (const ImageFolder::Sample& sample : set.samples()) {
       all.push_back(std::to_string(sample.label) + sample.path.substr(folder.root().size()));
     }
     return all;

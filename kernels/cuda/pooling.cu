@@ -80,16 +80,17 @@ __device__ Taps taps_of(const Pool2dParams& p, int axis, const PoolAxis& adaptiv
           end < adaptive.in ? end : adaptive.in};
 }
 
-/// The taps of a window, first to last, that may meet position `at`, counted from the first place
+/// The windows, first to last, that may have a tap at position `at`, counted from the first place
 /// of the first window: at = window * stride + tap * dilation.
-struct TapRange {
+struct WindowRange {
   std::int64_t first, last;
 };
 
-__device__ TapRange taps_over(const Pool2dParams& p, int axis, std::int64_t at, std::int64_t out) {
-  const std::int64_t last = at / p.dilation[axis], missed = at - (out - 1) * p.stride[axis];
-  return {missed > 0 ? ceil_div(missed, p.dilation[axis]) : 0,
-          last < p.kernel[axis] ? last : p.kernel[axis] - 1};
+__device__ WindowRange windows_over(const Pool2dParams& p, int axis, std::int64_t at,
+                                    std::int64_t out) {
+  const std::int64_t missed = at - (p.kernel[axis] - 1) * p.dilation[axis];
+  const std::int64_t last = at / p.stride[axis];
+  return {missed > 0 ? ceil_div(missed, p.stride[axis]) : 0, last < out ? last : out - 1};
 }
 
 template <class T>
@@ -142,16 +143,13 @@ __global__ void __launch_bounds__(kBlock)
         for (std::int64_t wo = args.cols.first(at.w); wo < args.cols.last(at.w); ++wo) add(ho, wo);
       }
     } else {
-      // From the last tap to the first, so that windows come in row order.
       const std::int64_t row = at.h + p.padding[0], col = at.w + p.padding[1];
-      const TapRange rows = taps_over(p, 0, row, args.rows.out);
-      const TapRange cols = taps_over(p, 1, col, args.cols.out);
-      for (std::int64_t r = rows.last; r >= rows.first; --r) {
-        const std::int64_t h = row - r * p.dilation[0];
-        if (h % p.stride[0] != 0) continue;
-        for (std::int64_t s = cols.last; s >= cols.first; --s) {
-          const std::int64_t w = col - s * p.dilation[1];
-          if (w % p.stride[1] == 0) add(h / p.stride[0], w / p.stride[1]);
+      const WindowRange rows = windows_over(p, 0, row, args.rows.out);
+      const WindowRange cols = windows_over(p, 1, col, args.cols.out);
+      for (std::int64_t ho = rows.first; ho <= rows.last; ++ho) {
+        if ((row - ho * p.stride[0]) % p.dilation[0] != 0) continue;
+        for (std::int64_t wo = cols.first; wo <= cols.last; ++wo) {
+          if ((col - wo * p.stride[1]) % p.dilation[1] == 0) add(ho, wo);
         }
       }
     }

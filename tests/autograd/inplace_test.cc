@@ -108,6 +108,21 @@ TEST(InPlaceTest, RefusesALeafThatRequiresAGradient) {
   EXPECT_TRUE(w.is_leaf());
 }
 
+TEST(InPlaceTest, RefusesATensorWhoseElementsShareMemory) {
+  const Tensor line = make({1, 2, 3}, {3}), other = ones({2, 2});
+  const Tensor y = as_strided(line.storage(), DType::f32, {2, 2}, {1, 1});
+  const char* text = "several elements share memory ([2,2], strides [1,1])";
+  EXPECT_WEFT_ERROR(y.add_(other), InvalidArgument, text);
+  EXPECT_WEFT_ERROR(y.sub_(other), InvalidArgument, text);
+  EXPECT_WEFT_ERROR(y.mul_(other), InvalidArgument, text);
+  EXPECT_WEFT_ERROR(y.div_(other), InvalidArgument, text);
+  EXPECT_WEFT_ERROR(y.mul_(2), InvalidArgument, text);
+  EXPECT_WEFT_ERROR(y.copy_(other), InvalidArgument, text);
+  EXPECT_WEFT_ERROR(y.fill_(4), InvalidArgument, text);
+  EXPECT_WEFT_ERROR(y.zero_(), InvalidArgument, text);
+  EXPECT_TENSOR(line, {3}, {1, 2, 3});
+}
+
 TEST(InPlaceTest, AFailedWriteChangesNothing) {
   const Tensor x = leaf({1, 2}, {2});
   const Tensor y = x * 2.0;

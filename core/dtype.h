@@ -113,17 +113,23 @@ namespace detail {
 /// NaN becomes 0. C++ leaves these undefined, and processors and GPUs differ.
 template <class To, class From>
 WEFT_HD To saturate_cast(From value) {
-  constexpr auto low = static_cast<From>(std::numeric_limits<To>::min());
-  constexpr From above = 2 * static_cast<From>(std::numeric_limits<To>::max() / 2 + 1);
-  constexpr bool exact = std::numeric_limits<To>::digits <= std::numeric_limits<From>::digits;
-  constexpr From high = exact ? static_cast<From>(std::numeric_limits<To>::max())
-                              : above * (1 - std::numeric_limits<From>::epsilon() / 2);
-  // Without a branch, and converted only what fits: so that loops vectorise.
-  const From bounded = value > low ? (value < high ? value : high) : low;
-  const To whole = static_cast<To>(bounded);
-  if constexpr (std::is_unsigned_v<To>) return whole;  // 0 is where NaN went
-  const To saturated = !exact && value >= above ? std::numeric_limits<To>::max() : whole;
-  return value != value ? To(0) : saturated;
+  constexpr To least = std::numeric_limits<To>::min(), most = std::numeric_limits<To>::max();
+  constexpr auto low = static_cast<From>(least);
+  constexpr From above = 2 * static_cast<From>(most / 2 + 1);
+  if constexpr (sizeof(To) == 8) {  // which baseline processors do not convert in vectors
+    if (value >= low && value < above) return static_cast<To>(value);
+    return value != value ? To(0) : (value < low ? least : most);
+  } else {
+    // Without a branch, and converted only what fits: so that loops vectorise.
+    constexpr bool exact = std::numeric_limits<To>::digits <= std::numeric_limits<From>::digits;
+    constexpr From high =
+        exact ? static_cast<From>(most) : above * (1 - std::numeric_limits<From>::epsilon() / 2);
+    const From bounded = value > low ? (value < high ? value : high) : low;
+    const To whole = static_cast<To>(bounded);
+    if constexpr (std::is_unsigned_v<To>) return whole;  // 0 is where NaN went
+    const To saturated = !exact && value >= above ? most : whole;
+    return value != value ? To(0) : saturated;
+  }
 }
 }  // namespace detail
 

@@ -105,8 +105,7 @@ void check_no_overlap(const char* op, const Tensor& y);
 /// Every operation that writes to y asks this before.
 inline void check_writable(const char* op, const Tensor& y) {
   check_defined(op, "the written tensor", y);
-  if (!y.is_contiguous()) [[unlikely]]
-    check_no_overlap(op, y);
+  if (!y.is_contiguous() && !y.is_channels_last()) check_no_overlap(op, y);
 }
 /// That a result of `rank` dimensions, made from `shape`, is possible.
 void check_rank(const char* op, const Shape& shape, int rank);

@@ -82,37 +82,37 @@ WEFT_SIZES(
            sgd().has_initial_lr(s[0]);
            return {};
          }},
-        {"optim::SGD::momentum(group)",
+        {"optim::Optimizer::momentum(group)",
          {{0}},
          [](const Sizes& s) -> Result {
            sgd().momentum(s[0]);
            return {};
          }},
-        {"optim::SGD::set_momentum(group)",
+        {"optim::Optimizer::set_momentum(group)",
          {{0}},
          [](const Sizes& s) -> Result {
            sgd().set_momentum(s[0], 0.5);
            return {};
          }},
-        {"optim::Adam::momentum(group)",
+        {"optim::Optimizer::momentum(group) / Adam",
          {{0}},
          [](const Sizes& s) -> Result {
            optim::Adam(parameters()).momentum(s[0]);
            return {};
          }},
-        {"optim::Adam::set_momentum(group)",
+        {"optim::Optimizer::set_momentum(group) / Adam",
          {{0}},
          [](const Sizes& s) -> Result {
            optim::Adam(parameters()).set_momentum(s[0], 0.5);
            return {};
          }},
-        {"optim::RMSprop::momentum(group)",
+        {"optim::Optimizer::momentum(group) / RMSprop",
          {{0}},
          [](const Sizes& s) -> Result {
            optim::RMSprop(parameters(), {.momentum = 0.9}).momentum(s[0]);
            return {};
          }},
-        {"optim::RMSprop::set_momentum(group)",
+        {"optim::Optimizer::set_momentum(group) / RMSprop",
          {{0}},
          [](const Sizes& s) -> Result {
            optim::RMSprop(parameters(), {.momentum = 0.9}).set_momentum(s[0], 0.5);

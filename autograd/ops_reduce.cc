@@ -5,6 +5,7 @@
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/ops.h"
+#include "weft/core/thread_state.h"
 #include "weft/core/trace.h"
 
 namespace weft {
@@ -117,8 +118,10 @@ class ExtremeNode final : public ReducedNode {
     if (!grads.wants(0)) return;
     const Tensor& x = x_.get(*this);
     Tensor is_extreme = raw::eq(x, kept(y_.get(*this)));
-    // Whether there is a NaN the CPU just sees; a GPU would have to be waited for.
-    if (of_all_ && (!x.device().is_cpu() || std::isnan(y_.get(*this).item<double>()))) {
+    // Whether there is a NaN the CPU just sees; a GPU would have to be waited for, and a captured
+    // step has no values.
+    const bool may_look = x.device().is_cpu() && !thread_state().capture;
+    if (of_all_ && (!may_look || std::isnan(y_.get(*this).item<double>()))) {
       is_extreme = raw::logical_or(is_extreme, raw::ne(x, x));
     }
     const Tensor holds = raw::to(is_extreme, x.dtype());
@@ -289,6 +292,7 @@ Tensor min(const Tensor& x, const Dims& dims, bool keepdim) {
   Tensor y = raw::min(x, dims, keepdim);
   return recording(x) ? record<ExtremeNode>(y, "min", x, dims, y) : y;
 }
+
 namespace {
 
 // A result of raw::moments as the operation returns it.

@@ -230,10 +230,10 @@ class DeviceAllocator {
     if (bytes > kLargestRequest) throw_out_of_memory(bytes, "no device has as much");
     const std::size_t size = round_up(bytes, kUnit);
     StreamLists& lists = pool ? *pool : lists_of(stream_handle);
+    if (waiting_ && !thread_state().capture) free_passed_blocks();  // events cannot be asked then
     if (limit_ != 0 && in_use_ + unused_of_pools(&lists) + size > limit_) {
       throw_out_of_memory(bytes, "raise the limit or use a smaller batch");
     }
-    if (waiting_ && !thread_state().capture) free_passed_blocks();  // events cannot be asked then
 
     const bool small = size <= kSmallSize;
     Block* block = lists.blocks(small).best_fit(size);
@@ -407,7 +407,7 @@ class DeviceAllocator {
   std::size_t unused_of_pools(const StreamLists* asking) const {
     std::size_t bytes = 0;
     for (const StreamLists* lists = streams_; lists; lists = lists->next) {
-      if (lists->use != StreamLists::Use::stream && lists != asking) bytes += lists->unused;
+      if (lists->use == StreamLists::Use::pool && lists != asking) bytes += lists->unused;
     }
     return bytes;
   }

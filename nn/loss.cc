@@ -193,10 +193,6 @@ struct BceWithLogits : autograd::Function<BceWithLogits> {
   }
 };
 
-}  // namespace
-
-namespace {
-
 // Only where looking costs no wait: on CUDA the logarithms answer such a value with NaN.
 void check_probabilities(const char* name, const Tensor& x) {
   if (!x.device().is_cpu()) return;
@@ -248,7 +244,8 @@ Tensor bce_with_logits(const Tensor& x, const Tensor& target, Reduction reductio
     const Tensor weight = pos_weight.defined() ? pos_weight.to(computed) : pos_weight;
     return bce_with_logits(x.to(computed), target.to(computed), reduction, weight).to(x.dtype());
   }
-  return reduce(BceWithLogits::apply(x, target, pos_weight), reduction);
+  const Tensor weight = pos_weight.defined() ? pos_weight.to(x.dtype()) : pos_weight;
+  return reduce(BceWithLogits::apply(x, target, weight), reduction);
 }
 
 Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction) {

@@ -212,13 +212,13 @@ void Optimizer::set_lr(double lr) {
 
 void Optimizer::set_lr(std::size_t group, double lr) {
   graph::check_not_capturing("set_lr", "a replay does not run it; call it between the steps");
-  check_group(group);
+  group_at(group);
   WEFT_CHECK(lr >= 0, InvalidArgument, "set_lr", "learning rate must not be negative, got ", lr);
   groups_[group].lr = lr;
 }
 
 void Optimizer::set_initial_lr(std::size_t group, double lr) {
-  check_group(group);
+  group_at(group);
   groups_[group].initial_lr = lr;
 }
 

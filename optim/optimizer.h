@@ -105,8 +105,6 @@ class Optimizer {
   /// Throws InvalidArgument for a value that set_momentum() shall refuse.
   virtual void check_momentum(double momentum) const;
 
-  void check_group(std::size_t group) const { group_at(group); }
-
   /// Call this when a value or an address that update() passes to the kernel has changed. A
   /// captured step holds the old one, so its replay is refused from then on.
   void options_changed() { ++revision_; }

@@ -42,9 +42,9 @@ Tensor full(const Shape& shape, double value, const TensorOptions& options = {})
 Tensor full_like(const Tensor& x, double value);
 /// 0-dimensional.
 Tensor scalar(double value, const TensorOptions& options = {});
-/// start, start + step, ... below end. i64 by default; for integers, the whole
-/// parts of all three. Throws InvalidArgument for bounds that are not finite, a step that is 0 or
-/// leads away from end, and integers that 64 bits do not hold.
+/// start, start + step, ... below end. i64 by default; for integers, the whole parts of all three.
+/// Throws InvalidArgument for bounds that are not finite, a step that is 0 or leads away from end,
+/// and where the dtype does not hold a number.
 Tensor arange(double start, double end, double step = 1, const TensorOptions& options = {});
 /// `steps` values from start to end, both included, at even distances; for integers, the whole
 /// parts of both, and of what lies between. Throws InvalidArgument for a negative count.
@@ -84,8 +84,8 @@ Tensor randn_like(const Tensor& x, Generator* generator = nullptr);
 /// low < high, and where the dtype does not hold one of them.
 Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape,
                const TensorOptions& options = {}, Generator* generator = nullptr);
-/// 0 to n - 1 in random order, i64 by default. Throws InvalidArgument for a negative n, and where the
-/// dtype does not hold n - 1.
+/// 0 to n - 1 in random order, i64 by default. Throws InvalidArgument for a negative n, and where
+/// the dtype does not hold n - 1.
 Tensor randperm(std::int64_t n, const TensorOptions& options = {}, Generator* generator = nullptr);
 
 }  // namespace weft

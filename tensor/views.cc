@@ -185,8 +185,9 @@ Tensor slice(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_t
   Shape shape = x.shape();
   Strides strides = x.strides();
   shape[dim] = ceil_div(last - first, step);
-  // A longer step than the dimension leaves one element, whose stride is never taken.
-  strides[dim] *= std::min(step, std::max<std::int64_t>(size, 1));
+  // A longer step than the dimension leaves one element, whose stride is never taken. The strides
+  // of an empty tensor may be so large already that their product does not fit.
+  if (x.numel() > 0) strides[dim] *= std::min(step, size);
   return make_view(x, offset_after(x, dim, first), shape, strides);
 }
 

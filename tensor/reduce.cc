@@ -177,9 +177,19 @@ double degrees_of_freedom(const char* op, std::int64_t n, double correction) {
 }
 
 Tensor scaled_deviation(const Tensor& x, const Tensor& center, const Tensor& factor) {
+  const char* op = "scaled_deviation";
+  check_floating(op, "x", x);
+  const auto check = [&](const char* name, const Tensor& t) {
+    check_same_device(op, "x", x, name, t);
+    WEFT_CHECK(t.dtype() == DType::f64, Dtype, op, name, ": got ", t.dtype(), ", expected f64");
+    WEFT_CHECK(broadcast_shapes(t.shape(), x.shape(), op) == x.shape(), Shape, op, name, ": got ",
+               t.shape(), ", which does not broadcast to x ", x.shape());
+  };
+  check("factor", factor);
+  if (center.defined()) check("center", center);
   const Device device = x.device();
-  const auto run = kernel(device, &KernelTable::reduce, &ReduceKernels::scaled_deviation,
-                          "scaled_deviation", x.dtype());
+  const auto run =
+      kernel(device, &KernelTable::reduce, &ReduceKernels::scaled_deviation, op, x.dtype());
   Tensor y = allocate_like(x, x.dtype(), device);
   if (y.numel() == 0) return y;
   run(current_stream(device), x.view_of(),

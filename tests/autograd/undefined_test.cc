@@ -44,6 +44,8 @@ std::vector<Case> cases() {
   const Tensor index = zeros({2}, DType::i64), truth = ones({2, 2}, DType::boolean);
   const Pool2dParams pool{.kernel = {2, 2}, .stride = {2, 2}};
   const std::vector<Tensor> parts{t, u};
+  const Tensor wide = ones({1}, DType::f64);
+  const raw::Moments one{wide, wide, 1, {}};
 #define X(value, name, ...) BOTH(name, "x", u)
   WEFT_UNARY_OPS(X)
 #undef X
@@ -125,6 +127,9 @@ std::vector<Case> cases() {
   BOTH(any, "x", u)
   BOTH(var, "x", u)
   BOTH(norm, "x", u)
+  RAW_AS(length_of, "abs", "x", u, one)
+  RAW(scaled_deviation, "x", u, wide, wide)
+  RAW(scaled_deviation, "factor", t, wide, u)
   BOTH(argmax, "x", u, 0)
   BOTH(argmin, "x", u, 0)
   RAW(sum_to, "x", u, {2})

@@ -281,6 +281,21 @@ TEST_P(LossLayersTest, Bf16RoundsOnce) {
   });
 }
 
+TEST_P(LossLayersTest, BceWithLogitsTakesAWeightOfAnyDtype) {
+  const Tensor x = ramp({2, 3}).to(DType::f32).set_requires_grad();
+  const Tensor target = zeros({2, 3}, DType::f32) + 0.25;
+  for (const DType dtype : {DType::bf16, DType::f32, DType::f64}) {
+    const Tensor weight = full({3}, 2, dtype).set_requires_grad();
+    x.set_grad({});
+    nn::bce_with_logits(x, target, Reduction::sum, weight).backward();
+    EXPECT_EQ(x.grad().dtype(), DType::f32);
+    EXPECT_EQ(weight.grad().dtype(), dtype);
+    // (1 - t) sigmoid(x) - w t sigmoid(-x)
+    const Tensor p = sigmoid(x.detach());
+    EXPECT_LT(max(abs(x.grad() - (p * 0.75 - (1 - p) * 0.5))).item<double>(), 1e-6);
+  }
+}
+
 // sigmoid(x) - t would be 0 where both are near 1, and off by 1e-7 elsewhere.
 TEST_P(LossLayersTest, BceWithLogitsKeepsSmallSlopes) {
   const Tensor x = make({20, 80, -20, -80, 3}, {5}).set_requires_grad();

@@ -182,6 +182,24 @@ TEST_P(GraphTest, ReplaysSetGradientsAsTheBodyDoes) {
   }
 }
 
+// Whose gradient looks for a NaN where it may.
+TEST_P(GraphTest, TheLargestOfAll) {
+  const Tensor w = ones({4}).set_requires_grad();
+  const Tensor x = zeros({4});
+  graph::Step step = graph::capture([&] {
+    autograd::zero_grad(w);
+    max(mul(w, x)).backward();
+  });
+  for (int i = 0; i < 4; ++i) {
+    raw::zero_(x);
+    raw::fill_(raw::narrow(x, 0, i, 1), i + 1);
+    step.replay();
+    std::vector<float> expected(4, 0);
+    expected[static_cast<std::size_t>(i)] = static_cast<float>(i + 1);
+    EXPECT_EQ(w.grad().to_vector<float>(), expected);
+  }
+}
+
 TEST_P(GraphTest, ReadsOfTheHostAreRefused) {
   const Tensor x = ones({1});
   expect_refused([&] { relu(x).item<float>(); }, "[item] cannot be captured");

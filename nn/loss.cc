@@ -1,7 +1,10 @@
 #include "weft/nn/loss.h"
 
+#include <utility>
+
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/function.h"
+#include "weft/autograd/graph.h"
 #include "weft/core/error.h"
 
 namespace weft::nn {
@@ -148,49 +151,67 @@ struct BinaryCrossEntropy : autograd::Function<BinaryCrossEntropy> {
 };
 
 // Each element's loss, (1 - t) x - (1 + (w - 1) t) log(sigmoid(x)) with pos_weight w, which may be
-// undefined (1). Its slope by this formula would be a difference of two numbers near 1.
-struct BceWithLogits : autograd::Function<BceWithLogits> {
-  static constexpr bool nests_backward = false;
-
-  static Tensor forward(autograd::Context& context, const Tensor& x, const Tensor& target,
-                        const Tensor& pos_weight) {
-    context.save_for_backward({x, target, pos_weight});
-    Tensor of_positive = raw::log_sigmoid(x);
-    if (pos_weight.defined()) {
-      const Tensor more = raw::mul(raw::sub(pos_weight, 1), target);
-      of_positive = raw::mul(raw::add(more, 1), of_positive);
-    }
-    return raw::sub(raw::mul(raw::sub(1, target), x), of_positive);
+// undefined (1).
+Tensor bce_of_logits(const Tensor& x, const Tensor& target, const Tensor& pos_weight) {
+  Tensor of_positive = raw::log_sigmoid(x);
+  if (pos_weight.defined()) {
+    const Tensor more = raw::mul(raw::sub(pos_weight, 1), target);
+    of_positive = raw::mul(raw::add(more, 1), of_positive);
   }
-  static std::vector<Tensor> backward(autograd::Context& context, std::span<const Tensor> grads) {
-    const Tensor x = context.saved(0), target = context.saved(1), pos_weight = context.saved(2);
-    const Tensor& grad = grads[0];
-    std::vector<Tensor> of(3);
-    if (context.needs_input_grad(0)) {
+  return raw::sub(raw::mul(raw::sub(1, target), x), of_positive);
+}
+
+// Its slope by the formula would be a difference of two numbers near 1.
+class BceWithLogitsNode final : public autograd::Node {
+ public:
+  BceWithLogitsNode(const Tensor& x, const Tensor& target, const Tensor& pos_weight)
+      : Node("bce_with_logits") {
+    add_input(x);
+    add_input(target);
+    x_ = save(x);
+    target_ = save(target);
+    if (!pos_weight.defined()) return;
+    add_input(pos_weight);
+    pos_weight_ = save(pos_weight);
+    is_weighted_ = true;
+  }
+
+  void apply(autograd::Gradients& grads) override {
+    const Tensor &x = x_.get(*this), &target = target_.get(*this), &grad = grads.y();
+    const Tensor weight = is_weighted_ ? pos_weight_.get(*this) : Tensor();
+    if (grads.wants(0)) {
       // (1 - t) sigmoid(x) - w t sigmoid(-x): each term has all its digits, also where it is small.
-      const Tensor slope = raw::sigmoid(x);
+      Tensor slope = raw::sigmoid(x);
       raw::binary_(BinaryOp::mul, slope, raw::sub(1, target));
-      const Tensor down = pos_weight.defined() ? raw::mul(target, pos_weight) : target;
+      const Tensor down = is_weighted_ ? raw::mul(target, weight) : target;
       // The slope of log(sigmoid(x)) is sigmoid(-x).
       raw::binary_(BinaryOp::sub, slope, raw::unary_backward(UnaryOp::log_sigmoid, down, x));
       raw::binary_(BinaryOp::mul, slope, grad);
-      of[0] = slope;
+      grads.set(0, std::move(slope));
     }
-    if (!context.needs_input_grad(1) && !context.needs_input_grad(2)) return of;
+    const bool of_weight = is_weighted_ && grads.wants(2);
+    if (!grads.wants(1) && !of_weight) return;
     const Tensor log_p = raw::log_sigmoid(x);
-    if (context.needs_input_grad(1)) {
+    if (grads.wants(1)) {
       Tensor slope = raw::neg(x);
-      if (pos_weight.defined()) {
-        slope = raw::sub(slope, raw::mul(raw::sub(pos_weight, 1), log_p));
-      }
-      of[1] = raw::mul(grad, slope);
+      if (is_weighted_) slope = raw::sub(slope, raw::mul(raw::sub(weight, 1), log_p));
+      grads.set(1, raw::mul(grad, slope));
     }
-    if (context.needs_input_grad(2)) {
+    if (of_weight) {
       const Tensor each = raw::neg(raw::mul(grad, raw::mul(target, log_p)));
-      of[2] = raw::sum_to(each, pos_weight.shape());
+      grads.set(2, raw::sum_to(each, weight.shape()));
     }
-    return of;
   }
+
+ private:
+  void release_saved() override {
+    x_.reset();
+    target_.reset();
+    pos_weight_.reset();
+  }
+
+  autograd::SavedTensor x_, target_, pos_weight_;
+  bool is_weighted_ = false;
 };
 
 // Only where looking costs no wait: on CUDA the logarithms answer such a value with NaN.
@@ -245,7 +266,11 @@ Tensor bce_with_logits(const Tensor& x, const Tensor& target, Reduction reductio
     return bce_with_logits(x.to(computed), target.to(computed), reduction, weight).to(x.dtype());
   }
   const Tensor weight = pos_weight.defined() ? pos_weight.to(x.dtype()) : pos_weight;
-  return reduce(BceWithLogits::apply(x, target, weight), reduction);
+  Tensor each = bce_of_logits(x, target, weight);
+  if (autograd::recording(x, target, weight)) {
+    each = autograd::record<BceWithLogitsNode>(std::move(each), x, target, weight);
+  }
+  return reduce(each, reduction);
 }
 
 Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction) {

@@ -20,8 +20,6 @@ void* cuda_library_symbol(const char* name);
 
 }  // namespace weft
 
-extern "C" {
 /// Its cuda_library_stamp(), to be asked before anything else.
-const char* weft_cuda_stamp();
-const weft::Backend* weft_cuda_backend();
-}
+extern "C" const char* weft_cuda_stamp();
+extern "C" const weft::Backend* weft_cuda_backend();

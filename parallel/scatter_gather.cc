@@ -8,7 +8,6 @@
 #include "weft/autograd/ops.h"
 #include "weft/core/shape.h"
 #include "weft/core/thread_state.h"
-#include "weft/parallel/schedule.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 
@@ -16,8 +15,8 @@ namespace weft::parallel {
 
 namespace {
 
-// As the micro-batches of a schedule.
-constexpr std::size_t kMostParts = kMostMicroBatches;
+// More than any schedule has micro-batches, and a list of them is still short.
+constexpr std::size_t kMostParts = std::size_t{1} << 24;
 
 }  // namespace
 
@@ -25,7 +24,7 @@ std::vector<std::int64_t> part_sizes(std::int64_t rows, std::size_t n,
                                      std::span<const double> weights) {
   WEFT_CHECK(rows >= 0, InvalidArgument, "scatter", "got ", rows, " rows");
   WEFT_CHECK(n >= 1 && n <= kMostParts, InvalidArgument, "scatter", "got ", n,
-             " devices, expected 1 to ", kMostParts);
+             " parts, expected 1 to ", kMostParts);
   std::vector<std::int64_t> sizes;
   if (weights.empty()) {
     const std::int64_t each = ceil_div(rows, static_cast<std::int64_t>(n));

@@ -25,7 +25,7 @@ namespace weft::parallel {
 /// chunk, so there may be fewer parts than devices: 5 over 4 gives 2, 2, 1. With weights, one per
 /// device, the rows are in proportion to them, rounded so that the sum is right and each part has a
 /// row. Without rows: one empty part. Throws InvalidArgument for weights that are not n finite
-/// numbers above 0, for a negative number of rows, and for n outside [1, 65536].
+/// numbers above 0, for a negative number of rows, and for n outside [1, 2^24].
 std::vector<std::int64_t> part_sizes(std::int64_t rows, std::size_t n,
                                      std::span<const double> weights = {});
 

@@ -33,7 +33,7 @@ TEST(PartSizes, AreThoseOfPyTorchsChunk) {
   EXPECT_EQ(part_sizes(most, 2), (Sizes{std::int64_t{1} << 62, (std::int64_t{1} << 62) - 1}));
   EXPECT_EQ(part_sizes(most, 2, Values{1, 1}), part_sizes(most, 2));
   EXPECT_WEFT_ERROR(part_sizes(-1, 2), InvalidArgument, "got -1 rows");
-  EXPECT_WEFT_ERROR(part_sizes(4, 0), InvalidArgument, "got 0 devices, expected 1 to 65536");
+  EXPECT_WEFT_ERROR(part_sizes(4, 0), InvalidArgument, "got 0 parts, expected 1 to 16777216");
 }
 
 TEST(PartSizes, FollowTheWeights) {

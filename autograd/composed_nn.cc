@@ -61,6 +61,8 @@ Tensor normalize(const Tensor& x, double p, std::int64_t dim, double eps) {
   WEFT_CHECK(is_floating(x.dtype()), Dtype, op, "x: got ", x.dtype(),
              ", expected a floating dtype");
   WEFT_CHECK(p >= 1, InvalidArgument, op, "p: got ", p, ", expected 1 or more");
+  constexpr auto policy = CastPolicy::f32_on_cuda;
+  if (autocasts(policy, x)) return normalize(autocast(policy, x), p, dim, eps);
   // bf16 is rounded once, at the end.
   if (x.dtype() == DType::bf16) return normalize(x.to(DType::f32), p, dim, eps).to(DType::bf16);
   const auto length = [&] {

@@ -2,8 +2,9 @@
 
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
-#include <iostream>
+#include <string>
 
 #include "weft/core/thread_state.h"
 
@@ -34,8 +35,11 @@ LogSink& default_log() {
 void StderrLog::write(Level level, std::string_view message) {
   if (level == Level::warning ? !warnings_wanted() : thread_state().rank != 0) return;
   const std::lock_guard lock(mutex_);
-  if (clear_line_ && isatty(STDERR_FILENO)) std::cerr << "\r\x1b[K";
-  std::cerr << (level == Level::warning ? "warning: " : "") << message << std::endl;
+  std::string line = clear_line_ && isatty(STDERR_FILENO) ? "\r\x1b[K" : "";
+  if (level == Level::warning) line += "warning: ";
+  line.append(message) += '\n';
+  // Not by std::cerr, which need not be there yet for a static object that warns.
+  std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
 LogSink* silent_log() {

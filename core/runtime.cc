@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
+#include <memory>
 #include <string>
 
 #include "weft/core/error.h"
@@ -19,23 +19,33 @@ constinit Entry entries[2];
 
 Entry& entry(DeviceType type) { return entries[static_cast<int>(type)]; }
 
-// Why there is no runtime of CUDA.
-std::string& reason() {
-  static auto* const text = new std::string("this build has no CUDA");
-  return *text;
+// Why there is no runtime of CUDA: what its finder said.
+constinit std::atomic<const std::string*> found_reason{nullptr};
+
+std::string reason() {
+  const std::string* const text = found_reason.load(std::memory_order_acquire);
+  return text && !text->empty() ? *text : "this build has no CUDA";
 }
 
+// Without a lock: find() may wait for one of its own, the dynamic linker's. Threads that ask at
+// once all look, and find the same.
 Runtime* find_runtime(DeviceType type) {
   Entry& mine = entry(type);
   if (Runtime* const known = mine.runtime.load(std::memory_order_acquire)) [[likely]]
     return known;
-  if (!mine.find.load(std::memory_order_acquire)) return nullptr;
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
-  if (const auto find = mine.find.load(std::memory_order_acquire)) {
-    mine.runtime.store(find(reason()), std::memory_order_release);
-    mine.find.store(nullptr, std::memory_order_release);
+  auto find = mine.find.load(std::memory_order_acquire);
+  if (!find) return mine.runtime.load(std::memory_order_acquire);
+  auto why = std::make_unique<std::string>();
+  Runtime* const found = find(*why);
+  if (!found) {
+    const std::string* none = nullptr;
+    if (found_reason.compare_exchange_strong(none, why.get(), std::memory_order_acq_rel)) {
+      static_cast<void>(why.release());  // stays
+    }
   }
+  Runtime* nothing = nullptr;
+  mine.runtime.compare_exchange_strong(nothing, found, std::memory_order_acq_rel);
+  mine.find.compare_exchange_strong(find, nullptr, std::memory_order_acq_rel);
   return mine.runtime.load(std::memory_order_acquire);
 }
 

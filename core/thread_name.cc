@@ -7,9 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "weft/core/trace.h"
-
 #include "weft/core/thread_local.h"
+#include "weft/core/trace.h"
 
 namespace weft {
 namespace {

@@ -89,6 +89,7 @@ class DataLoader {
           slots(static_cast<std::size_t>(core.slot_count())) {
       if (core.options().device_resident) make_resident();
     }
+    ~State() { core.shut_down(); }  // workers may still write into the slots
 
     static void fetch(void* self, int slot, std::span<const std::int64_t> indices) {
       State& state = *static_cast<State*>(self);

@@ -125,30 +125,31 @@ struct LoaderCore::Workers {
   struct ExitGuard {
     Workers* fetching = nullptr;
     ~ExitGuard() {
-      if (!fetching) return;
+      if (!fetching || fetching->process != fork_count()) return;
       {
         const std::lock_guard lock(fetching->mutex);
         --fetching->in_work;
       }
       fetching->arrived.notify_all();
-      exiting = fetching;
+      exiting = true;
       first_exit.lock();
     }
   };
 
-  // Whether this is the destructor of a static loader, which exit() runs in one of these threads.
-  // No fetch is running when it returns, but for those that have called exit(), too.
+  // Whether this is the destructor of a static loader, which exit() runs in some loader's worker:
+  // there no thread can be joined that may have called exit(), too. Such a thread need not come to
+  // its guard (from version 2.41 on, glibc makes it wait before), so the wait has an end.
   bool are_left_by_exit() {
-    if (exiting != this) return false;
+    if (!exiting) return false;
     std::unique_lock lock(mutex);
     quit = true;
     space.notify_all();
-    arrived.wait(lock, [&] { return in_work == 0; });
+    arrived.wait_for(lock, std::chrono::seconds(5), [&] { return in_work == 0; });
     return true;
   }
 
   static constinit std::mutex first_exit;
-  static constinit thread_local Workers* exiting;  // in this thread
+  static constinit thread_local bool exiting;  // this thread runs exit()
 
   bool can_claim() const { return claimed < count && claimed < taken + core.slot_count_; }
 
@@ -167,7 +168,7 @@ struct LoaderCore::Workers {
 };
 
 constinit std::mutex LoaderCore::Workers::first_exit;
-constinit thread_local LoaderCore::Workers* LoaderCore::Workers::exiting = nullptr;
+constinit thread_local bool LoaderCore::Workers::exiting = false;
 
 LoaderCore::LoaderCore(std::int64_t dataset_size, DataLoaderOptions options, Fetch fetch,
                        void* context)
@@ -203,10 +204,12 @@ LoaderCore::LoaderCore(std::int64_t dataset_size, DataLoaderOptions options, Fet
   }
 }
 
-LoaderCore::~LoaderCore() {
+LoaderCore::~LoaderCore() { shut_down(); }
+
+void LoaderCore::shut_down() noexcept {
   forget_parents_workers();
-  // What waits there waits for the end of the process.
   if (workers_ && workers_->are_left_by_exit()) static_cast<void>(workers_.release());
+  workers_.reset();
 }
 
 // In a child of fork() there are no such threads, and what they share is as they left it.

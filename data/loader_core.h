@@ -59,6 +59,9 @@ class LoaderCore {
   int next();
   /// Ends the epoch. No fetch is running when it returns.
   void stop_epoch() noexcept;
+  /// For the end: no fetch runs when it returns. In a thread that runs exit(), it waits at most
+  /// some seconds for those of other workers, and these stay until the process is gone.
+  void shut_down() noexcept;
 
   std::string state() const;
   void set_state(const std::string& text);

@@ -3,6 +3,7 @@
 // none.
 #include <dlfcn.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -73,19 +74,27 @@ Opened open_library() {
   return opened;
 }
 
+// Without a lock, since opening takes the dynamic linker's: a library that another thread opens may
+// ask for CUDA in its static objects. Opening twice is harmless, and the first result counts.
 const Opened& opened() {
-  static const Opened* const once =
-      new Opened(open_library());  // alive while statics are destroyed
-  return *once;
+  static constinit std::atomic<const Opened*> result{nullptr};
+  const Opened* known = result.load(std::memory_order_acquire);
+  if (!known) {
+    const auto* const mine = new Opened(open_library());  // alive while statics are destroyed
+    if (result.compare_exchange_strong(known, mine, std::memory_order_acq_rel)) return *mine;
+    delete mine;
+  }
+  return *known;
 }
 
-const bool registered = (register_runtime_finder(DeviceType::cuda,
-                                                 [](std::string& missing) -> Runtime* {
-                                                   missing = opened().missing;
-                                                   const Backend* const found = opened().backend;
-                                                   return found ? found->runtime : nullptr;
-                                                 }),
-                         true);
+// As early as the CPU's (kernels/cpu/runtime.cc).
+[[gnu::constructor(101)]] void register_cuda() {
+  register_runtime_finder(DeviceType::cuda, [](std::string& missing) -> Runtime* {
+    missing = opened().missing;
+    const Backend* const found = opened().backend;
+    return found ? found->runtime : nullptr;
+  });
+}
 
 }  // namespace
 

@@ -156,8 +156,8 @@ class Launcher::Attempt {
   /// Of poll(): until the next thing to do.
   int timeout() const {
     const Clock::time_point next =
-        std::min({terminate_at_, kill_at_, give_up_at_, all_gone() ? settle_by_ : kNever,
-                  streams_.next_due().value_or(kNever)});
+        std::min(all_gone() ? settle_by_ : std::min({terminate_at_, kill_at_, give_up_at_}),
+                 streams_.next_due().value_or(kNever));
     if (next == kNever) return -1;
     const auto left = std::chrono::ceil<milliseconds>(next - Clock::now());
     return static_cast<int>(std::clamp<milliseconds::rep>(left.count(), 0, 1'000'000));

@@ -370,6 +370,7 @@ std::vector<std::size_t> Reducer::complete_reduction() {
     hand_over_gradients();
   } catch (...) {
     reset();
+    if (!rebuilt_) order_.clear();
     throw;
   }
   reset();

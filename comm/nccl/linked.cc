@@ -2,5 +2,8 @@
 #include "weft/comm/nccl.h"
 
 namespace {
-const bool registered = (weft::comm::register_nccl(&weft_cuda_nccl), true);
+
+// As early as the CPU's backend (kernels/cpu/runtime.cc).
+[[gnu::constructor(101)]] void register_it() { weft::comm::register_nccl(&weft_cuda_nccl); }
+
 }  // namespace

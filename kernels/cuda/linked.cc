@@ -9,8 +9,14 @@ const Backend* cuda_backend() { return &cuda::own_backend(); }
 void* cuda_library_symbol(const char*) { return nullptr; }
 
 namespace {
-// Asks no driver: that happens when somebody counts the devices.
-const bool registered = (register_runtime(DeviceType::cuda, cuda::own_backend().runtime), true);
+
+// As early as the CPU's (kernels/cpu/runtime.cc). Asks no driver: that happens when somebody counts
+// the devices.
+[[gnu::constructor(101)]] void register_cuda() {
+  register_runtime_finder(DeviceType::cuda,
+                          [](std::string&) { return cuda::own_backend().runtime; });
+}
+
 }  // namespace
 
 }  // namespace weft

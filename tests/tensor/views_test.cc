@@ -286,8 +286,8 @@ TEST_P(ViewTest, OfNothingButLargeSizes) {
                     "[cat] 9223372036854775807 + 9223372036854775807 does not fit in 64 bits");
   EXPECT_WEFT_ERROR(raw::add(zeros({kTwo32, 1, 0}), raw::expand(ones({1}), {1, kTwo32, 1})), Shape,
                     "the number of elements of [4294967296,4294967296,0] does not fit in 64 bits");
-  const auto& storage = zeros({0}).storage();
-  EXPECT_WEFT_ERROR(as_strided(storage, DType::f32, {0, 4}, {kTwo32, kMax / 2}), Shape,
+  const Tensor none = zeros({0});
+  EXPECT_WEFT_ERROR(as_strided(none.storage(), DType::f32, {0, 4}, {kTwo32, kMax / 2}), Shape,
                     "[as_strided] 4 * 4611686018427387903 does not fit in 64 bits");
 }
 

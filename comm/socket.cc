@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <memory>
 #include <system_error>
 #include <thread>
@@ -29,7 +30,10 @@ constexpr milliseconds kMostPerAttempt{10'000};
 constexpr milliseconds kFirstPause{5}, kLongestPause{200};
 
 std::string reason(int error) {
-  return std::generic_category().message(error) + " (errno " + std::to_string(error) + ")" +
+  // Not by std::generic_category(): UBSan checks its virtual call with a descriptor, and of these
+  // there may be none.
+  const char* const text = ::strerrordesc_np(error);
+  return (text ? text : "unknown error") + (" (errno " + std::to_string(error) + ")") +
          (error == EMFILE ? "; ulimit -n allows more" : "");
 }
 

@@ -314,7 +314,7 @@ TEST_P(PrecisionTest, SpreadsAndNormsRoundOnce) {
 TEST_P(PrecisionTest, ProductsOfOthersStayInRange) {
   const auto prod_of = [](const Tensor& t) { return prod(t, {1}); };
   expect_one_rounding("prod", make({1e-30, 1e-30, 1e30, 2e30, 3, 1e20, 1e-20, 4}, {2, 4}), prod_of);
-  constexpr double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
+  const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
   const auto gradient = [](const std::vector<double>& x) {
     const Tensor leaf = make(x, {static_cast<std::int64_t>(x.size())}).set_requires_grad();
     prod(leaf).backward();

@@ -56,7 +56,10 @@ def _impl(ctx):
         user_link_flags = flags,
         additional_inputs = [ctx.file.exports] + ctx.files.uses,
     )
-    return [DefaultInfo(files = depset([output.library_to_link.dynamic_library]))]
+    library = output.library_to_link
+
+    # dynamic_library is a link to it, of another name.
+    return [DefaultInfo(files = depset([library.resolved_symlink_dynamic_library or library.dynamic_library]))]
 
 shared_library = rule(
     implementation = _impl,

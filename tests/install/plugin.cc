@@ -27,7 +27,7 @@ extern "C" int plugin_train() try {
 extern "C" const char* plugin_cuda() {
   thread_local std::string text;
   try {
-    zeros({1}, DType::f32, Device("cuda:0"));
+    zeros({1}, Device("cuda:0"));
     text.clear();
   } catch (const Error& error) {
     text = error.what();

@@ -6,6 +6,10 @@ def _belongs(label, packages):
     name = "@%s" % label.workspace_name if label.workspace_name else label.package
     return [p for p in packages if name == p or name.startswith(p + "/")] != []
 
+def _place(input):
+    # Libraries of the system behind what needs them.
+    return (1 if input.owner.workspace_name else 0, str(input.owner))
+
 def _impl(ctx):
     toolchain = find_cpp_toolchain(ctx)
     features = cc_common.configure_features(
@@ -18,7 +22,9 @@ def _impl(ctx):
     # cc_binary(linkshared = True) would leave out every object, as nothing in the library calls them.
     inputs = []
     linked = cc_common.merge_cc_infos(cc_infos = [dep[CcInfo] for dep in ctx.attr.deps]).linking_context
-    for input in linked.linker_inputs.to_list():
+
+    # In an order of their own: that of the dependencies is another one where CUDA is among them.
+    for input in sorted(linked.linker_inputs.to_list(), key = _place):
         if ctx.attr.only and not _belongs(input.owner, ctx.attr.only):
             continue
         if _belongs(input.owner, ctx.attr.without):

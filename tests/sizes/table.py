@@ -13,8 +13,10 @@ without weft::, in the order of the header. Overloads with the same names share 
 """
 
 import fnmatch
+import os
 import re
 import sys
+import xml.etree.ElementTree as ElementTree
 
 INTEGRAL = {"int", "unsigned", "long", "short", "size_t", "ptrdiff_t", "int32_t", "int64_t",
             "uint32_t", "uint64_t", "Dims", "Shape", "Strides", "Pair", "Dim"}
@@ -169,6 +171,19 @@ class Header:
         return i + 1
 
 
+def report(mistakes):
+    """As GoogleTest does, for tools/test_summary.py, where Bazel asks for it."""
+    path = os.environ.get("XML_OUTPUT_FILE")
+    if not path:
+        return
+    root = ElementTree.Element("testsuites", name="table")
+    case = ElementTree.SubElement(ElementTree.SubElement(root, "testsuite", name="Table"), "testcase",
+                                  classname="Table", name="HasARowForEveryDeclaration")
+    for mistake in mistakes:
+        ElementTree.SubElement(case, "failure", message=mistake)
+    ElementTree.ElementTree(root).write(path)
+
+
 def main(paths):
     declared, rows, excused = {}, {}, {}
     for path in paths:
@@ -197,6 +212,7 @@ def main(paths):
     mistakes += [f"no_rows.txt: {key} has a row" for key in excused if set(matches[key]) & set(rows)]
     for mistake in mistakes:
         print(mistake)
+    report(mistakes)
     print(f"{len(declared)} declarations, {len(rows)} rows, {len(excused)} reasons for none")
     return 1 if mistakes else 0
 

@@ -14,6 +14,7 @@ namespace weft::autograd {
 
 CheckpointNode::Settings::Settings(const ThreadState& state)
     : deterministic(state.deterministic),
+      benchmark(state.benchmark),
       autocast(state.autocast),
       allow_tf32_conv(state.allow_tf32_conv),
       allow_tf32_matmul(state.allow_tf32_matmul),
@@ -22,6 +23,7 @@ CheckpointNode::Settings::Settings(const ThreadState& state)
 
 void CheckpointNode::Settings::put_into(ThreadState& state) const {
   state.deterministic = deterministic;
+  state.benchmark = benchmark;
   state.autocast = autocast;
   state.allow_tf32_conv = allow_tf32_conv;
   state.allow_tf32_matmul = allow_tf32_matmul;

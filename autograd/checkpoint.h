@@ -59,7 +59,7 @@ class CheckpointNode : public Node {
     explicit Settings(const ThreadState& state);
     void put_into(ThreadState& state) const;
 
-    bool deterministic;
+    bool deterministic, benchmark;
     ThreadState::AutocastTypes autocast;
     bool allow_tf32_conv, allow_tf32_matmul;
     int num_threads;

@@ -16,6 +16,7 @@
 #include "weft/autograd/ops.h"
 #include "weft/benchmarks/emulated.h"
 #include "weft/benchmarks/floor.h"
+#include "weft/benchmarks/latency.h"
 #include "weft/benchmarks/loader.h"
 #include "weft/benchmarks/operations.h"
 #include "weft/benchmarks/peer.h"
@@ -47,6 +48,7 @@ struct Options {
   std::string device = "cpu";
   bool scaling = false;
   bool loader = false;
+  bool latency = false;
   bool emulated = false;
   bool floor = false;
   bool operations = false;
@@ -405,6 +407,11 @@ int run(const Options& options) {
   } else if (options.loader) {
     const std::unique_ptr<Peer> peer = start_peer(options, result);
     result.update(run_loader(options.pairs, peer.get()));
+  } else if (options.latency) {
+    const std::unique_ptr<Peer> peer = start_peer(options, result);
+    LatencyOptions latency = {.threads = options.threads};
+    if (options.tiny) latency.window_s = 0.05, latency.pairs = 1;
+    result.update(run_latency(latency, peer.get()));
   } else if (options.emulated) {
     result.update(count_steps(options.works));
   } else {
@@ -432,6 +439,10 @@ int main(int argc, char** argv) {
       "instead: the launches, library calls and bytes of a step on a GPU, counted on an emulated "
       "one");
   emulated->excludes(scaling)->excludes(loader);
+  CLI::Option* latency = app.add_flag(
+      "--latency", options.latency,
+      "instead: one call of a small model after the other, alone and beside a busy loop per core");
+  latency->excludes(scaling)->excludes(loader)->excludes(emulated);
   const auto not_scaling = [&](CLI::Option* option) { return option->excludes(scaling); };
   const auto not_loader = [&](CLI::Option* option) { return option->excludes(loader); };
   const auto neither = [&](CLI::Option* option) { return not_loader(not_scaling(option)); };
@@ -466,7 +477,8 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();
   app.add_option("--out,--json", options.out,
-                 "JSON result (outputs/bench.json, scaling.json, loader.json or emulated.json); "
+                 "JSON result (outputs/bench.json, scaling.json, loader.json, latency.json or "
+                 "emulated.json); "
                  "--scaling draws beside it");
   return weft::bench::run_program(app, argc, argv, [&] {
     if (options.emulated && work->empty())
@@ -474,6 +486,7 @@ int main(int argc, char** argv) {
     if (options.out.empty())
       options.out = options.scaling    ? "outputs/scaling.json"
                     : options.loader   ? "outputs/loader.json"
+                    : options.latency  ? "outputs/latency.json"
                     : options.emulated ? "outputs/emulated.json"
                                        : "outputs/bench.json";
     const weft::train::EnvironmentScope environment;

@@ -9,6 +9,7 @@
   {"cmd": "run", "side": S, "steps": N}              -> milliseconds of N steps, S being plain, graphed or compiled
   {"cmd": "memory"}                                  -> peak of live tensor bytes in one step
   {"cmd": "op", "count": N}                          -> microseconds of a 1-element multiply with grad
+  {"cmd": "latency", "threads": T, "seconds": S}     -> calls a second and percentiles of a small model at batch 1
   {"cmd": "loader", "case": C, "folder": F, "batch_size": B, "workers": W}
                                                      -> tries every way to load it, keeps the fastest, or why not
   {"cmd": "epoch"}                                   -> images a second over an epoch of that loader
@@ -301,6 +302,25 @@ def op_cost(count):
     return {"us": (time.perf_counter() - begin) / count * 1e6}
 
 
+def latency(threads, seconds):
+    """One call of the model of benchmarks/latency.h after the other."""
+    torch.set_num_threads(threads)
+    model = torch.nn.Sequential(torch.nn.Linear(784, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10)).eval()
+    x, us = torch.randn(1, 784), []
+    with torch.inference_mode():
+        for _ in range(100):
+            model(x)
+        begin = last = time.perf_counter()
+        while last - begin < seconds:
+            model(x)
+            now = time.perf_counter()
+            us.append((now - last) * 1e6)
+            last = now
+    us.sort()
+    at = lambda share: us[int(share * (len(us) - 1))]  # noqa: E731
+    return {"per_second": len(us) / (last - begin), "p50_us": at(0.5), "p99_us": at(0.99)}
+
+
 COMMANDS = {
     "hello": lambda device: hello(device),
     "prepare": prepare,
@@ -309,6 +329,7 @@ COMMANDS = {
     "run": lambda side, steps: kept.run(side, steps),
     "memory": peak_memory,
     "op": op_cost,
+    "latency": latency,
     "loader": loader_peer.prepare,
     "epoch": lambda: {"per_second": loader_peer.epoch()},
 }

@@ -180,7 +180,7 @@ std::string ChoiceCache::path(const std::string& machine) const {
 
 ChoiceCache::File& ChoiceCache::file(const std::string& machine) {
   const auto [found, is_new] = files_.try_emplace(machine);
-  if (is_new) read_file(machine, found->second);
+  if (is_new && !folder_.empty()) read_file(machine, found->second);
   return found->second;
 }
 
@@ -191,7 +191,6 @@ void ChoiceCache::read_file(const std::string& machine, File& to) const {
 }
 
 std::optional<Choice> ChoiceCache::find(const std::string& machine, const std::string& key) {
-  if (folder_.empty()) return std::nullopt;
   const std::lock_guard lock(mutex_);
   const auto& known = file(machine).known;
   const auto found = known.find(key);
@@ -199,10 +198,10 @@ std::optional<Choice> ChoiceCache::find(const std::string& machine, const std::s
 }
 
 void ChoiceCache::add(const std::string& machine, Choice choice) {
-  if (folder_.empty() || !fits(machine) || line_of(choice).empty()) return;
+  if (!fits(machine) || line_of(choice).empty()) return;
   const std::lock_guard lock(mutex_);
   File& to = file(machine);
-  to.unsaved.push_back(choice);
+  if (!folder_.empty()) to.unsaved.push_back(choice);
   std::string key = choice.key;
   to.known.insert_or_assign(std::move(key), std::move(choice));
 }

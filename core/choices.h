@@ -57,7 +57,8 @@ class ChoiceCache {
     int lock_ = -1;
   };
 
-  /// An empty folder: nothing is read or written. The folder is made when something is written.
+  /// An empty folder: choices are remembered by this object alone, nothing is read or written.
+  /// Else the folder is made when something is written.
   explicit ChoiceCache(std::string folder);
   /// Saves.
   ~ChoiceCache();

@@ -46,6 +46,8 @@ struct ThreadState {
   bool recomputing = false;
   /// Fixed kernel choice, no timing, no algorithm whose result depends on scheduling.
   bool deterministic = false;
+  /// Time the candidates of a kernel when a shape is new (set_benchmark).
+  bool benchmark = false;
   /// autograd::Autocast: for each kind of device the dtype of matrix products; f32: off there.
   using AutocastTypes = std::array<DType, 2>;
   AutocastTypes autocast = {DType::f32, DType::f32};
@@ -93,6 +95,14 @@ extern constinit thread_local ThreadState current_thread_state
 }  // namespace detail
 
 inline ThreadState& thread_state() { return detail::current_thread_state; }
+
+/// As torch.backends.cudnn.benchmark, but for matrix products too, and on the CPU: for each new
+/// shape the candidates are timed, and the fastest is kept. Off, as at the start, a fixed rule
+/// chooses at once. For programs whose shapes stay: a shape takes from milliseconds to a second. Of
+/// shapes that differ only in their batch or image size, rounded to a power of two, the first few
+/// are timed, and the others share what they found. For this thread and those that work for it; of
+/// no effect where ThreadState::deterministic is set.
+inline void set_benchmark(bool on) { thread_state().benchmark = on; }
 
 /// Swaps in another state and puts the old one back: how a worker runs a job as its submitter
 /// would.

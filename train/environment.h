@@ -7,8 +7,9 @@
 namespace weft::train {
 
 /// For the life of a program: a log on stderr, which explains kernel choices if WEFT_LOG=perf, and
-/// kernel choices remembered in default_choice_folder() (core/choices.h), which WEFT_CACHE names.
-/// Warns of another value of WEFT_LOG.
+/// kernels chosen by timing (set_benchmark), since a program's shapes stay, and those choices
+/// remembered in default_choice_folder() (core/choices.h), which WEFT_CACHE names. Warns of another
+/// value of WEFT_LOG.
 class EnvironmentScope {
  public:
   EnvironmentScope();
@@ -18,6 +19,7 @@ class EnvironmentScope {
   ChoiceCache choices_{default_choice_folder()};
   Scoped<LogSink*> logging_{&ThreadState::log, &log_};
   Scoped<ChoiceCache*> remembering_{&ThreadState::choices, &choices_};
+  Scoped<bool> timing_{&ThreadState::benchmark, true};
   Scoped<bool> explaining_{&ThreadState::log_perf, thread_state().log_perf};
 };
 

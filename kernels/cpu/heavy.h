@@ -1,5 +1,5 @@
 // Matrix products and convolutions on the CPU. There are several ways (candidates) to compute each.
-// Timing finds the fastest one, once per shape, and it is kept as a plan.
+// A fixed rule takes one, or timing finds the fastest, once per shape. It is kept as a plan.
 #pragma once
 
 #include <functional>
@@ -18,16 +18,19 @@ Conv2dKernels cpu_conv2d_kernels();
 
 namespace cpu {
 
-/// A plan that can run itself. It is made for the team size of the thread that made it.
+/// A plan that can run itself. It is made for the team size of the thread that made it, and runs
+/// with that.
 class MatmulPlan : public Plan {
  public:
   std::string name;  ///< the candidate's, for benchmarks and messages
+  int team = 1;
   virtual void run(const MatmulArgs& args, void* workspace) const = 0;
 };
 
 class ConvPlan : public Conv2dPlan {
  public:
   std::string name;
+  int team = 1;
   virtual void run(const Conv2dArgs& args, void* workspace) const = 0;
 };
 
@@ -44,8 +47,8 @@ struct Candidate {
 std::vector<Candidate<MatmulPlan>> matmul_candidates(const MatmulArgs& args);
 std::vector<Candidate<ConvPlan>> conv_candidates(const Conv2dArgs& args);
 
-/// Chooses a candidate and builds its plan, without the plan cache: the one that
-/// thread_state().choices remembers, else the fastest, else, if it may not be timed, the first.
+/// Chooses a candidate and builds its plan, without the plan cache: the one that is remembered,
+/// else, with thread_state().benchmark, the fastest, else the first.
 std::unique_ptr<MatmulPlan> choose_matmul(const MatmulArgs& args);
 std::unique_ptr<ConvPlan> choose_conv(const Conv2dArgs& args);
 

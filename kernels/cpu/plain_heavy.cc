@@ -195,16 +195,33 @@ struct ConvTrial {
   }
 };
 
+double multiply_adds(const MatmulArgs& args) {
+  return static_cast<double>(args.y.numel()) * static_cast<double>(args.a.shape[2]);
+}
+
+double multiply_adds(const Conv2dArgs& args) {
+  const Shape& w = args.w.shape;
+  return static_cast<double>(ConvProblem::small(args).numel()) *
+         static_cast<double>(w[1] * w[2] * w[3]);
+}
+
+// By the work alone, so that it is the same in every run. Below it a team gains no more than some
+// microseconds, and on a busy machine each member that must wait for a core costs milliseconds.
+int team_for(double multiply_adds) {
+  constexpr double kWorthATeam = 1 << 20;
+  return multiply_adds < kWorthATeam ? 1 : num_threads();
+}
+
 std::int64_t flags(std::initializer_list<bool> bits) {
   std::int64_t word = 0;
   for (const bool bit : bits) word = word << 1 | std::int64_t(bit);
   return word;
 }
 
-PlanKey<12> key_of(const MatmulArgs& args, bool deterministic) {
+PlanKey<12> key_of(const MatmulArgs& args, std::int64_t rules) {
   const MatmulProblem p(args);
-  const std::int64_t options = flags({dnnl_ended(), p.bias, p.accumulate, deterministic});
-  return {options << 16 | std::int64_t(p.y_dtype) << 8 | std::int64_t(p.dtype),
+  const std::int64_t options = flags({dnnl_ended(), p.bias, p.accumulate});
+  return {rules << 32 | options << 16 | std::int64_t(p.y_dtype) << 8 | std::int64_t(p.dtype),
           num_threads(),
           p.batch,
           p.m,
@@ -218,17 +235,15 @@ PlanKey<12> key_of(const MatmulArgs& args, bool deterministic) {
           p.b_n};
 }
 
-PlanKey<18> key_of(const Conv2dArgs& args, bool deterministic) {
+PlanKey<18> key_of(const Conv2dArgs& args, std::int64_t rules) {
   const ConvProblem p(args);
   const auto format = [](const View& view) {
     return flags({is_format(view, MemoryFormat::nchw), is_format(view, MemoryFormat::nhwc)});
   };
   const std::int64_t formats = format(args.x) << 2 | format(args.y);
   const std::int64_t options =
-      flags({dnnl_ended(), thread_state().allow_tf32_conv, p.transposed, p.bias, deterministic})
-          << 4 |
-      formats;
-  return {options << 16 | std::int64_t(args.pass) << 8 | std::int64_t(p.dtype),
+      flags({dnnl_ended(), thread_state().allow_tf32_conv, p.transposed, p.bias}) << 4 | formats;
+  return {rules << 32 | options << 16 | std::int64_t(args.pass) << 8 | std::int64_t(p.dtype),
           num_threads(),
           p.images,
           p.groups,
@@ -248,6 +263,19 @@ PlanKey<18> key_of(const Conv2dArgs& args, bool deterministic) {
           p.dilation[1]};
 }
 
+std::vector<std::int64_t> family_of(const MatmulProblem& p, const PlanKey<12>& key) {
+  const std::int64_t strides = flags({p.a_batch == 0, p.a_k == 1, p.b_batch == 0, p.b_n == 1});
+  return {key[0],          key[1], size_class(p.batch), size_class(p.m), size_class(p.n),
+          size_class(p.k), strides};
+}
+
+std::vector<std::int64_t> family_of(const ConvProblem& p, const PlanKey<18>& key) {
+  return {key[0],          key[1],      size_class(p.images), p.groups,     p.c,
+          size_class(p.h), p.k,         size_class(p.w),      p.r,          p.s,
+          p.stride[0],     p.stride[1], p.padding[0],         p.padding[1], p.dilation[0],
+          p.dilation[1]};
+}
+
 std::string machine() {
   return detail::concat(cpu_model(), ", ", core_count(), " cores, ", to_string(simd_level()), ", ",
                         dnnl_name());
@@ -256,11 +284,13 @@ std::string machine() {
 template <class Problem, class P, class Args>
 ChoiceProblem problem_of(const char* op, const Args& args,
                          const std::vector<Candidate<P>>& candidates) {
-  const auto words = key_of(args, false);
+  const auto words = key_of(args, 0);
+  const Problem p(args);
   ChoiceProblem problem{op,
-                        detail::concat(Problem(args).text(), ", team of ", num_threads()),
+                        detail::concat(p.text(), ", team of ", num_threads()),
                         machine(),
                         {words.begin(), words.end()},
+                        family_of(p, words),
                         {}};
   for (const auto& candidate : candidates) problem.candidates.push_back(candidate.name);
   return problem;
@@ -280,7 +310,7 @@ template <class Trial, class P, class Args>
 std::unique_ptr<P> choose(const std::vector<Candidate<P>>& candidates, const Args& args,
                           const ChoiceProblem& problem) {
   std::unique_ptr<P> plan;
-  std::string why = "timed";
+  std::string why = "rule";
   std::vector<Measured> measured;
   if (candidates.size() <= 1) {
     why = "only candidate";
@@ -289,14 +319,15 @@ std::unique_ptr<P> choose(const std::vector<Candidate<P>>& candidates, const Arg
   } else if (Trial::bytes(args) > kMostTimingBytes) {
     why = detail::concat("too big to time: ", Trial::bytes(args) >> 20, " MiB");
   } else {
-    const auto take = [&](const Measured& remembered) {
-      plan = plan_named(candidates, remembered.name);
+    const auto take = [&](const Measured& known, std::string_view reason) {
+      plan = plan_named(candidates, known.name);
       if (!plan) return false;
-      measured = {remembered};
-      why = "remembered on disk";
+      if (known.ms > 0) measured = {known};
+      why = reason;
       return true;
     };
     recall_or_time(problem, take, [&] {
+      why = "timed";
       try {
         const TimingTurn turn(num_threads());
         plan = fastest_plan(candidates, Trial(args), measured, Trials::short_ones);
@@ -318,20 +349,26 @@ std::unique_ptr<P> choose(const std::vector<Candidate<P>>& candidates, const Arg
 PlanRef<Plan> plan_matmul(const MatmulArgs& args) {
   // Never destroyed: a detached thread may still compute while the process exits.
   static auto& cache = *new PlanCache<MatmulPlan, 12>;
-  return cache.get(key_of(args, thread_state().deterministic), [&] { return choose_matmul(args); });
+  const Scoped team(&ThreadState::num_threads, team_for(multiply_adds(args)));
+  return cache.get(key_of(args, choice_rules()), [&] { return choose_matmul(args); });
 }
 
-void run_matmul(const Stream&, const Plan& plan, const MatmulArgs& args, void* workspace) {
-  static_cast<const MatmulPlan&>(plan).run(args, workspace);
+void run_matmul(const Stream&, const Plan& of_cache, const MatmulArgs& args, void* workspace) {
+  const auto& plan = static_cast<const MatmulPlan&>(of_cache);
+  const Scoped team(&ThreadState::num_threads, plan.team);
+  plan.run(args, workspace);
 }
 
 PlanRef<Conv2dPlan> plan_conv(const Conv2dArgs& args) {
   static auto& cache = *new PlanCache<ConvPlan, 18>;
-  return cache.get(key_of(args, thread_state().deterministic), [&] { return choose_conv(args); });
+  const Scoped team(&ThreadState::num_threads, team_for(multiply_adds(args)));
+  return cache.get(key_of(args, choice_rules()), [&] { return choose_conv(args); });
 }
 
-void run_conv(const Stream&, const Conv2dPlan& plan, const Conv2dArgs& args, void* workspace) {
-  static_cast<const ConvPlan&>(plan).run(args, workspace);
+void run_conv(const Stream&, const Conv2dPlan& of_cache, const Conv2dArgs& args, void* workspace) {
+  const auto& plan = static_cast<const ConvPlan&>(of_cache);
+  const Scoped team(&ThreadState::num_threads, plan.team);
+  plan.run(args, workspace);
 }
 
 }  // namespace

@@ -454,7 +454,7 @@ CudaConvPlan::CudaConvPlan(const Conv2dArgs& args, int device) : problem_(args),
     }
   }
   static constexpr const char* kPasses[] = {"forward", "backward_data", "backward_weights"};
-  const auto words = problem_.key(0, false, state.allow_tf32_conv);
+  const auto words = problem_.key(0, 0, state.allow_tf32_conv);
   ChoiceProblem problem{
       "conv2d",
       detail::concat(kPasses[int(args.pass)], ": x ", to_string(args.x.shape), ", w ",
@@ -462,6 +462,7 @@ CudaConvPlan::CudaConvPlan(const Conv2dArgs& args, int device) : problem_(args),
                      to_string(problem_.dtype), " on cuda:", device),
       machine(device),
       {words.begin(), words.end()},
+      ConvProblem::family(words),
       {}};
   for (const Execution& e : choices) problem.candidates.push_back(e.name());
   text_ = problem.text;
@@ -589,7 +590,7 @@ PlanRef<Conv2dPlan> plan(const Conv2dArgs& args) {
   const void* const known = args.pass == ConvPass::backward_weights ? args.x.data : args.w.data;
   const int device = device_of(known);
   const ThreadState& state = thread_state();
-  const auto key = ConvProblem(args).key(device, state.deterministic, state.allow_tf32_conv);
+  const auto key = ConvProblem(args).key(device, choice_rules(), state.allow_tf32_conv);
   return caches[device].get(key, [&] { return std::make_unique<CudaConvPlan>(args, device); });
 }
 

@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include "weft/kernels/choices.h"
+
 namespace weft::cuda {
 namespace {
 
@@ -71,7 +73,7 @@ MemoryFormat ConvProblem::preferred_format() const {
   return formats.nchw ? MemoryFormat::nchw : MemoryFormat::nhwc;
 }
 
-std::array<std::int64_t, 32> ConvProblem::key(int device, bool deterministic, bool tf32) const {
+std::array<std::int64_t, 32> ConvProblem::key(int device, std::int64_t rules, bool tf32) const {
   return {static_cast<std::int64_t>(pass),
           static_cast<std::int64_t>(dtype),
           transposed,
@@ -102,8 +104,15 @@ std::array<std::int64_t, 32> ConvProblem::key(int device, bool deterministic, bo
           small_aligned,
           weights_aligned,
           device,
-          deterministic,
+          rules,
           tf32};
+}
+
+std::vector<std::int64_t> ConvProblem::family(const std::array<std::int64_t, 32>& key) {
+  std::vector<std::int64_t> words(key.begin(), key.end());
+  // images, height and width of both images
+  for (const int i : {5, 7, 8, 10, 11}) words[std::size_t(i)] = size_class(words[std::size_t(i)]);
+  return words;
 }
 
 }  // namespace weft::cuda

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "weft/kernels/conv.h"
 
@@ -67,7 +68,9 @@ struct ConvProblem {
   static const View& small_of(const Conv2dArgs& a) { return a.params.transposed ? a.x : a.y; }
 
   /// The key of the plan in the cache.
-  std::array<std::int64_t, 32> key(int device, bool deterministic, bool tf32) const;
+  std::array<std::int64_t, 32> key(int device, std::int64_t rules, bool tf32) const;
+  /// The family of a key (ChoiceProblem::family).
+  static std::vector<std::int64_t> family(const std::array<std::int64_t, 32>& key);
 };
 
 }  // namespace weft::cuda

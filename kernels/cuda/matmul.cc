@@ -93,13 +93,14 @@ CudaMatmulPlan::CudaMatmulPlan(const MatmulArgs& args, int device)
   WEFT_CHECK(!choices.empty(), Library, "matmul", "cuBLASLt has no algorithm for a ",
              to_string(args.a.shape), ", b ", to_string(args.b.shape), ", ",
              to_string(problem_.dtype), " on cuda:", device);
-  const auto words = problem_.key(0, false, thread_state().allow_tf32_matmul);
+  const auto words = problem_.key(0, 0, thread_state().allow_tf32_matmul);
   ChoiceProblem problem{
       "matmul",
       detail::concat("a ", to_string(args.a.shape), ", b ", to_string(args.b.shape), ", ",
                      to_string(problem_.dtype), " on cuda:", device),
       machine(device),
       {words.begin(), words.end()},
+      MatmulProblem::family(words),
       {}};
   for (const Choice& c : choices) problem.candidates.push_back(name_of(c));
   aligned_ = choices[choose(problem, why_not_timed(device),
@@ -267,7 +268,7 @@ PlanRef<Plan> plan(const MatmulArgs& args) {
   static auto* const caches = new PlanCache<CudaMatmulPlan, 18>[device_count(DeviceType::cuda)];
   const int device = device_of(args.a.data);
   const ThreadState& state = thread_state();
-  const auto key = MatmulProblem(args).key(device, state.deterministic, state.allow_tf32_matmul);
+  const auto key = MatmulProblem(args).key(device, choice_rules(), state.allow_tf32_matmul);
   return caches[device].get(key, [&] { return std::make_unique<CudaMatmulPlan>(args, device); });
 }
 

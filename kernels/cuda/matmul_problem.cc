@@ -1,5 +1,7 @@
 #include "weft/kernels/cuda/matmul_problem.h"
 
+#include "weft/kernels/choices.h"
+
 namespace weft::cuda {
 namespace {
 
@@ -42,7 +44,7 @@ MatmulProblem::MatmulProblem(const MatmulArgs& args)
   y = Matrix{n, m, n, m * n, false};
 }
 
-std::array<std::int64_t, 18> MatmulProblem::key(int device, bool deterministic, bool tf32) const {
+std::array<std::int64_t, 18> MatmulProblem::key(int device, std::int64_t rules, bool tf32) const {
   return {static_cast<std::int64_t>(dtype),
           static_cast<std::int64_t>(y_dtype),
           batch,
@@ -59,8 +61,16 @@ std::array<std::int64_t, 18> MatmulProblem::key(int device, bool deterministic, 
           dense_bias,
           accumulate,
           device,
-          deterministic,
+          rules,
           tf32};
+}
+
+std::vector<std::int64_t> MatmulProblem::family(const std::array<std::int64_t, 18>& key) {
+  std::vector<std::int64_t> words(key.begin(), key.end());
+  // batch, m, n, k, and leading dimensions and strides of the matrices
+  for (const int i : {2, 3, 4, 5, 6, 7, 9, 10})
+    words[std::size_t(i)] = size_class(words[std::size_t(i)]);
+  return words;
 }
 
 }  // namespace weft::cuda

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "weft/kernels/matmul.h"
 
@@ -37,7 +38,9 @@ struct MatmulProblem {
   explicit MatmulProblem(const MatmulArgs& args);
 
   /// The key of the plan in the cache: the problem, the device and the flags.
-  std::array<std::int64_t, 18> key(int device, bool deterministic, bool tf32) const;
+  std::array<std::int64_t, 18> key(int device, std::int64_t rules, bool tf32) const;
+  /// The family of a key (ChoiceProblem::family).
+  static std::vector<std::int64_t> family(const std::array<std::int64_t, 18>& key);
 };
 
 }  // namespace weft::cuda

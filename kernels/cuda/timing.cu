@@ -116,12 +116,14 @@ std::string_view why_not_timed(int device) {
   if (thread_state().deterministic) return "deterministic rule";
   // What a stream records does not run, so nobody can wait for it.
   if (capturing(current_stream(Device(DeviceType::cuda, device)))) return "the stream is recording";
+  // Neither timed nor remembered.
+  if (!thread_state().benchmark && !thread_state().choices) return "rule";
   return {};
 }
 
 std::size_t choose(const ChoiceProblem& problem, std::string_view why_not,
                    const std::function<std::vector<Measured>()>& times) {
-  std::string_view why = "timed";
+  std::string_view why = "rule";
   std::vector<Measured> measured;
   std::size_t best = 0;
   if (problem.candidates.size() <= 1) {
@@ -129,17 +131,17 @@ std::size_t choose(const ChoiceProblem& problem, std::string_view why_not,
   } else if (!why_not.empty()) {
     why = why_not;
   } else {
-    const auto take = [&](const Measured& remembered) {
-      why = "remembered on disk";
-      measured = {remembered};
+    const auto take = [&](const Measured& known, std::string_view reason) {
+      why = reason;
+      if (known.ms > 0) measured = {known};
       const auto& names = problem.candidates;
-      best = static_cast<std::size_t>(std::find(names.begin(), names.end(), remembered.name) -
+      best = static_cast<std::size_t>(std::find(names.begin(), names.end(), known.name) -
                                       names.begin());
       return true;
     };
     recall_or_time(problem, take, [&] {
       measured = times();
-      if (measured.empty()) why = "too big to time";
+      why = measured.empty() ? "too big to time" : "timed";
       for (std::size_t i = 1; i < measured.size(); ++i) {
         if (measured[i].ms < measured[best].ms) best = i;
       }

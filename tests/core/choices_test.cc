@@ -181,14 +181,15 @@ TEST_F(ChoiceCacheTest, AMachineHasAFileOfItsOwn) {
   EXPECT_EQ(found("k", "another CPU"), "direct");
 }
 
-TEST_F(ChoiceCacheTest, AnEmptyFolderTurnsItOff) {
+TEST_F(ChoiceCacheTest, WithoutAFolderItRemembersByItself) {
   const std::string before = fs::current_path();
   fs::current_path(folder.root());
   {
     ChoiceCache cache("");
     cache.add(kMachine, {"k", "plain", 1});
-    EXPECT_EQ(cache.find(kMachine, "k"), std::nullopt);
+    EXPECT_TRUE(cache.find(kMachine, "k"));
     EXPECT_TRUE(cache.save());
+    EXPECT_EQ(ChoiceCache("").find(kMachine, "k"), std::nullopt);
   }
   fs::current_path(before);
   EXPECT_EQ(folder.files(), 0);

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <barrier>
 #include <chrono>
+#include <map>
 #include <thread>
 
 #include "weft/core/parallel.h"
@@ -44,6 +45,7 @@ class RememberedChoices : public ::testing::Test {
     const Scoped remember(&ThreadState::choices, &cache);
     const Scoped<LogSink*> logging(&ThreadState::log, &log);
     const Scoped explain(&ThreadState::log_perf, true);
+    const Scoped timed(&ThreadState::benchmark, true);
     name = f()->name;
     EXPECT_EQ(log.lines.size(), 1u);
     return log.lines.empty() ? "" : log.lines.front();
@@ -79,7 +81,7 @@ TEST_F(RememberedChoices, ASecondProcessTimesNothing) {
   const std::string first = name;
   EXPECT_TRUE(ends_with(line, "-> " + first + " (timed)"));
   line = choose(product(32, 16, 64));
-  EXPECT_TRUE(ends_with(line, "-> " + first + " (remembered on disk)"));
+  EXPECT_TRUE(ends_with(line, "-> " + first + " (remembered)"));
   EXPECT_EQ(name, first);
   EXPECT_TRUE(ends_with(choose(product(32, 16, 65)), "(timed)"));
 
@@ -93,7 +95,7 @@ TEST_F(RememberedChoices, ASecondProcessTimesNothing) {
     const auto chosen = [&] { return choose_conv(conv); };
     EXPECT_TRUE(ends_with(line_of(chosen), "(timed)"));
     const std::string fastest = name;
-    EXPECT_TRUE(ends_with(line_of(chosen), "(remembered on disk)"));
+    EXPECT_TRUE(ends_with(line_of(chosen), "(remembered)"));
     EXPECT_EQ(name, fastest);
   }
 }
@@ -113,6 +115,7 @@ TEST_F(RememberedChoices, OfManyRanksOneTimesAndTheOthersWait) {
         const Scoped<LogSink*> logging(&ThreadState::log, &log);
         const Scoped explain(&ThreadState::log_perf, true);
         const Scoped threads(&ThreadState::num_threads, 1);
+        const Scoped timed(&ThreadState::benchmark, true);
         start.arrive_and_wait();
         choose_matmul(product(96, 80, 64));
         line = log.lines.at(0);
@@ -122,7 +125,7 @@ TEST_F(RememberedChoices, OfManyRanksOneTimesAndTheOthersWait) {
   const auto timed = [](const std::string& line) { return line.ends_with("(timed)"); };
   EXPECT_EQ(std::ranges::count_if(lines, timed), 1);
   for (const std::string& line : lines) {
-    EXPECT_TRUE(timed(line) || line.ends_with("(remembered on disk)")) << line;
+    EXPECT_TRUE(timed(line) || line.ends_with("(remembered)")) << line;
     const auto winner = [](const std::string& text) {
       return text.substr(text.find("-> "), text.rfind(" (") - text.find("-> "));
     };
@@ -140,7 +143,7 @@ TEST_F(RememberedChoices, WhatIsRememberedIsTaken) {
     const std::string line = choose(args);
     if (candidate.make()) {
       EXPECT_EQ(name, candidate.name);
-      EXPECT_TRUE(ends_with(line, "(remembered on disk)"));
+      EXPECT_TRUE(ends_with(line, "(remembered)"));
       ++built;
     } else {  // the library has become another, or somebody wrote the file
       EXPECT_TRUE(ends_with(line, "(timed)"));
@@ -149,7 +152,7 @@ TEST_F(RememberedChoices, WhatIsRememberedIsTaken) {
   EXPECT_GT(built, 1);
   plant("nobody");
   EXPECT_TRUE(ends_with(choose(args), "(timed)"));
-  EXPECT_TRUE(ends_with(choose(args), "(remembered on disk)"));
+  EXPECT_TRUE(ends_with(choose(args), "(remembered)"));
 }
 
 TEST_F(RememberedChoices, ATeamOfAnotherSizeChoosesForItself) {
@@ -159,7 +162,7 @@ TEST_F(RememberedChoices, ATeamOfAnotherSizeChoosesForItself) {
     const std::string line = choose(product(32, 16, 64));
     EXPECT_TRUE(ends_with(line, "(timed)"));
     EXPECT_NE(line.find(of_team), std::string::npos) << line;
-    EXPECT_TRUE(ends_with(choose(product(32, 16, 64)), "(remembered on disk)"));
+    EXPECT_TRUE(ends_with(choose(product(32, 16, 64)), "(remembered)"));
   }
 }
 
@@ -206,6 +209,85 @@ TEST_F(RememberedChoices, UnaskedItNeitherTalksNorWrites) {
   EXPECT_TRUE(log.lines.empty());
 }
 
+// What this process remembers without a cache of the program's. Sizes that no other test has, since
+// there is no way to make it forget.
+class Choosing : public ::testing::Test {
+ protected:
+  std::string choose(const MatmulArgs& args) {
+    log.lines.clear();
+    name = choose_matmul(args)->name;
+    return log.lines.at(0);
+  }
+  std::string name;
+  Lines log;
+  const Scoped<LogSink*> logging{&ThreadState::log, &log};
+  const Scoped<bool> explain{&ThreadState::log_perf, true};
+  const Scoped<int> threads{&ThreadState::num_threads, 1};
+};
+
+TEST_F(Choosing, ARuleAtOnceUnlessAskedToTime) {
+  const MatmulArgs args = product(50, 21, 20);
+  const std::string first = matmul_candidates(args)[0].name;
+  EXPECT_TRUE(choose(args).ends_with("-> " + first + " (rule)")) << log.lines[0];
+  set_benchmark(true);
+  EXPECT_TRUE(choose(args).ends_with("(timed)")) << log.lines[0];
+  set_benchmark(false);
+  EXPECT_TRUE(choose(args).ends_with("-> " + first + " (rule)")) << log.lines[0];
+}
+
+TEST_F(Choosing, AChoiceOutlivesItsPlan) {
+  const Scoped timing(&ThreadState::benchmark, true);
+  const MatmulArgs args = product(51, 22, 20);
+  EXPECT_TRUE(choose(args).ends_with("(timed)")) << log.lines[0];
+  const std::string winner = name;
+  EXPECT_TRUE(choose(args).ends_with("-> " + winner + " (remembered)")) << log.lines[0];
+}
+
+TEST_F(Choosing, TheFirstFewOfAFamilyAreTimedForTheRest) {
+  const Scoped timing(&ThreadState::benchmark, true);
+  std::map<std::string, int> won;
+  for (int i = 0; i < kTimedOfFamily; ++i) {
+    EXPECT_TRUE(choose(product(520 + i, 70, 20)).ends_with("(timed)")) << log.lines[0];
+    ++won[name];
+  }
+  EXPECT_TRUE(choose(product(600, 70, 20)).ends_with(" (as similar shapes)")) << log.lines[0];
+  for (const auto& [other, times] : won) EXPECT_LE(times, won[name]);
+  const Scoped fixed(&ThreadState::deterministic, true);
+  EXPECT_TRUE(choose(product(600, 70, 20)).ends_with(" (deterministic rule)")) << log.lines[0];
+}
+
+TEST_F(Choosing, WhatIsTimedAndWhatIsNotAreDifferentPlans) {
+  const MatmulKernels kernels = cpu_matmul_kernels();
+  const MatmulArgs args = product(53, 24, 20);
+  const void* const by_rule = kernels.plan(args).get();
+  EXPECT_EQ(kernels.plan(args).get(), by_rule);
+  const Scoped timing(&ThreadState::benchmark, true);
+  EXPECT_NE(kernels.plan(args).get(), by_rule);
+}
+
+// A team costs more than it gains, above all where others want its cores.
+TEST(Teams, LittleWorkIsForOneThread) {
+  const Scoped threads(&ThreadState::num_threads, 3);
+  const auto team_of = [](const MatmulArgs& args) {
+    return static_cast<const MatmulPlan&>(*cpu_matmul_kernels().plan(args)).team;
+  };
+  EXPECT_EQ(team_of(product(1, 128, 784)), 1);
+  EXPECT_EQ(team_of(product(1, 1024, 1023)), 1);
+  EXPECT_EQ(team_of(product(1, 1024, 1024)), 3);
+  EXPECT_EQ(team_of(product(0, 1024, 1024)), 1);
+  Conv2dArgs conv;
+  conv.x = view({1, 1, 28, 28});
+  conv.w = view({8, 1, 3, 3});
+  conv.y = view({1, 8, 26, 26});
+  const auto conv_team = [&] {
+    return static_cast<const ConvPlan&>(*cpu_conv2d_kernels().plan(conv)).team;
+  };
+  EXPECT_EQ(conv_team(), 1);
+  conv.x = view({32, 1, 28, 28});
+  conv.y = view({32, 8, 26, 26});
+  EXPECT_EQ(conv_team(), 3);
+}
+
 // Side by side they would measure each other. A turn that did not wait would nearly always be seen.
 TEST(TimingTurn, TeamsOfAllCoresTakeTurns) {
   std::atomic<bool> over = false;
@@ -230,26 +312,27 @@ TEST(TimingTurn, TeamsThatFitShareTheCores) {
 
 // A build with another list of candidates chooses anew.
 TEST(ChoiceProblem, TheKeySaysWhatDecides) {
-  const ChoiceProblem problem{"conv2d", "text", "machine", {1, 23}, {"direct", "winograd"}};
+  const ChoiceProblem problem{"conv2d", "text", "machine", {1, 23}, {}, {"direct", "winograd"}};
   ChoiceProblem same = problem;
   same.text = "the same in other words";
   EXPECT_EQ(same.key(), problem.key());
   const ChoiceProblem others[] = {
-      {"matmul", "text", "machine", {1, 23}, {"direct", "winograd"}},
-      {"conv2d", "text", "machine", {1, 2}, {"direct", "winograd"}},
-      {"conv2d", "text", "machine", {12, 3}, {"direct", "winograd"}},
-      {"conv2d", "text", "machine", {1, 23}, {"direct", "winograd", "third"}},
-      {"conv2d", "text", "machine", {1, 23}, {"direct", "winograd.2"}},
+      {"matmul", "text", "machine", {1, 23}, {}, {"direct", "winograd"}},
+      {"conv2d", "text", "machine", {1, 2}, {}, {"direct", "winograd"}},
+      {"conv2d", "text", "machine", {12, 3}, {}, {"direct", "winograd"}},
+      {"conv2d", "text", "machine", {1, 23}, {}, {"direct", "winograd", "third"}},
+      {"conv2d", "text", "machine", {1, 23}, {}, {"direct", "winograd.2"}},
   };
   for (const ChoiceProblem& other : others) EXPECT_NE(other.key(), problem.key());
 }
 
 // Other ranks go on waiting for one that times.
 TEST(ChoiceProblem, WhoTimesSaysThatItIsBusy) {
-  const ChoiceProblem problem{"conv2d", "text", "machine", {1, 23}, {"direct", "winograd"}};
+  const ChoiceProblem problem{"conv2d", "text", "machine", {1, 23}, {1}, {"direct", "winograd"}};
+  const Scoped timed(&ThreadState::benchmark, true);
   const char* busy = nullptr;
   recall_or_time(
-      problem, [](const Measured&) { return true; },
+      problem, [](const Measured&, std::string_view) { return true; },
       [&] { busy = busy_with(thread_state().rank); });
   EXPECT_STREQ(busy, "kernel timing");
   EXPECT_EQ(busy_with(thread_state().rank), nullptr);
@@ -259,7 +342,7 @@ TEST(ChoiceProblem, ANameThatIsNoCandidateIsNotRemembered) {
   const testing::TempFolder folder;
   ChoiceCache cache(folder.path("cache"));
   const Scoped remember(&ThreadState::choices, &cache);
-  const ChoiceProblem problem{"conv2d", "text", "machine", {1, 23}, {"direct", "winograd"}};
+  const ChoiceProblem problem{"conv2d", "text", "machine", {1, 23}, {}, {"direct", "winograd"}};
   remember_choice(problem, {"winograd", 1});
   EXPECT_EQ(remembered_choice(problem).value().name, "winograd");
   remember_choice(problem, {"nobody", 1});

@@ -266,8 +266,7 @@ class DeviceAllocator {
 
   /// Where the borrower of the block finds its first `bytes`.
   void* lend(const Block& block, std::size_t bytes) {
-    return is_watched() ? driver_.lend(block.data, bytes, {device_, block.home->handle})
-                        : block.data;
+    return driver_.lend(block.data, bytes, {device_, block.home->handle});
   }
 
   void free(Block* block) noexcept {
@@ -378,7 +377,6 @@ class DeviceAllocator {
 
  private:
   bool is_host() const { return device_.is_cpu(); }
-  bool is_watched() const { return !is_host() || pinned_; }
   std::int64_t& in_use_by(MemoryOwner owner) {
     return in_use_by_owner_[static_cast<std::size_t>(owner)];
   }
@@ -531,7 +529,7 @@ class DeviceAllocator {
   }
 
   void insert_and_merge(Block* block) {
-    if (is_watched()) driver_.take_back(block->data, {device_, block->home->handle});
+    driver_.take_back(block->data, {device_, block->home->handle});
     merge(block);
   }
 

@@ -509,6 +509,17 @@ TEST_F(AllocatorTest, PinnedMemoryComesFromCudaAndIsCached) {
   cuda().loan_shift = 0;
 }
 
+TEST_F(AllocatorTest, HostMemoryIsLentToo) {
+  using Loans = std::vector<testing::FakeRuntime::Loan>;
+  cpu().lent.clear();
+  cpu().taken_back.clear();
+  cpu().loan_shift = 64;
+  char* const p = static_cast<char*>(Storage::allocate(kHost, 1000)->data()) - 64;
+  cpu().loan_shift = 0;
+  EXPECT_EQ(cpu().lent, (Loans{{p, 1000, current_stream(kHost)}}));
+  EXPECT_EQ(cpu().taken_back, (Loans{{p, 0, current_stream(kHost)}}));
+}
+
 TEST_F(AllocatorTest, ManyThreadsAllocateAndFreeEachOthersBlocks) {
   std::mutex mutex;
   std::vector<Ptr> shared;

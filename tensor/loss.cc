@@ -82,6 +82,7 @@ Tensor cross_entropy_backward(const Tensor& grad_loss, const Tensor& log_probs,
   WEFT_CHECK(count.dtype() == DType::f64 && count.device() == log_probs.device(), InvalidArgument,
              op, "count: got ", to_string(count.dtype()), " on ", to_string(count.device()),
              ", expected the f64 on ", to_string(log_probs.device()), " that cross_entropy gave");
+  WEFT_CHECK(count.dim() == 0, Shape, op, "count: got ", count.shape(), ", expected a scalar");
   const std::int64_t n = log_probs.shape()[0];
   const Shape expected = params.reduction == Reduction::none ? Shape{n} : Shape{};
   WEFT_CHECK(grad_loss.shape() == expected, Shape, op, "gradient: got ", grad_loss.shape(),
@@ -90,6 +91,7 @@ Tensor cross_entropy_backward(const Tensor& grad_loss, const Tensor& log_probs,
   const Tensor rows = contiguous(log_probs);
   Tensor grad = allocate(log_probs.shape(), log_probs.dtype(), log_probs.device());
   if (grad.numel() == 0) return grad;
+  check_targets(target, log_probs.shape()[1], params.ignore_index);
   run(current_stream(grad.device()), params, grad_loss.view_of(), rows.view_of(), target.view_of(),
       count.view_of(), grad.view_of());
   return grad;

@@ -153,6 +153,7 @@ void max_pool2d_backward_as(const Pool2dParams& p, const View& grad_y, const Vie
   const std::int64_t in_rows = grad_x.shape[2], width = grad_x.shape[3];
   const std::int64_t out_rows = grad_y.shape[2], out_cols = grad_y.shape[3];
   const std::int64_t in_step = pixel_step(grad_x), out_step = pixel_step(grad_y);
+  const std::uint32_t pixels = static_cast<std::uint32_t>(in_rows * width);
   const auto adaptive_rows = PoolAxis::of_adaptive(in_rows, out_rows);
   // Windows may overlap, so one thread owns a plane, or (nhwc) some channels of an image: as many
   // as leave work for all, but enough to fill a cache line, for no two threads to write to the same
@@ -193,7 +194,8 @@ void max_pool2d_backward_as(const Pool2dParams& p, const View& grad_y, const Vie
         if (last >= cleared) clear(std::min(last + 1, in_rows));
         for (std::int64_t ow = 0; ow < out_cols; ++ow, gy += out_step, winner += out_step) {
           for (std::int64_t k = 0; k < here; ++k) {
-            if (winner[k] < 0) continue;  // a window of padding alone
+            // -1, of a window of padding alone, or a caller's own invention
+            if (static_cast<std::uint32_t>(winner[k]) >= pixels) continue;
             T& to = gx[winner[k] * in_step + k];
             to = store<T>(load(to) + load(gy[k]));
           }

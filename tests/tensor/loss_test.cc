@@ -124,6 +124,12 @@ TEST_P(LossTest, CrossEntropyErrors) {
   EXPECT_WEFT_ERROR(raw::cross_entropy(logits, classes({0, 3}), {}), InvalidArgument,
                     "[cross_entropy] target 3 at position 1 is not in [0, 3)");
   EXPECT_WEFT_ERROR(raw::cross_entropy(logits, classes({-1, 0}), {}), InvalidArgument, "target -1");
+  const Tensor grad = ones({}), count = ones({}, DType::f64);
+  EXPECT_WEFT_ERROR(raw::cross_entropy_backward(grad, logits, classes({0, 3}), count, {}),
+                    InvalidArgument, "[cross_entropy] target 3 at position 1 is not in [0, 3)");
+  EXPECT_WEFT_ERROR(
+      raw::cross_entropy_backward(grad, logits, classes({0, 1}), ones({0}, DType::f64), {}), Shape,
+      "[cross_entropy] count: got [0], expected a scalar");
 }
 
 TEST_P(LossTest, Mse) {

@@ -40,6 +40,7 @@ Tensor unary(UnaryOp op, const Tensor& x, UnaryParams params) {
   check_not_boolean(op, about.name, dtype);
   if (x.dtype() != dtype) [[unlikely]]
     return unary(op, cast(x, dtype), params);
+  check_params(about.name, params, dtype);
   const Span span("op", about.name);
   const Device device = x.device();
   const auto run = elementwise(about.name, device, dtype, &ElementwiseKernels::unary);

@@ -38,6 +38,7 @@ const Tensor& unary_(UnaryOp op, const Tensor& y, UnaryParams params) {
   check_defined(name, "the written tensor", y);
   check_not_boolean(op, name, y.dtype());
   check_keeps_kind(name, compute_dtype(op, y.dtype()), y.dtype());
+  check_params(name, params, y.dtype());
   check_writable(name, y);
   const Device device = y.device();
   const auto run =

@@ -50,6 +50,15 @@ inline const char* name_of(CompareOp op) {
 /// Of integers, remainder and floor_divide have no value at 0. CUDA is waited for to see.
 void check_divisor(BinaryOp op, const char* name, const Tensor& b);
 
+/// The numbers of an operation on integers become i64 in the kernel.
+inline void check_params(const char* name, UnaryParams params, DType dtype) {
+  if (is_floating(dtype)) return;
+  for (const double number : {params.a, params.b}) {
+    WEFT_CHECK(number >= -0x1p63 && number < 0x1p63, InvalidArgument, name, "got the number ",
+               number, " for a tensor of ", dtype, ", expected one that i64 holds");
+  }
+}
+
 // PyTorch refuses these too: true - true has no boolean meaning.
 inline bool undefined_for_bool(UnaryOp op) {
   return op == UnaryOp::neg || op == UnaryOp::rsub_scalar || op == UnaryOp::floor ||

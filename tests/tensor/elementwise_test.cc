@@ -456,6 +456,35 @@ TEST_P(ElementwiseTest, ClampBoundsBeyondTheDtype) {
   EXPECT_WEFT_ERROR(raw::clamp(x, 300, 400), InvalidArgument, "no u8 lies within");
 }
 
+// Sanitizers see the overflow where it is not meant.
+TEST_P(ElementwiseTest, IntegersWrapAround) {
+  constexpr std::int64_t least = std::numeric_limits<std::int64_t>::min();
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  const Tensor x = from_vector<std::int64_t>({least, most}, {2});
+  const auto expect = [](const Tensor& y, const std::vector<std::int64_t>& want) {
+    EXPECT_EQ(y.to_vector<std::int64_t>(), want);
+  };
+  expect(raw::neg(x), {least, -most});
+  expect(raw::abs(x), {least, most});
+  expect(raw::square(x), {0, 1});
+  expect(raw::add(x, 1), {least + 1, least});
+  expect(raw::sub(1, x), {least + 1, 1 - most});
+  expect(raw::mul(x, 2), {0, -2});
+  expect(raw::add(x, x), {0, -2});
+  expect(raw::sub(raw::neg(x), x), {0, 2});
+  expect(raw::mul(x, x), {0, 1});
+}
+
+TEST_P(ElementwiseTest, NumbersThatNoIntegerIs) {
+  const Tensor x = make({1, 2}, {2}, DType::i64);
+  for (const double number : {0x1p63, -0x1.1p63, kInf, kNaN}) {
+    EXPECT_WEFT_ERROR(raw::unary(UnaryOp::add_scalar, x, {.a = number}), InvalidArgument,
+                      "expected one that i64 holds");
+    EXPECT_WEFT_ERROR(raw::unary_(UnaryOp::clamp, x, {.b = number}), InvalidArgument,
+                      "expected one that i64 holds");
+  }
+}
+
 TEST_P(ElementwiseTest, NumbersThatTheDtypeDoesNotHold) {
   const Tensor bytes = make({1, 200}, {2}, DType::u8), x = make({1, 2}, {2});
   EXPECT_WEFT_ERROR(raw::maximum(bytes, 300), InvalidArgument,

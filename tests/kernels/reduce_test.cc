@@ -209,6 +209,41 @@ TEST_P(Reduce, StridedOutput) {
   expect_equal(run(ReduceOp::sum, x, y), std::vector<double>(24, 5));
 }
 
+// Sums build up in f64: halves of opposite sign leave the range of f32 long before they meet.
+TEST_P(Reduce, SumsMayLeaveTheRangeOfF32OnTheWay) {
+  const std::vector<Case> ways{
+      {{2}, {0}},      {{70}, {0}},      {{1000}, {0}},      {{70001}, {0}},   {{40, 1}, {0}},
+      {{40, 3}, {0}},  {{40, 8}, {0}},   {{40, 17}, {0}},    {{40, 100}, {0}}, {{41, 300}, {0}},
+      {{700, 3}, {0}}, {{3, 1000}, {1}}, {{2, 41, 50}, {1}}, {{9000, 8}, {0}}, {{5, 3000}, {0}},
+  };
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const Case& way : ways) {
+      SCOPED_TRACE(std::string(to_string(dtype)) + " " + to_string(way.x));
+      const int d = way.dims[0];
+      const std::int64_t n = way.x[d], half = n / 2;
+      const std::int64_t step = contiguous_strides(way.x)[d];
+      std::vector<double> v, endless(static_cast<std::size_t>(numel(way.x)), 0x1p127);
+      for (std::int64_t i = 0; i < numel(way.x); ++i) {
+        const std::int64_t at = i / step % n;
+        v.push_back(at < half ? 0x1p127 : at < n - half ? 0 : -0x1p127);
+        if (at == n - 1) v.back() += 0x1p120;
+      }
+      Shape out = way.x;
+      out[d] = 1;
+      const auto outputs = static_cast<std::size_t>(numel(out));
+      Buffer y(device(), dtype, out);
+      const Buffer x(device(), dtype, way.x, v);
+      EXPECT_EQ(run(ReduceOp::sum, x, y), std::vector<double>(outputs, 0x1p120));
+      const std::vector<double> mean(outputs, 0x1p120 / static_cast<double>(n));
+      EXPECT_EQ(run(ReduceOp::mean, x, y), rounded(dtype, mean));
+      const Buffer same(device(), dtype, way.x, endless);
+      const double inf = std::numeric_limits<double>::infinity();
+      EXPECT_EQ(run(ReduceOp::sum, same, y), std::vector<double>(outputs, inf));
+      EXPECT_EQ(run(ReduceOp::mean, same, y), std::vector<double>(outputs, 0x1p127));
+    }
+  }
+}
+
 TEST_P(Reduce, ExtremesPassNaNOnAndKnowInfinity) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const double inf = std::numeric_limits<double>::infinity();

@@ -372,6 +372,30 @@ TEST_P(ElementwiseTest, DivisionsGradientDoesNotOverflowOnTheWay) {
   }
 }
 
+// Infinite, none or a number as the formula says, also where the operands are broadcast.
+TEST_P(ElementwiseTest, DivisionsGradientNearZero) {
+  const auto check = [&]<class T>(DType dtype) {
+    for (const double a : {0.0, 1.0, -1.0, 1e-30, 1e20, 1e38, kInf}) {
+      for (const double b : {0.0, -0.0, 5e-324, 1e-200, 1e-45, 1e-38, -1e-38, 1e-30, 1e-20, 1e30}) {
+        SCOPED_TRACE(::testing::Message() << to_string(dtype) << ' ' << a << " / " << b);
+        const Tensor above = full({3, 1, 5}, a, dtype), below = full({3, 5}, b, dtype);
+        const Tensor g = ones({3, 3, 5}, dtype);
+        const T quotient = static_cast<T>(a) / static_cast<T>(b);
+        const T of_a = T(1) / static_cast<T>(b), of_b = -(quotient / static_cast<T>(b));
+        const auto thrice = [](T x) {
+          return std::vector<double>(15, static_cast<T>(3 * static_cast<double>(x)));
+        };
+        EXPECT_TRUE(testing::near_values(
+            raw::binary_backward(BinaryOp::div, false, g, above, below), thrice(of_a), 0));
+        EXPECT_TRUE(testing::near_values(raw::binary_backward(BinaryOp::div, true, g, above, below),
+                                         thrice(of_b), 0));
+      }
+    }
+  };
+  check.operator()<float>(DType::f32);
+  check.operator()<double>(DType::f64);
+}
+
 TEST_P(ElementwiseTest, PowsGradientDoesNotOverflowOnTheWay) {
   for (const auto& [dtype, largest, smallest] :
        {std::tuple{DType::f32, double{std::numeric_limits<float>::max()},

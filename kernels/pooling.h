@@ -86,7 +86,8 @@ struct PoolingKernels {
   /// window may contain only padding; it gives -inf and index -1. f32, f64, bf16.
   void (*max_pool2d)(const Stream&, const Pool2dParams&, const View& x, const View& y,
                      const View& index);
-  /// grad_x is overwritten. All three have one layout. Index -1 passes no gradient on.
+  /// grad_x is overwritten. All three have one layout. -1, or another index that is no position of
+  /// x, passes no gradient on.
   void (*max_pool2d_backward)(const Stream&, const Pool2dParams&, const View& grad_y,
                               const View& index, const View& grad_x);
   /// x [N,C,H,W] nchw or nhwc; y [N,C,Ho,Wo] has x's layout: the sum of each window over the

@@ -45,6 +45,8 @@ void check_holds(const char* op, double value, DType dtype);
 // or f32. Sums, products and powers of integers are modulo 2^bits, also with a number beyond their
 // dtype. maximum, minimum, clamp of a floating tensor, and remainder and floor_divide of an integer
 // one refuse such a number (check_holds).
+/// Throws InvalidArgument if params has a number that i64 does not hold and x is integer; likewise
+/// unary_.
 Tensor unary(UnaryOp op, const Tensor& x, UnaryParams params = {});
 /// dL/dx from dL/dy. `saved` is x or y, as the functor of op says (Saves), or undefined.
 Tensor unary_backward(UnaryOp op, const Tensor& grad_y, const Tensor& saved,
@@ -264,7 +266,8 @@ std::pair<Tensor, Tensor> max_pool2d(const Tensor& x, const Pool2dParams& params
 /// The same with windows such that y is [N,C,size[0],size[1]]. Throws Shape if H or W is 0.
 std::pair<Tensor, Tensor> adaptive_max_pool2d(const Tensor& x,
                                               const std::array<std::int64_t, 2>& size);
-/// The gradient of both. params.adaptive says which one. It has the layout of index.
+/// The gradient of both. params.adaptive says which one. It has the layout of index. An index that
+/// is no position passes no gradient on.
 Tensor max_pool2d_backward(const Tensor& grad_y, const Tensor& index, const Shape& x_shape,
                            const Pool2dParams& params);
 /// y has x's layout. Leave params.adaptive false.
@@ -326,6 +329,7 @@ struct CrossEntropyResult {
 /// neither a class nor ignore_index throws InvalidArgument; on CUDA it gives NaN.
 CrossEntropyResult cross_entropy(const Tensor& logits, const Tensor& target,
                                  const CrossEntropyParams& params);
+/// Throws for a target as cross_entropy.
 Tensor cross_entropy_backward(const Tensor& grad_loss, const Tensor& log_probs,
                               const Tensor& target, const Tensor& count,
                               const CrossEntropyParams& params);

@@ -171,7 +171,7 @@ void LocalPeers::connect(Store& store, const Deadline& deadline) {
     // A rank that is not reached because it has ended does not come here.
     store.set(key("refused", rank), "");
     for (int other = 0; other < size; ++other) told("refused", other);
-    WEFT_THROW(Unsupported, kOp, of_peer, "; use --backend gloo or ring");
+    WEFT_THROW(Unsupported, kOp, of_peer, "; use the backend ring or gloo");
   }
 
   // All connections are made by now, and wait here.

@@ -106,9 +106,8 @@ void check_token(const std::string& host, const std::string& token) {
              " bytes; the most are ", kMostTokenBytes);
   WEFT_CHECK(
       !token.empty() || is_loopback(host), InvalidArgument, kOp, "a store on ", host,
-      " can be reached from other machines and needs a token: give all ranks the same secret "
-      "in the environment variable WEFT_STORE_TOKEN (weftrun does; on several hosts give "
-      "each the same --token-file)");
+      " can be reached from other machines and needs a token: give all ranks the same secret, as "
+      "InitOptions::token or in the environment variable WEFT_STORE_TOKEN (weftrun sets it)");
 }
 
 // --- The server ----------------------------------------------------------------------------------
@@ -462,9 +461,10 @@ struct TcpStore::Impl {
     const Answer answer = within("its handshake", [&] {
       return exchange(connected, frame(std::string(kGreeting) + token), deadline);
     });
-    WEFT_CHECK(answer.status != Status::invalid, InvalidArgument, kOp, name,
-               " refuses the token: all ranks need the same WEFT_STORE_TOKEN in their environment "
-               "(weftrun sets it; on several hosts give each the same --token-file)");
+    WEFT_CHECK(
+        answer.status != Status::invalid, InvalidArgument, kOp, name,
+        " refuses the token: all ranks need the same InitOptions::token, or WEFT_STORE_TOKEN in "
+        "their environment (weftrun sets it)");
     WEFT_CHECK(answer.value == kGreeting, Comm, kOp, name,
                " is none of this version of weft; is something else listening there?");
     return connected;

@@ -32,7 +32,7 @@ Source source_of(io::CifarKind kind, bool train) {
   return source;
 }
 
-/// The files in `folder` or its sub-folder. Throws Io saying where from to get them.
+/// The files in `folder` or its sub-folder. Throws Io with the names that were looked for.
 std::vector<std::string> find_files(const std::string& folder, const Source& source) {
   std::error_code error;
   const std::filesystem::path outer(folder), inner = outer / source.subfolder;
@@ -57,9 +57,8 @@ std::vector<std::string> find_files(const std::string& folder, const Source& sou
   if (source.files.size() > 1) wanted += " to " + source.files.back();
   WEFT_THROW(Io, source.op, folder, has_folder ? ": no file " : ": no such folder; looked for ",
              has_folder ? *missing : wanted, has_folder ? " (wanted: " + wanted + ")" : "",
-             " in it or in its ", source.subfolder, ". Get ", source.archive,
-             " from https://www.cs.toronto.edu/~kriz/cifar.html, unpack it and name the folder "
-             "(--data DIR), or train on made-up images (--data fake)");
+             " in it or in its ", source.subfolder, "; give the folder in which ", source.archive,
+             " was unpacked");
 }
 
 }  // namespace

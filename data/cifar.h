@@ -46,8 +46,8 @@ class Cifar {
 /// data_batch_5.bin (test_batch.bin) in the folder or in its sub-folder cifar-10-batches-bin.
 class Cifar10 : public Cifar {
  public:
-  /// Throws Io for a missing folder or file, with the names it looked for and where to get them,
-  /// and for damaged files (io/cifar.h). Throws what ImageBatcher throws for the format.
+  /// Throws Io for a missing folder or file, with the names it looked for, and for
+  /// damaged files (io/cifar.h). Throws what ImageBatcher throws for the format.
   explicit Cifar10(const std::string& folder, const CifarOptions& options = {})
       : Cifar(io::CifarKind::Cifar10, folder, options) {}
 };

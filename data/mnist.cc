@@ -13,7 +13,7 @@ namespace {
 constexpr const char* kOp = "mnist";
 constexpr int kClasses = 10;
 
-/// `folder`/`name`, plain or gzipped. Throws Io saying where from to get it.
+/// `folder`/`name`, plain or gzipped. Throws Io with the names that were looked for.
 std::string find_file(const std::string& folder, const std::string& name) {
   std::error_code error;
   const std::filesystem::path path = std::filesystem::path(folder) / name;
@@ -22,9 +22,7 @@ std::string find_file(const std::string& folder, const std::string& name) {
   if (std::filesystem::exists(zipped, error)) return zipped;
   const bool has_folder = std::filesystem::is_directory(folder, error);
   WEFT_THROW(Io, kOp, folder, has_folder ? ": no file " : ": no such folder; looked for ", name,
-             " or ", name,
-             ".gz in it. Install Debian's package dataset-fashion-mnist (apt install "
-             "dataset-fashion-mnist), or name a folder of MNIST's IDX files (--data DIR)");
+             " or ", name, ".gz in it; give a folder of MNIST's IDX files");
 }
 
 template <class T>

@@ -29,7 +29,7 @@ class Mnist {
   using Batch = ImageBatch;
 
   /// Reads both files into memory (as u8). Throws Io for a missing folder or file, with the names
-  /// it looked for and where to get them, for damaged files (io/idx.h), for labels above 9, and for
+  /// it looked for, for damaged files (io/idx.h), for labels above 9, and for
   /// unequal numbers of images and labels. Throws what ImageBatcher throws for the format.
   explicit Mnist(const std::string& folder = kFashionMnistDir, const MnistOptions& options = {});
 

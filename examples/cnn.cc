@@ -53,7 +53,7 @@ int main(int argc, char** argv) {
        .batch_size = 64,
        .lr = 0.01,
        .data = "cifar-10-batches-bin",
-       .data_help = "folder of CIFAR-10's binary files, or fake",
+       .data_help = "folder of CIFAR-10's binary files, or fake for made-up images",
        .log_every = 100,
        .keep_checkpoints = true},
       [&](const train::Options& options) { cnn(options, net); },

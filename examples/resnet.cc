@@ -61,7 +61,7 @@ int main(int argc, char** argv) {
        .description = "Trains a ResNet on pictures in folders, or on made-up ones.",
        .lr = 0.0125,  // 0.1 for 256 images
        .data = "fake",
-       .data_help = "folder with train/CLASS/*.jpg and val/CLASS/*.jpg, or fake",
+       .data_help = "folder with train/CLASS/*.jpg and val/CLASS/*.jpg, or fake for made-up images",
        .log_every = 10},
       [&](const train::Options& options) { resnet(options, flags); }, examples::flags(flags));
 }

@@ -95,7 +95,7 @@ int main(int argc, char** argv) {
        .local_rank = examples::local_rank,
        .lr = 0.0125,  // 0.1 for 256 images
        .data = "fake",
-       .data_help = "folder with train/CLASS/*.jpg and val/CLASS/*.jpg, or fake",
+       .data_help = "folder with train/CLASS/*.jpg and val/CLASS/*.jpg, or fake for made-up images",
        .log_every = 10},
       [&](const train::Options& options) {
         const auto size = static_cast<int>(nprocs);

@@ -83,6 +83,18 @@ void try_to(F&& f) noexcept {
   }
 }
 
+/// f(), which makes a store of several nodes or connects to it: what it says of their secret gets
+/// the option that gives it.
+template <class F>
+decltype(auto) with_token_option(F&& f) {
+  try {
+    return std::forward<F>(f)();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::InvalidArgument) throw;
+    throw error.with_context("weftrun: give each node the same --token-file");
+  }
+}
+
 }  // namespace
 
 struct Meeting::RankStore {
@@ -107,8 +119,10 @@ struct Meeting::RankStore {
 struct Meeting::Nodes {
   explicit Nodes(const Options& o, std::string t) : options(o), token(std::move(t)) {
     if (options.node_rank != 0) return;
-    server = std::make_unique<comm::TcpStoreServer>(comm::TcpStoreServer::Options{
-        .host = options.endpoint_host, .port = options.endpoint_port, .token = token});
+    server = with_token_option([&] {
+      return std::make_unique<comm::TcpStoreServer>(comm::TcpStoreServer::Options{
+          .host = options.endpoint_host, .port = options.endpoint_port, .token = token});
+    });
     store = server->store();
   }
 
@@ -127,8 +141,10 @@ struct Meeting::Nodes {
   }
 
   std::unique_ptr<comm::Store> connect(const Deadline& deadline) const {
-    return std::make_unique<comm::TcpStore>(options.endpoint_host, options.endpoint_port, token,
-                                            deadline);
+    return with_token_option([&] {
+      return std::make_unique<comm::TcpStore>(options.endpoint_host, options.endpoint_port, token,
+                                              deadline);
+    });
   }
 
   void connect_to_node_0(const Deadline& deadline, const Say& say) {

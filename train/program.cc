@@ -75,6 +75,24 @@ int run_body(const Options& options, const std::function<void(const Options&)>& 
   return interrupt_status();
 }
 
+// What the user of a program can do about data that the library does not find: empty for other
+// errors.
+std::string advice(const Options& options, const Error& error) {
+  if (error.code() != ErrorCode::Io || !error.where().starts_with("data/")) return {};
+  std::string text = "--data wants: " + options.data_help;
+  const auto fetch_cifar = [&](const std::string& classes) {
+    text += "; to fetch it: wget https://www.cs.toronto.edu/~kriz/cifar-" + classes +
+            "-binary.tar.gz && tar xf cifar-" + classes + "-binary.tar.gz";
+  };
+  if (error.op() == "mnist") {
+    text += detail::concat("; to fetch Fashion-MNIST on Debian, into ", data::kFashionMnistDir,
+                           ": apt install dataset-fashion-mnist");
+  }
+  if (error.op() == "cifar10") fetch_cifar("10");
+  if (error.op() == "cifar100") fetch_cifar("100");
+  return text;
+}
+
 // For weftrun (launch/), which tells by it the rank that failed from those that lost a peer.
 void leave_error_file(const char* code, const char* message) {
   const char* path = std::getenv("WEFT_ERROR_FILE");
@@ -102,6 +120,9 @@ int run(int argc, const char* const* argv, Options defaults,
     return status;
   } catch (const Error& error) {
     std::cerr << defaults.example << ": error: " << error.what() << '\n';
+    if (const std::string text = advice(defaults, error); !text.empty()) {
+      std::cerr << defaults.example << ": " << text << '\n';
+    }
     leave_error_file(to_string(error.code()), error.what());
   } catch (const std::bad_alloc&) {
     std::cerr << defaults.example << ": error: out of memory\n";

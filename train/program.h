@@ -18,7 +18,8 @@ namespace weft::train {
 ///    deterministic kernels, trace, a flag for SIGINT) and as the environment does (environment.h:
 ///    a log on stderr, remembered kernel choices);
 ///  - calls `body` and returns the exit status: 0; 2 for wrong usage; 1 after printing the error
-///    that ended the body, or that some of its output is lost, as on a full disk; 130 after SIGINT.
+///    that ended the body (and, for data that is not found, what --data wants), or that some of its
+///    output is lost, as on a full disk; 130 after SIGINT.
 /// `flags` are options of this program besides the common ones.
 ///   int main(int argc, char** argv) {
 ///     return train::run(argc, argv, {.example = "mlp", .batch_size = 64},

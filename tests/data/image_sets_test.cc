@@ -63,13 +63,11 @@ TEST(Cifar, SaysWhatIsMissing) {
       Cifar10(folder.path("none")), Io,
       "[cifar10] " + folder.path("none") +
           ": no such folder; looked for data_batch_1.bin to data_batch_5.bin in it or in its "
-          "cifar-10-batches-bin. Get cifar-10-binary.tar.gz from "
-          "https://www.cs.toronto.edu/~kriz/cifar.html, unpack it and name the folder (--data "
-          "DIR), "
-          "or train on made-up images (--data fake)");
+          "cifar-10-batches-bin; give the folder in which cifar-10-binary.tar.gz was unpacked at "
+          "data/cifar.cc:");
   EXPECT_WEFT_ERROR(Cifar100(folder.root(), {.train = false}), Io,
-                    ": no file test.bin (wanted: test.bin) in it or in its cifar-100-binary. Get "
-                    "cifar-100-binary.tar.gz from");
+                    ": no file test.bin (wanted: test.bin) in it or in its cifar-100-binary; give "
+                    "the folder in which cifar-100-binary.tar.gz was unpacked at");
   write_cifar10(folder, "cifar-10-batches-bin");
   std::filesystem::remove(folder.path("cifar-10-batches-bin/data_batch_3.bin"));
   EXPECT_WEFT_ERROR(Cifar10(folder.root()), Io,

@@ -100,19 +100,16 @@ TEST(Mnist, ReadsTheTestSet) {
 TEST(Mnist, SaysWhatIsMissing) {
   const CheapScope cheap;
   TempFolder folder;
-  const std::string remedy =
-      "Install Debian's package dataset-fashion-mnist (apt install dataset-fashion-mnist), or name "
-      "a "
-      "folder of MNIST's IDX files (--data DIR)";
+  const std::string remedy = "; give a folder of MNIST's IDX files at data/mnist.cc:";
   EXPECT_WEFT_ERROR(Mnist(folder.path("none")), Io,
                     folder.path("none") +
                         ": no such folder; looked for train-images-idx3-ubyte or "
-                        "train-images-idx3-ubyte.gz in it. " +
+                        "train-images-idx3-ubyte.gz in it" +
                         remedy);
   EXPECT_WEFT_ERROR(Mnist(folder.root()), Io,
                     folder.root() +
                         ": no file train-images-idx3-ubyte or train-images-idx3-ubyte.gz "
-                        "in it. " +
+                        "in it" +
                         remedy);
   write_file(folder.path("train-images-idx3-ubyte"), idx_header({1, 2, 2}) + "abcd");
   EXPECT_WEFT_ERROR(Mnist(folder.root()), Io, "no file train-labels-idx1-ubyte or");

@@ -99,7 +99,10 @@ TEST_F(CnnRunTest, MapLocationIsWhereTheCheckpointIsRead) {
 
 TEST_F(CnnRunTest, WithoutImagesItSaysHowToGetSome) {
   const auto expect_help = [&] {
-    for (const char* text : {"https://www.cs.toronto.edu/~kriz/cifar.html", "--data fake"})
+    for (const char* text :
+         {"cnn: --data wants: folder of CIFAR-10's binary files, or fake for made-up images; ",
+          "wget https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz && tar xf "
+          "cifar-10-binary.tar.gz"})
       EXPECT_NE(log().find(text), std::string::npos) << log();
   };
   std::filesystem::remove(folder.path("data/data_batch_3.bin"));

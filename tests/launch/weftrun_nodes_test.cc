@@ -177,6 +177,7 @@ TEST_F(WeftrunNodes, KnowEachOtherByTheTokenFile) {
   const auto stranger = start(1, {"--token-file", other}, "true");
   EXPECT_EQ(stranger->finish(), 1);
   EXPECT_NE(stranger->err().find("refuses the token"), std::string::npos) << stranger->err();
+  EXPECT_NE(stranger->err().find("the same --token-file"), std::string::npos) << stranger->err();
   const auto second = start(1, {"--token-file", token}, "true");
   EXPECT_EQ(first->finish(), 0) << first->err();
   EXPECT_EQ(second->finish(), 0) << second->err();

@@ -204,10 +204,17 @@ TEST_F(RunTest, StatusesAndMessages) {
       << log();
   EXPECT_EQ(run("out", {"--data", folder.path("nowhere")}), 1);
   EXPECT_NE(log().find(folder.path("nowhere") + ": no such folder"), std::string::npos) << log();
+  EXPECT_NE(
+      log().find("\nsmall_run: --data wants: folder of MNIST's IDX files; to fetch "
+                 "Fashion-MNIST on Debian, into /usr/share/datasets/fashion-mnist: apt install "
+                 "dataset-fashion-mnist\n"),
+      std::string::npos)
+      << log();
   EXPECT_EQ(run("out", {"--device", "cuda:63"}), 1);
   EXPECT_NE(log().find("cuda:63"), std::string::npos) << log();
   EXPECT_EQ(run("out", {"--resume", folder.path("nothing")}), 1);
   EXPECT_NE(log().find("cannot open"), std::string::npos) << log();
+  EXPECT_EQ(log().find("--data"), std::string::npos) << log();
   EXPECT_EQ(run("out", {"--lr", "1e8", "--dtype", "f32"}), 0);
   // Before the training, not after it.
   EXPECT_EQ(run("new", {"--trace", folder.path("nowhere/trace.json")}), 1);

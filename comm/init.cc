@@ -159,7 +159,13 @@ BackendMaker best_backend(const std::string& local_addr) {
   };
 }
 
-NamedBackend choose_backend(const std::string& name, int size, const std::string& local_addr) {
+NamedBackend choose_backend(const InitOptions& options, int size) {
+  const std::string &name = options.backend, &local_addr = options.local_addr;
+  if (options.make_backend) {
+    WEFT_CHECK(name == "auto", InvalidArgument, kOp, "both a backend, '", name,
+               "', and a make_backend: give one of them");
+    return {"of the program's own", options.make_backend};
+  }
   if (name == "threads") {
     WEFT_CHECK(size == 1, InvalidArgument, kOp,
                "the backend threads is for ranks that are threads of one process, as "
@@ -230,7 +236,7 @@ std::shared_ptr<Store> join_by_tcp(const Place& place, const InitOptions& option
     WEFT_CHECK(error.code() != ErrorCode::Timeout, Timeout, kOp, host,
                ", has not come: ", error.what(),
                "; start all ranks, with the same address, on several hosts with one "
-               "that is not on loopback for rank 0 (Debian's own host name is: 127.0.1.1)");
+               "that is not on loopback for rank 0 (a host's own name may be: 127.0.1.1)");
     throw;
   }
 }
@@ -248,7 +254,7 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& given) {
   const int rank = *place.rank, size = *place.size;
   WEFT_CHECK(size >= 1 && rank >= 0 && rank < size, InvalidArgument, kOp, "rank ", rank, " of ",
              size, ": ranks count from 0 to world_size - 1");
-  const NamedBackend backend = choose_backend(options.backend, size, options.local_addr);
+  const NamedBackend backend = choose_backend(options, size);
   thread_state().rank = rank;
   const PhaseScope phase("rendezvous");
   fault_point();

@@ -25,6 +25,9 @@ struct InitOptions {
   /// use the same backend through the host's memory, but with "auto" NCCL where possible. "nccl" is
   /// "auto" that always uses NCCL for CUDA tensors.
   std::string backend = "auto";
+  /// A backend of one's own in place of those, for CUDA tensors too. All ranks give one, or none;
+  /// not called in a world of one.
+  BackendMaker make_backend = {};
   /// The address on which data sockets and a hosted store listen; on any but loopback a token is
   /// needed. Empty: the environment's WEFT_LOCAL_ADDR, which weftrun --local-addr sets, else
   /// 127.0.0.1.

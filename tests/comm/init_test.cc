@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <future>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "weft/comm/backends.h"
 #include "weft/comm/socket.h"
 #include "weft/comm/tcp_store.h"
 #include "weft/core/thread_state.h"
@@ -138,6 +140,56 @@ TEST(InitProcessGroup, RanksMeetInALaunchersStoreWithItsToken) {
   wrong.token = "wrong";
   EXPECT_WEFT_ERROR(init_process_group(wrong), InvalidArgument, "refuses the token");
   EXPECT_STREQ(std::getenv("WEFT_STORE_TOKEN"), "secret");
+}
+
+// Its all-reduce is easily told from any other.
+struct Sevens final : BackendOver {
+  using BackendOver::BackendOver;
+  const char* name() const override { return "sevens"; }
+  void all_reduce(const Buffer& x, ReduceOp, const Deadline& deadline) override {
+    barrier(deadline);
+    std::fill_n(static_cast<float*>(x.data), x.count, 7.0F);
+  }
+};
+
+TEST(InitProcessGroup, TakesABackendOfOnesOwn) {
+  const auto own = [](const std::string& address, int rank) {
+    InitOptions o = options(address, rank, 2);
+    o.backend = "auto";
+    o.make_backend = backend_over<Sevens>(ring_backend("127.0.0.1"));
+    return o;
+  };
+  const std::string address = free_address();
+  const auto train = [&](int rank) {
+    const Group group = init_process_group(own(address, rank));
+    EXPECT_STREQ(group->backend(), "sevens");
+    const std::int64_t before = group->traffic().bytes_sent;
+    const Tensor x = full({3}, rank + 1.0);
+    group->broadcast(x, 1).wait();
+    EXPECT_EQ(x.to_vector<float>()[2], 2);
+    EXPECT_EQ(group->traffic().bytes_sent - before, rank == 1 ? 12 : 0);
+    group->all_reduce(x).wait();
+    EXPECT_EQ(x.to_vector<float>()[2], 7);
+    group->duplicate()->all_reduce(x).wait();
+    EXPECT_EQ(group->duplicate()->backend(), std::string("sevens"));
+    group->barrier().wait();
+  };
+  auto one = std::async(std::launch::async, train, 1);
+  train(0);
+  one.get();
+
+  InitOptions both = own(free_address(), 0);
+  both.backend = "ring";
+  EXPECT_WEFT_ERROR(init_process_group(both), InvalidArgument,
+                    "both a backend, 'ring', and a make_backend");
+  // The others have weft's.
+  const std::string mixed = free_address();
+  auto other = std::async(std::launch::async, [&] {
+    EXPECT_WEFT_ERROR(init_process_group(options(mixed, 1, 2)), InvalidArgument,
+                      "all need the same");
+  });
+  EXPECT_WEFT_ERROR(init_process_group(own(mixed, 0)), InvalidArgument, "of the program's own");
+  other.get();
 }
 
 TEST(InitProcessGroup, RanksListenWhereTheEnvironmentSays) {

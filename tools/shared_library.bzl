@@ -1,4 +1,4 @@
-"""Shared libraries of what `deps` link, for programs outside this repository."""
+"""Shared libraries and programs of what `deps` link, for use outside this repository."""
 
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
 
@@ -66,6 +66,42 @@ def _impl(ctx):
 
     # dynamic_library is a link to it, of another name.
     return [DefaultInfo(files = depset([library.resolved_symlink_dynamic_library or library.dynamic_library]))]
+
+def _program_impl(ctx):
+    toolchain = find_cpp_toolchain(ctx)
+    features = cc_common.configure_features(
+        ctx = ctx,
+        cc_toolchain = toolchain,
+        requested_features = ctx.features,
+        unsupported_features = ctx.disabled_features,
+    )
+    linked = cc_common.merge_cc_infos(cc_infos = [dep[CcInfo] for dep in ctx.attr.deps]).linking_context
+
+    # What is needed comes first in the list; to the linker it is given last.
+    linker_inputs = reversed(linked.linker_inputs.to_list())
+    inputs = [i for i in linker_inputs if not _belongs(i.owner, ctx.attr.without)]
+    output = cc_common.link(
+        actions = ctx.actions,
+        name = ctx.label.name,
+        feature_configuration = features,
+        cc_toolchain = toolchain,
+        linking_contexts = [cc_common.create_linking_context(linker_inputs = depset(inputs))],
+        output_type = "executable",
+    )
+    return [DefaultInfo(files = depset([output.executable]), executable = output.executable)]
+
+# As cc_binary, but for `without`.
+program = rule(
+    implementation = _program_impl,
+    attrs = {
+        "deps": attr.label_list(providers = [CcInfo]),
+        "without": attr.string_list(),
+        "_cc_toolchain": attr.label(default = "@bazel_tools//tools/cpp:current_cc_toolchain"),
+    },
+    executable = True,
+    fragments = ["cpp"],
+    toolchains = ["@bazel_tools//tools/cpp:toolchain_type"],
+)
 
 shared_library = rule(
     implementation = _impl,

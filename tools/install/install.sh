@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# usage: install.sh PREFIX LIBRARY...
+# usage: install.sh PREFIX WEFTRUN LIBRARY...
 set -euo pipefail
-prefix=$1 libraries=("${@:2}")
+prefix=$1 weftrun=$2 libraries=("${@:3}")
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 root=$(cd "$here/../.." && pwd -P)
 version=$(sed -n 's/.*kVersion = "\(.*\)";/\1/p' "$root/core/version.h")
@@ -24,6 +24,7 @@ for library in "${libraries[@]}"; do
 done
 # One of an earlier installation would be of another weft.
 [[ " ${libraries[*]} " == *libweft_cuda.so* ]] || rm -f "$prefix"/lib/libweft_cuda.so*
+install -D -m 755 "$weftrun" "$prefix/bin/weftrun"
 install -D -m 644 "$root/LICENSE" "$prefix/share/doc/weft/LICENSE"
 install -D -m 644 "$here/weftConfig.cmake" "$prefix/lib/cmake/weft/weftConfig.cmake"
 install -d "$prefix/lib/pkgconfig"

@@ -177,12 +177,12 @@ std::string Rendezvous::unreachable() {
     if (same_network(far, members[0])) continue;
     for (const Member& m : members) {
       if (!is_loopback(m.address)) continue;
-      return detail::concat(
-          "rank ", m.rank, " listens on ", m.address,
-          ", where only its own host reaches it, and the ranks are on several (",
-          describe(members[0]), ", ", describe(far),
-          "): give each the address of its host that the others know, as "
-          "InitOptions::local_addr or in the environment variable WEFT_LOCAL_ADDR");
+      return detail::concat("rank ", m.rank, " listens on ", m.address,
+                            ", where only its own host reaches it, and the ranks are on several (",
+                            describe(members[0]), ", ", describe(far),
+                            "): give each the address of its host that the others know, as "
+                            "InitOptions::local_addr or in the environment variable "
+                            "WEFT_LOCAL_ADDR (an option of weftrun sets it)");
     }
   }
   return "";

@@ -1,4 +1,4 @@
-"""Finds the CUDA toolkit. Without one @cuda is a stub and weft builds for the CPU alone."""
+"""Finds the CUDA toolkit and the GPUs. Without a toolkit @cuda is a stub and weft builds for the CPU alone."""
 
 _BUILD = """
 load("@weft//tools/cuda:flags.bzl", "string_flag")
@@ -62,6 +62,16 @@ def _missing(ctx, home):
         return "cudnn.h"
     return None
 
+def _archs(ctx, home):
+    """What nvcc compiles for unless told otherwise: the GPUs of this machine, if it has any."""
+    result = ctx.execute(
+        [ctx.path(Label("@weft//tools/cuda:list_archs")), "default"],
+        environment = {"CUDA_HOME": home},
+    )
+    if result.return_code != 0:
+        fail(result.stderr)
+    return result.stdout.strip()
+
 def _impl(ctx):
     asked = ctx.os.environ.get("CUDA_HOME", "")
     home = asked if asked else "/usr/local/cuda"
@@ -94,10 +104,12 @@ def _impl(ctx):
         nccl = "yes" if nccl else "no",
     ))
     ctx.file("version.txt", version)
-    ctx.file("home.bzl", 'CUDA_HOME = "%s"\n' % home)
+    ctx.file("home.bzl", 'CUDA_HOME = "%s"\nARCHS = "%s"\n' % (home, _archs(ctx, home) if version else ""))
 
 cuda_configure = repository_rule(
     implementation = _impl,
+    # Also when a GPU came or went: at the start of Bazel's server, and by `bazel sync --configure`.
+    configure = True,
     environ = ["CUDA_HOME"],
     local = True,
 )

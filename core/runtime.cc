@@ -90,11 +90,14 @@ Runtime& runtime(Device device) {
                " (WEFT_HOST_DEVICES sets their number)");
   }
   WEFT_CHECK(found, Device, to_string(device), "no such device: ", reason());
-  WEFT_CHECK(count > 0, Device, to_string(device),
-             "no such device: no CUDA device is visible (no GPU, no driver, hidden by "
-             "CUDA_VISIBLE_DEVICES, or not to be used as the log says)");
+  const std::string why = found->why_fewer_devices();
+  WEFT_CHECK(count > 0 || !why.empty(), Device, to_string(device),
+             "no such device: no CUDA device is visible (no GPU, no driver, or hidden by "
+             "CUDA_VISIBLE_DEVICES)");
+  WEFT_CHECK(count > 0, Device, to_string(device), "no such device: ", why);
   WEFT_THROW(Device, to_string(device), "no such device: ", count,
-             count == 1 ? " device is visible" : " devices are visible");
+             count == 1 ? " device is visible" : " devices are visible", why.empty() ? "" : "; ",
+             why);
 }
 
 int device_count(DeviceType type) {

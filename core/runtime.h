@@ -55,6 +55,8 @@ class Runtime {
 
   /// Called once per process, except on the CPU's runtime.
   virtual int device_count() = 0;
+  /// Why device_count() is less than the machine has, for the text of an error; empty if it is not.
+  virtual std::string why_fewer_devices() { return {}; }
   virtual DeviceProperties properties(int /*device*/) { return {}; }
   /// nullptr when the device has no room; other failures throw Cuda or Library.
   virtual void* allocate(int device, std::size_t bytes) = 0;
@@ -106,8 +108,8 @@ void register_runtime(DeviceType type, Runtime* runtime);
 /// In its place for one that is looked for when somebody asks for it, once: find() returns it, or
 /// null and the reason.
 void register_runtime_finder(DeviceType type, Runtime* (*find)(std::string& reason));
-/// Throws Device when there is no such device: "[cuda:0] ... this build has no CUDA" or "... 2
-/// devices are visible".
+/// Throws Device when there is no such device: "[cuda:0] ... this build has no CUDA", "... 2
+/// devices are visible", or why the one that is there is not used.
 Runtime& runtime(Device device);
 /// Without throwing: 0 when the kind has no runtime or no device.
 int device_count(DeviceType type);

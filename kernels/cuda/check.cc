@@ -4,6 +4,7 @@
 #include <string>
 
 #include "weft/core/thread_state.h"
+#include "weft/kernels/cuda/gpus.h"
 
 namespace weft::cuda {
 namespace {
@@ -11,12 +12,13 @@ namespace {
 constinit std::atomic<int> in_use = -1;
 
 std::string current_device() {
-  int device = 0;
-  if (cudaGetDevice(&device) != cudaSuccess) {
+  int number = 0;
+  if (cudaGetDevice(&number) != cudaSuccess) {
     cudaGetLastError();
     return "no device";
   }
-  return to_string(Device(DeviceType::cuda, device));
+  const int device = device_of_number(number);
+  return device < 0 ? detail::concat("GPU ", number) : to_string(Device(DeviceType::cuda, device));
 }
 
 /// The one text of all failures: "[cudnn] cudnnSetStream(..) failed: CUDNN_STATUS_.. on cuda:0".
@@ -79,7 +81,8 @@ void AllowWhileRecording::exchange() noexcept {
 void use_device(int device) {
   int current = 0;
   WEFT_CUDA(cudaGetDevice(&current));
-  if (current != device) WEFT_CUDA(cudaSetDevice(device));
+  const int number = cuda_number(device);
+  if (current != number) WEFT_CUDA(cudaSetDevice(number));
   if (in_use.load(std::memory_order_relaxed) != device) {
     in_use.store(device, std::memory_order_relaxed);
   }
@@ -87,7 +90,7 @@ void use_device(int device) {
 
 std::string gpu_id(int device) {
   cudaDeviceProp properties{};
-  WEFT_CUDA(cudaGetDeviceProperties(&properties, device));
+  WEFT_CUDA(cudaGetDeviceProperties(&properties, cuda_number(device)));
   std::string text;
   for (const char byte : properties.uuid.bytes) {
     for (const int shift : {4, 0}) text += "0123456789abcdef"[byte >> shift & 15];

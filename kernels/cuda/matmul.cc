@@ -10,6 +10,7 @@
 #include "weft/core/thread_state.h"
 #include "weft/kernels/cuda/check.h"
 #include "weft/kernels/cuda/families.h"
+#include "weft/kernels/cuda/gpus.h"
 #include "weft/kernels/cuda/handles.h"
 #include "weft/kernels/cuda/launch.h"
 #include "weft/kernels/cuda/matmul_problem.h"
@@ -90,9 +91,10 @@ CudaMatmulPlan::CudaMatmulPlan(const MatmulArgs& args, int device)
   make_layout(problem_.y, problem_.y_dtype == DType::f32 ? CUDA_R_32F : type_, &y_layout_);
 
   const std::vector<Choice> choices = candidates(kAligned);
-  WEFT_CHECK(!choices.empty(), Library, "matmul", "cuBLASLt has no algorithm for a ",
+  WEFT_CHECK(!choices.empty(), Unsupported, "matmul", "cuBLASLt has no algorithm for a ",
              to_string(args.a.shape), ", b ", to_string(args.b.shape), ", ",
-             to_string(problem_.dtype), " on cuda:", device);
+             to_string(problem_.dtype), " on cuda:", device, ", a GPU of compute capability ",
+             to_string(capability_of(device)));
   const auto words = problem_.key(0, 0, thread_state().allow_tf32_matmul);
   ChoiceProblem problem{
       "matmul",

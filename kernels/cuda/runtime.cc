@@ -8,6 +8,7 @@
 #include "weft/core/capture.h"
 #include "weft/core/thread_state.h"
 #include "weft/kernels/cuda/check.h"
+#include "weft/kernels/cuda/gpus.h"
 
 namespace weft::cuda {
 namespace {
@@ -116,36 +117,23 @@ class CudaEvent final : public Event {
 
 }  // namespace
 
+// Without a GPU or driver a CUDA build is a CPU build. With one of no use too, but not in silence.
 int CudaRuntime::device_count() {
-  int count = 0;
-  const cudaError_t status = cudaGetDeviceCount(&count);
-  // Without a GPU or driver a CUDA build is a CPU build. With one of no use too, but not in
-  // silence.
-  if (status == cudaSuccess) {
-    if (count == 0) return 0;
-    const std::string missing = missing_library();
-    if (missing.empty()) return count;
-    log_warning("no GPU is used: " + missing);
-    return 0;
+  const Gpus& found = gpus();
+  if (!found.why_fewer.empty()) {
+    log_warning(found.why_fewer);
+  } else if (found.status != cudaSuccess && found.status != cudaErrorNoDevice &&
+             found.status != cudaErrorInsufficientDriver) {
+    log_status(found.status, "counting the GPUs", __FILE__, __LINE__);
   }
-  cudaGetLastError();
-  int driver = 0;  // stays so without one
-  cudaDriverGetVersion(&driver);
-  if (status == cudaErrorInsufficientDriver && driver > 0) {
-    const auto text = [](int version) {
-      return detail::concat(version / 1000, ".", version % 1000 / 10);
-    };
-    log_warning(detail::concat("no GPU is used: the driver is made for CUDA up to ", text(driver),
-                               ", this weft for ", text(CUDART_VERSION)));
-  } else if (status != cudaErrorNoDevice && status != cudaErrorInsufficientDriver) {
-    log_status(status, "cudaGetDeviceCount(&count)", __FILE__, __LINE__);
-  }
-  return 0;
+  return static_cast<int>(found.used.size());
 }
+
+std::string CudaRuntime::why_fewer_devices() { return gpus().why_fewer; }
 
 DeviceProperties CudaRuntime::properties(int device) {
   cudaDeviceProp found;
-  WEFT_CUDA(cudaGetDeviceProperties(&found, device));
+  WEFT_CUDA(cudaGetDeviceProperties(&found, cuda_number(device)));
   return {static_cast<std::int64_t>(found.totalGlobalMem), found.multiProcessorCount};
 }
 
@@ -188,12 +176,12 @@ void CudaRuntime::free_pinned(void* p) noexcept { WEFT_CUDA_LOG(cudaFreeHost(p))
 
 #ifdef WEFT_EMULATED_CUDA
 void* CudaRuntime::lend(void* p, std::size_t bytes, const Stream& stream) {
-  const int device = stream.device.is_cuda() ? stream.device.index : -1;
+  const int device = stream.device.is_cuda() ? cuda_number(stream.device.index) : -1;
   return ::emulator::lend(p, bytes, device, handle(stream));
 }
 
 void CudaRuntime::take_back(void* p, const Stream& stream) noexcept {
-  const int device = stream.device.is_cuda() ? stream.device.index : -1;
+  const int device = stream.device.is_cuda() ? cuda_number(stream.device.index) : -1;
   ::emulator::take_back(p, device, handle(stream));
 }
 #endif
@@ -202,10 +190,10 @@ void CudaRuntime::connect(int from, int to) {
   const std::lock_guard lock(mutex_);
   if (!connected_.insert({from, to}).second) return;
   int can = 0;
-  WEFT_CUDA(cudaDeviceCanAccessPeer(&can, from, to));
+  WEFT_CUDA(cudaDeviceCanAccessPeer(&can, cuda_number(from), cuda_number(to)));
   if (!can) return;
   use_device(from);
-  const cudaError_t status = cudaDeviceEnablePeerAccess(to, 0);
+  const cudaError_t status = cudaDeviceEnablePeerAccess(cuda_number(to), 0);
   if (status == cudaErrorPeerAccessAlreadyEnabled) {  // by other code of this process
     cudaGetLastError();
     return;
@@ -219,7 +207,8 @@ namespace {
 /// does not, but for a GPU that reaches such memory by itself (HMM, ATS) nobody promises that.
 bool may_read_later(int device, const void* src) {
   int pageable_access = 0;
-  WEFT_CUDA(cudaDeviceGetAttribute(&pageable_access, cudaDevAttrPageableMemoryAccess, device));
+  WEFT_CUDA(cudaDeviceGetAttribute(&pageable_access, cudaDevAttrPageableMemoryAccess,
+                                   cuda_number(device)));
   if (!pageable_access) return false;
   cudaPointerAttributes attributes{};
   WEFT_CUDA(cudaPointerGetAttributes(&attributes, src));
@@ -237,8 +226,8 @@ void CudaRuntime::copy(void* dst, Device dst_device, const void* src, Device src
     connect(src_device.index, dst_device.index);
     connect(dst_device.index, src_device.index);
     use_device(stream.device.index);
-    WEFT_CUDA(
-        cudaMemcpyPeerAsync(dst, dst_device.index, src, src_device.index, bytes, handle(stream)));
+    WEFT_CUDA(cudaMemcpyPeerAsync(dst, cuda_number(dst_device.index), src,
+                                  cuda_number(src_device.index), bytes, handle(stream)));
     return;
   }
   use_device(stream.device.index);

@@ -16,6 +16,7 @@ namespace weft::cuda {
 class CudaRuntime final : public Runtime {
  public:
   int device_count() override;
+  std::string why_fewer_devices() override;
   DeviceProperties properties(int device) override;
   void* allocate(int device, std::size_t bytes) override;
   void free(int device, void* p, std::size_t bytes) noexcept override;

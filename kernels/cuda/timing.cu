@@ -9,6 +9,7 @@
 #include "weft/core/error.h"
 #include "weft/core/thread_state.h"
 #include "weft/kernels/cuda/check.h"
+#include "weft/kernels/cuda/gpus.h"
 #include "weft/kernels/cuda/launch.h"
 #include "weft/kernels/cuda/runtime.h"
 
@@ -106,7 +107,7 @@ double time_ms(const Stream& stream, const std::function<bool()>& run) {
 
 std::string machine(int device) {
   cudaDeviceProp properties{};
-  WEFT_CUDA(cudaGetDeviceProperties(&properties, device));
+  WEFT_CUDA(cudaGetDeviceProperties(&properties, cuda_number(device)));
   return detail::concat(properties.name, ", ", properties.multiProcessorCount,
                         " multiprocessors, cuDNN ", cudnnGetVersion(), ", cuBLASLt ",
                         cublasLtGetVersion());
@@ -157,7 +158,7 @@ int device_of(const void* p) {
   if (p) {
     cudaPointerAttributes attributes{};
     WEFT_CUDA(cudaPointerGetAttributes(&attributes, p));
-    if (attributes.type == cudaMemoryTypeDevice) return attributes.device;
+    if (attributes.type == cudaMemoryTypeDevice) return device_of_number(attributes.device);
   }
   const Device current = thread_state().device;
   return current.is_cuda() ? current.index : 0;

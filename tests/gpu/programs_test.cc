@@ -182,6 +182,37 @@ TEST(OldDriver, IsNamed) {
       << testing::read_file(log);
 }
 
+TEST_F(EmulatedPrograms, WithoutCodeForTheGpuTheCpuTrains) {
+  write_data("mlp");
+  const std::string environment = "WEFT_EMULATED_DEVICES=1 WEFT_EMULATED_CAPABILITIES=7.5";
+  const std::string why =
+      "GPU 0 of compute capability 7.5 is not used: this weft has code for 8.0 and all from 8.0 "
+      "on; build it with --arch 75, as in ./weft run EXAMPLE --arch 75\n";
+  losses(environment, "mlp", "--epochs 1 --limit-steps 2");
+  const auto metrics = nlohmann::json::parse(testing::read_file(folder.path("out/metrics.json")));
+  EXPECT_EQ(metrics["device"], "cpu:0");
+  const std::string said = log();
+  const auto first = said.find(why);
+  EXPECT_NE(first, std::string::npos) << said;
+  EXPECT_EQ(said.find("is not used", first + why.size()), std::string::npos) << said;
+
+  const std::string command = environment + " examples/mlp --device cuda --data " +
+                              folder.path("data") + " --out " + folder.path("out") + " >" +
+                              folder.path("log") + " 2>&1";
+  EXPECT_NE(std::system(command.c_str()), 0);
+  EXPECT_NE(log().find("[cuda:0] no such device: " + why.substr(0, why.size() - 1)),
+            std::string::npos)
+      << log();
+}
+
+// The one in the middle has no code.
+constexpr const char* kOtherNumbers =
+    "WEFT_EMULATED_DEVICES=3 WEFT_EMULATED_CAPABILITIES=9.0,7.5,8.6";
+INSTANTIATE_TEST_SUITE_P(OtherNumbers, RanksOnGpus,
+                         ::testing::Combine(::testing::Values(kOtherNumbers),
+                                            ::testing::Values("nccl", "shm")));
+INSTANTIATE_TEST_SUITE_P(OtherNumbers, PartsOnGpus, ::testing::Values(kOtherNumbers));
+
 INSTANTIATE_TEST_SUITE_P(EmulatedPrograms, AgainstTheCpu,
                          ::testing::Combine(::testing::ValuesIn(kPrograms),
                                             ::testing::ValuesIn(kNumbers),

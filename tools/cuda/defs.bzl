@@ -1,4 +1,7 @@
-"""cuda_library: sources compiled by nvcc, handed on as a cc_library would be."""
+"""cuda_objects: sources compiled by nvcc, handed on as a cc_library would be.
+
+archs_source: a source that says what they were compiled for.
+"""
 
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
 load("@cuda//:home.bzl", "CUDA_HOME")
@@ -93,4 +96,18 @@ cuda_objects = rule(
     },
     fragments = ["cpp"],
     toolchains = ["@bazel_tools//tools/cpp:toolchain_type"],
+)
+
+def _archs_source_impl(ctx):
+    source = ctx.actions.declare_file(ctx.label.name)
+    ctx.actions.write(source, """// %s
+namespace weft::cuda {
+const char* archs() { return "%s"; }
+}  // namespace weft::cuda
+""" % (ctx.label, ctx.attr._archs[StringFlag].value))
+    return DefaultInfo(files = depset([source]))
+
+archs_source = rule(
+    implementation = _archs_source_impl,
+    attrs = {"_archs": attr.label(default = "//tools/cuda:archs")},
 )

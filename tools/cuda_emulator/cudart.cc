@@ -111,10 +111,13 @@ cudaError_t cudaDriverGetVersion(int* version) {
 }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
-  if (!is_device(device) || attribute != cudaDevAttrPageableMemoryAccess) {
-    return fail(cudaErrorInvalidValue);
+  if (!is_device(device)) return fail(cudaErrorInvalidDevice);
+  switch (attribute) {
+    case cudaDevAttrPageableMemoryAccess: *value = options().reaches_pageable; break;
+    case cudaDevAttrComputeCapabilityMajor: *value = options().capabilities[device][0]; break;
+    case cudaDevAttrComputeCapabilityMinor: *value = options().capabilities[device][1]; break;
+    default: return fail(cudaErrorInvalidValue);
   }
-  *value = options().reaches_pageable;
   return cudaSuccess;
 }
 
@@ -136,7 +139,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
   std::snprintf(p->name, sizeof p->name, "emulated GPU");
   p->uuid.bytes[15] = static_cast<char>(device + 1);
   p->multiProcessorCount = 4;
-  p->major = 9;
+  p->major = options().capabilities[device][0];
+  p->minor = options().capabilities[device][1];
   p->totalGlobalMem = options().memory;
   p->maxThreadsPerBlock = 1024;
   return cudaSuccess;

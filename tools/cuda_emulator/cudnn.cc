@@ -96,6 +96,7 @@ bool supports(const Problem& p, int algorithm) {
   const bool nhwc = p.x.format == CUDNN_TENSOR_NHWC;
   const bool bf16 = p.x.type == CUDNN_DATA_BFLOAT16;
   if (nhwc && p.f64()) return false;
+  if (bf16 && options().capabilities[current_device()][0] < 8) return false;
   const bool transformable = unit && !nhwc && !bf16 && !p.f64() && c.groups == 1;
   switch (p.pass) {
     case forward:

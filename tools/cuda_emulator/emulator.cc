@@ -26,6 +26,11 @@ std::recursive_mutex& mutex() {
   return made;
 }
 
+const char* text(const char* name, const char* otherwise) {
+  const char* const found = std::getenv(name);
+  return found && *found ? found : otherwise;
+}
+
 int number(const char* name, int otherwise) {
   const char* const text = std::getenv(name);
   if (!text || !*text) return otherwise;
@@ -33,6 +38,25 @@ int number(const char* name, int otherwise) {
   const long value = std::strtol(text, &end, 10);
   if (*end || value < 0 || value > 1 << 20) fault("%s=%s is no number it can be", name, text);
   return static_cast<int>(value);
+}
+
+/// Of "9.0,7.5", for the remaining devices the last.
+std::array<std::array<int, 2>, kMostDevices> capabilities_of(const char* list) {
+  std::array<std::array<int, 2>, kMostDevices> found{};
+  std::array<int, 2> last{};
+  const char* at = list;
+  for (auto& capability : found) {
+    if (*at) {
+      int length = 0;
+      if (std::sscanf(at, "%d.%1d%n", &last[0], &last[1], &length) != 2 ||
+          (at[length] && at[length] != ',')) {
+        fault("WEFT_EMULATED_CAPABILITIES=%s: numbers such as 9.0,7.5", list);
+      }
+      at += length + (at[length] == ',');
+    }
+    capability = last;
+  }
+  return found;
 }
 
 void say(const char* text) { (void)!write(STDERR_FILENO, text, std::strlen(text)); }
@@ -131,6 +155,8 @@ Options::Options()
       counts(number("WEFT_EMULATED_COUNT", 0) != 0),
       driver(number("WEFT_EMULATED_DRIVER", CUDART_VERSION)),
       nccl(number("WEFT_EMULATED_NCCL", 22809)),
+      capabilities(capabilities_of(text("WEFT_EMULATED_CAPABILITIES", "9.0"))),
+      code(text("WEFT_EMULATED_CODE", "80+ptx")),
       order(Order::lazy),
       random(static_cast<std::uint64_t>(number("WEFT_EMULATED_SEED", 1))) {
   if (devices > kMostDevices) fault("WEFT_EMULATED_DEVICES=%d: at most %d", devices, kMostDevices);
@@ -193,6 +219,9 @@ void fault(const char* format, ...) {
 }
 
 }  // namespace emulator
+
+// What the backend takes its kernels to be compiled for; no code is, here.
+extern "C" const char* weft_emulated_code() { return emulator::options().code.c_str(); }
 
 // For tests that count a program's calls of operator new: whether this thread's are the emulator's.
 extern "C" bool weft_cuda_emulator_runs() { return emulator::depth > 0; }

@@ -17,6 +17,8 @@
 //   WEFT_EMULATED_CONVOLUTIONS=1 0: cuDNN has no algorithm for any
 //   WEFT_EMULATED_DRIVER=13000   the newest CUDA version the driver takes, here 13.0
 //   WEFT_EMULATED_NCCL=22809     NCCL's version, here 2.28.9
+//   WEFT_EMULATED_CAPABILITIES=9.0  of each device, such as 9.0,7.5; the last is that of the rest,
+//   too WEFT_EMULATED_CODE=80+ptx    what the kernels claim to be compiled for
 //   WEFT_EMULATED_COUNT=0        1: kernels, libraries and copies are counted and do nothing, and
 //                                device memory is nothing but addresses
 #pragma once
@@ -47,6 +49,8 @@ struct Options {
   std::size_t memory;
   bool peers, statistics, reaches_pageable, convolutions, counts;
   int driver, nccl;
+  std::array<std::array<int, 2>, kMostDevices> capabilities;  // major, minor
+  std::string code;
   Order order;
   std::mt19937_64 random;
 };

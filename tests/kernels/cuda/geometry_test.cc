@@ -8,6 +8,7 @@
 #include <set>
 #include <vector>
 
+#include "weft/kernels/cuda/capability.h"
 #include "weft/kernels/cuda/conv_problem.h"
 #include "weft/kernels/cuda/index_math.h"
 #include "weft/kernels/cuda/launch_size.h"
@@ -15,11 +16,86 @@
 #include "weft/kernels/cuda/philox.h"
 #include "weft/kernels/cuda/reduce_plan.h"
 #include "weft/kernels/cuda/slot_table.h"
+#include "weft/tests/core/expect_error.h"
 
 namespace weft::cuda {
 namespace {
 
 constexpr std::int64_t kTwo31 = std::int64_t{1} << 31;
+
+// NVIDIA's rules: machine code runs on later GPUs of its generation, PTX on all later GPUs.
+TEST(Capability, HasCodeFor) {
+  struct Case {
+    const char* built;
+    Capability gpu;
+    bool runs;
+  };
+  for (const Case& c : {
+           Case{"80", {8, 0}, true},
+           Case{"80", {8, 6}, true},
+           Case{"80", {8, 9}, true},
+           Case{"80", {7, 5}, false},
+           Case{"80", {9, 0}, false},
+           Case{"86", {8, 0}, false},
+           Case{"80+ptx", {9, 0}, true},
+           Case{"80+ptx", {12, 1}, true},
+           Case{"80+ptx", {7, 5}, false},
+           Case{"86+ptx", {8, 0}, false},
+           Case{"75+ptx", {7, 5}, true},
+           Case{"75+ptx", {7, 0}, false},
+           Case{"75,90", {8, 0}, false},
+           Case{"75+ptx,90", {8, 0}, true},
+           Case{"75,80,86,89,90,100+ptx", {7, 5}, true},
+           Case{"75,80,86,89,90,100+ptx", {8, 7}, true},
+           Case{"75,80,86,89,90,100+ptx", {10, 3}, true},
+           Case{"75,80,86,89,90,100+ptx", {12, 0}, true},
+           Case{"75,80,86,89,90,100+ptx", {6, 1}, false},
+           Case{"90,100", {12, 0}, false},
+           Case{"", {9, 0}, false},
+       }) {
+    EXPECT_EQ(has_code_for(c.gpu, parse_built_for(c.built)), c.runs)
+        << "code of " << c.built << " on " << to_string(c.gpu);
+  }
+}
+
+TEST(Capability, ListsAreParsed) {
+  const BuiltFor built = parse_built_for("75,80+ptx,120");
+  EXPECT_EQ(built.code, (std::vector<Capability>{{7, 5}, {8, 0}, {12, 0}}));
+  EXPECT_EQ(built.ptx, (std::vector<Capability>{{8, 0}}));
+  EXPECT_EQ(to_string(built), "7.5, 8.0, 12.0 and all from 8.0 on");
+  EXPECT_EQ(to_string(parse_built_for("90")), "9.0");
+  for (const char* text : {"x", "80,,90", "8", "80+pt", "90a", ","}) {
+    EXPECT_WEFT_ERROR(parse_built_for(text), Internal, "is no list of architectures");
+  }
+}
+
+TEST(Capability, OldGpusHaveNoLibraries) {
+  EXPECT_EQ(least_capability(13000, 91400), (Capability{7, 5}));
+  EXPECT_EQ(least_capability(12080, 91100), (Capability{7, 5}));
+  EXPECT_EQ(least_capability(12080, 91002), (Capability{5, 0}));
+}
+
+TEST(Capability, SaysWhyAGpuIsNotUsed) {
+  const auto why = [](const char* built, const std::vector<VisibleGpu>& gpus) {
+    return why_not_used(gpus, parse_built_for(built), {7, 5});
+  };
+  EXPECT_EQ(why("80+ptx", {{0, {8, 0}}, {1, {9, 0}}}), "");
+  EXPECT_EQ(why("80+ptx", {{0, {7, 5}}}),
+            "GPU 0 of compute capability 7.5 is not used: this weft has code for 8.0 and all from "
+            "8.0 on; build it with --arch 75, as in ./weft run EXAMPLE --arch 75");
+  // The list is for all of the machine.
+  EXPECT_EQ(why("90", {{0, {7, 5}}, {1, {9, 0}}, {2, {8, 6}}}),
+            "GPU 0 of compute capability 7.5 and GPU 2 of compute capability 8.6 are not used: "
+            "this weft has code for 9.0; build it with --arch 75,86,90, as in ./weft run EXAMPLE "
+            "--arch 75,86,90");
+  // No list helps.
+  EXPECT_EQ(why("75+ptx", {{0, {6, 1}}, {1, {7, 5}}}),
+            "GPU 0 of compute capability 6.1 is not used: CUDA and cuDNN work from 7.5 on");
+  EXPECT_EQ(why("90", {{0, {6, 1}}, {1, {8, 0}}}),
+            "GPU 1 of compute capability 8.0 is not used: this weft has code for 9.0; build it "
+            "with --arch 80, as in ./weft run EXAMPLE --arch 80; GPU 0 of compute capability 6.1 "
+            "is not used: CUDA and cuDNN work from 7.5 on");
+}
 
 TEST(LaunchSize, CoversSmallAndCapsLarge) {
   EXPECT_EQ(grid_blocks(0), 1u);

@@ -15,6 +15,7 @@
 #include "weft/kernels/cuda/check.h"
 #include "weft/kernels/cuda/conv2d.h"
 #include "weft/kernels/cuda/conv_problem.h"
+#include "weft/kernels/cuda/gpus.h"
 #include "weft/kernels/cuda/runtime.h"
 #include "weft/tests/core/expect_error.h"
 
@@ -125,6 +126,10 @@ TEST(CudaBackend, OffersEveryKernel) {
   std::vector<void*> entries(sizeof(KernelTable) / sizeof(void*));
   std::memcpy(entries.data(), &found->kernels, sizeof(KernelTable));
   for (std::size_t i = 0; i < entries.size(); ++i) EXPECT_NE(entries[i], nullptr) << i;
+}
+
+TEST(CudaBackend, KnowsWhatItWasCompiledFor) {
+  EXPECT_FALSE(parse_built_for(archs()).code.empty()) << archs();
 }
 
 struct Geometry {

@@ -15,9 +15,9 @@
 
 namespace weft {
 
-#define X(value, name, ...) Tensor name(const Tensor& x);
-WEFT_UNARY_OPS(X)
-#undef X
+#define WEFT_DECLARE(value, name, ...) Tensor name(const Tensor& x);
+WEFT_UNARY_OPS(WEFT_DECLARE)
+#undef WEFT_DECLARE
 /// Works in place if nobody else holds x and the tape does not need it: relu(conv(x)) needs no new
 /// memory.
 Tensor relu(Tensor&& x);
@@ -28,11 +28,11 @@ Tensor elu(const Tensor& x, double alpha = 1);
 Tensor softplus(const Tensor& x, double beta = 1, double threshold = 20);
 Tensor smooth_l1(const Tensor& x, double beta = 1);
 
-#define X(value, name, ...)                      \
+#define WEFT_DECLARE(value, name, ...)           \
   Tensor name(const Tensor& a, const Tensor& b); \
   Tensor name(const Tensor& a, double b);
-WEFT_BINARY_OPS(X)
-#undef X
+WEFT_BINARY_OPS(WEFT_DECLARE)
+#undef WEFT_DECLARE
 Tensor sub(double a, const Tensor& b);
 Tensor div(double a, const Tensor& b);
 
@@ -57,9 +57,9 @@ inline const Tensor& operator*=(const Tensor& a, const Tensor& b) { return a.mul
 inline const Tensor& operator/=(const Tensor& a, const Tensor& b) { return a.div_(b); }
 
 // Not recorded: boolean and integer results never require a gradient.
-#define X(value, name, ...) using raw::name;
-WEFT_COMPARE_OPS(X)
-#undef X
+#define WEFT_USING(value, name, ...) using raw::name;
+WEFT_COMPARE_OPS(WEFT_USING)
+#undef WEFT_USING
 using raw::all;
 using raw::any;
 using raw::argmax;
@@ -117,7 +117,7 @@ Tensor adaptive_avg_pool2d(const Tensor& x, const std::array<std::int64_t, 2>& s
 /// act(v) = v where v > 0 and negative_slope v elsewhere. The values are those of separate
 /// operations.
 struct BatchNormEpilogue {
-  Tensor add;                              ///< of x's shape, dtype and device, or undefined
+  Tensor add{};                            ///< of x's shape, dtype and device, or undefined
   std::optional<double> negative_slope{};  ///< >= 0; 0 is relu; no value: no activation
 };
 /// Running statistics are constants for the gradient. For an activation, the tape keeps more: y if

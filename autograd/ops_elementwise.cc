@@ -4,6 +4,7 @@
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/ops.h"
+#include "weft/kernels/functors.h"
 
 namespace weft {
 

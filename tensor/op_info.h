@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include "weft/core/error.h"
-#include "weft/kernels/elementwise.h"
+#include "weft/kernels/functors.h"
 #include "weft/tensor/tensor.h"
 
 namespace weft::raw::internal {
@@ -19,30 +19,30 @@ struct OpInfo {
 
 inline const OpInfo& info(UnaryOp op) {
   static constexpr OpInfo table[] = {
-#define X(value, name, F, integers, ...) {#name, #name "_", integers, functor::F::saves},
-      WEFT_UNARY_OPS(X)
-#undef X
-#define X(value, F, integers) {#value, #value "_", integers, functor::F::saves},
-          WEFT_SCALAR_OPS(X)
-#undef X
+#define WEFT_INFO(value, name, F, integers, ...) {#name, #name "_", integers, functor::F::saves},
+      WEFT_UNARY_OPS(WEFT_INFO)
+#undef WEFT_INFO
+#define WEFT_INFO(value, F, integers) {#value, #value "_", integers, functor::F::saves},
+          WEFT_SCALAR_OPS(WEFT_INFO)
+#undef WEFT_INFO
   };
   return table[static_cast<int>(op)];
 }
 
 inline const OpInfo& info(BinaryOp op) {
   static constexpr OpInfo table[] = {
-#define X(value, name, functor, integers, ...) {#name, #name "_", integers},
-      WEFT_BINARY_OPS(X)
-#undef X
+#define WEFT_INFO(value, name, functor, integers, ...) {#name, #name "_", integers},
+      WEFT_BINARY_OPS(WEFT_INFO)
+#undef WEFT_INFO
   };
   return table[static_cast<int>(op)];
 }
 
 inline const char* name_of(CompareOp op) {
   static constexpr const char* table[] = {
-#define X(value, name, ...) #name,
-      WEFT_COMPARE_OPS(X)
-#undef X
+#define WEFT_NAME(value, name, ...) #name,
+      WEFT_COMPARE_OPS(WEFT_NAME)
+#undef WEFT_NAME
   };
   return table[static_cast<int>(op)];
 }

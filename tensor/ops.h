@@ -26,7 +26,7 @@ namespace weft {
 /// those that are defined. Evaluation needs mean and var, and params.cumulative needs
 /// num_batches (else InvalidArgument).
 struct RunningStats {
-  Tensor mean, var, num_batches;
+  Tensor mean{}, var{}, num_batches{};
 };
 
 }  // namespace weft
@@ -62,27 +62,27 @@ Tensor compare(CompareOp op, const Tensor& a, const Tensor& b);
 
 // exp(x), sqrt(x), ...: an integer x is computed in f32 if the operation does not map integers to
 // integers. floor, ceil, round and trunc return integers as they are.
-#define X(value, name, ...) Tensor name(const Tensor& x);
-WEFT_UNARY_OPS(X)
-#undef X
+#define WEFT_DECLARE(value, name, ...) Tensor name(const Tensor& x);
+WEFT_UNARY_OPS(WEFT_DECLARE)
+#undef WEFT_DECLARE
 // add(a, b), maximum(a, b), ... A power of integers is an integer, modulo 2^bits. With a negative
 // exponent it throws InvalidArgument if b is a double; if b is an integer tensor, the result is
 // rounded towards 0. remainder has the sign of b and floor_divide rounds down, as % and // in
 // Python. For integers they throw InvalidArgument if a divisor is 0; to see this, the call waits
 // for CUDA.
-#define X(value, name, ...)                      \
+#define WEFT_DECLARE(value, name, ...)           \
   Tensor name(const Tensor& a, const Tensor& b); \
   Tensor name(const Tensor& a, double b);
-WEFT_BINARY_OPS(X)
-#undef X
+WEFT_BINARY_OPS(WEFT_DECLARE)
+#undef WEFT_DECLARE
 Tensor sub(double a, const Tensor& b);
 Tensor div(double a, const Tensor& b);
 // eq(a, b), lt(a, b), ...: the result is boolean.
-#define X(value, name, ...)                      \
+#define WEFT_DECLARE(value, name, ...)           \
   Tensor name(const Tensor& a, const Tensor& b); \
   Tensor name(const Tensor& a, double b);
-WEFT_COMPARE_OPS(X)
-#undef X
+WEFT_COMPARE_OPS(WEFT_DECLARE)
+#undef WEFT_DECLARE
 Tensor logical_not(const Tensor& x);
 /// min(max(x, min), max); so max if min > max, and NaN if a bound is NaN. One bound may be left
 /// out: clamp(x, 0), clamp(x, {}, 1). Throws InvalidArgument without a bound, or if no value of an

@@ -115,15 +115,15 @@ class Tensor {
 
   // Element by element (records): x.exp(), x.add(y), x.add(2), x.lt(y). All that follows is as the
   // function of the same name in autograd/ops.h or autograd/composed.h.
-#define X(value, name, ...) Tensor name() const;
-  WEFT_UNARY_OPS(X)
-#undef X
-#define X(value, name, ...)               \
+#define WEFT_DECLARE(value, name, ...) Tensor name() const;
+  WEFT_UNARY_OPS(WEFT_DECLARE)
+#undef WEFT_DECLARE
+#define WEFT_DECLARE(value, name, ...)    \
   Tensor name(const Tensor& other) const; \
   Tensor name(double other) const;
-  WEFT_BINARY_OPS(X)
-  WEFT_COMPARE_OPS(X)
-#undef X
+  WEFT_BINARY_OPS(WEFT_DECLARE)
+  WEFT_COMPARE_OPS(WEFT_DECLARE)
+#undef WEFT_DECLARE
   Tensor logical_not() const;
   Tensor isnan() const;
   Tensor isinf() const;

@@ -3,6 +3,7 @@
 
 #include "weft/kernels/cpu/element.h"
 #include "weft/kernels/cpu/simd.h"
+#include "weft/kernels/functors.h"
 
 namespace weft::cpu {
 namespace {  // internal: each instruction set compiles a copy

@@ -5,6 +5,7 @@
 
 #include "weft/kernels/cpu/element.h"
 #include "weft/kernels/cpu/families.h"
+#include "weft/kernels/pool_axis.h"
 
 namespace weft::cpu {
 namespace {

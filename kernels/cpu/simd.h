@@ -15,10 +15,10 @@ using weft::set_simd_level;
 using weft::simd_level;
 using weft::SimdLevel;
 
-#define X(...) +1
-inline constexpr int kUnaryOps = 0 WEFT_UNARY_OPS(X) WEFT_SCALAR_OPS(X);
-inline constexpr int kBinaryOps = 0 WEFT_BINARY_OPS(X);
-#undef X
+#define WEFT_COUNT(...) +1
+inline constexpr int kUnaryOps = 0 WEFT_UNARY_OPS(WEFT_COUNT) WEFT_SCALAR_OPS(WEFT_COUNT);
+inline constexpr int kBinaryOps = 0 WEFT_BINARY_OPS(WEFT_COUNT);
+#undef WEFT_COUNT
 
 /// Element-wise kernels of one dtype; null if the operation does not exist for it. The comments
 /// list the elements of `data`.

@@ -12,6 +12,7 @@
 #include "weft/kernels/cpu/element.h"
 #include "weft/kernels/cpu/simd.h"
 #include "weft/kernels/cpu/vector_bytes.h"
+#include "weft/kernels/functors.h"
 
 namespace weft::cpu {
 namespace {

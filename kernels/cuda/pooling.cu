@@ -6,6 +6,7 @@
 #include "weft/kernels/cuda/families.h"
 #include "weft/kernels/cuda/index_math.h"
 #include "weft/kernels/cuda/launch.h"
+#include "weft/kernels/pool_axis.h"
 
 namespace weft::cuda {
 namespace {

@@ -8,6 +8,7 @@
 #include "weft/kernels/cuda/families.h"
 #include "weft/kernels/cuda/launch.h"
 #include "weft/kernels/cuda/reduce_plan.h"
+#include "weft/kernels/functors.h"
 
 namespace weft::cuda {
 namespace {

@@ -4,6 +4,7 @@
 #include "weft/kernels/cuda/block_fold.cuh"
 #include "weft/kernels/cuda/families.h"
 #include "weft/kernels/cuda/launch.h"
+#include "weft/kernels/functors.h"
 
 namespace weft::cuda {
 namespace {

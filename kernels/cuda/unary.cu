@@ -1,5 +1,6 @@
 #include "weft/kernels/cuda/elementwise.cuh"
 #include "weft/kernels/cuda/families.h"
+#include "weft/kernels/functors.h"
 
 namespace weft::cuda {
 namespace {

@@ -1,5 +1,6 @@
 // The arithmetic of kernels/elementwise.h against the functors in f64. The functors themselves are
 // checked against literal values here and by gradcheck in tests/autograd.
+#include "weft/kernels/functors.h"
 #include "weft/tests/kernels/targets.h"
 
 namespace weft::testing {

@@ -1,6 +1,7 @@
 // exp, log, sigmoid, tanh and log_sigmoid of f32 against f64, over floats of every exponent.
 #include <bit>
 
+#include "weft/kernels/functors.h"
 #include "weft/tests/kernels/targets.h"
 
 namespace weft::testing {

@@ -27,7 +27,8 @@ def tokens_of(text):
     text = re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.S)
     text = re.sub(r'"(\\.|[^"\\])*"', '""', text)
     text = re.sub(r"^[ \t]*#([^\n]*\\\n)*[^\n]*", "", text, flags=re.M)
-    text = re.sub(r"^[ \t]*WEFT_[A-Z_]+\(X\)[ \t]*$", "", text, flags=re.M)  # lists of declarations
+    text = re.sub(r"^[ \t]*WEFT_[A-Z_]+\(WEFT_[A-Z_]+\)[ \t]*$", "", text,
+                  flags=re.M)  # lists of declarations
     return re.findall(r"[A-Za-z_]\w*|::|->|\d[\w.']*|'(?:\\.|[^'])'|\S", text)
 
 

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "weft/kernels/elementwise.h"
+#include "weft/kernels/functors.h"
 #include "weft/tensor/ops.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/device_param.h"

@@ -8,13 +8,13 @@ namespace weft::nn {
 /// max(x, 0), any shape.
 class ReLU : public Module<ReLU> {
  public:
-  Tensor forward(Tensor x) { return relu(std::move(x)); }
+  Tensor forward(Tensor x) const { return relu(std::move(x)); }
 };
 
 /// 1 / (1 + exp(-x)), any shape.
 class Sigmoid : public Module<Sigmoid> {
  public:
-  Tensor forward(const Tensor& x) { return sigmoid(x); }
+  Tensor forward(const Tensor& x) const { return sigmoid(x); }
 };
 
 /// x where x > 0, negative_slope x elsewhere, any shape. Throws InvalidArgument for a slope below
@@ -22,7 +22,7 @@ class Sigmoid : public Module<Sigmoid> {
 class LeakyReLU : public Module<LeakyReLU> {
  public:
   explicit LeakyReLU(double negative_slope = 0.01);
-  Tensor forward(Tensor x) { return leaky_relu(std::move(x), negative_slope_); }
+  Tensor forward(Tensor x) const { return leaky_relu(std::move(x), negative_slope_); }
   double negative_slope() const { return negative_slope_; }
 
  private:
@@ -32,7 +32,7 @@ class LeakyReLU : public Module<LeakyReLU> {
 /// tanh(x), any shape.
 class Tanh : public Module<Tanh> {
  public:
-  Tensor forward(const Tensor& x) { return tanh(x); }
+  Tensor forward(const Tensor& x) const { return tanh(x); }
 };
 
 /// x P(N(0,1) <= x) = x/2 (1 + erf(x / sqrt 2)), any shape; with approximate = "tanh":
@@ -41,7 +41,7 @@ class Tanh : public Module<Tanh> {
 class GELU : public Module<GELU> {
  public:
   explicit GELU(const std::string& approximate = "none");
-  Tensor forward(const Tensor& x) { return tanh_ ? gelu_tanh(x) : gelu(x); }
+  Tensor forward(const Tensor& x) const { return tanh_ ? gelu_tanh(x) : gelu(x); }
 
  private:
   bool tanh_;
@@ -50,14 +50,14 @@ class GELU : public Module<GELU> {
 /// x / (1 + exp(-x)), also called swish; any shape.
 class SiLU : public Module<SiLU> {
  public:
-  Tensor forward(const Tensor& x) { return silu(x); }
+  Tensor forward(const Tensor& x) const { return silu(x); }
 };
 
 /// x where x > 0, alpha (exp(x) - 1) elsewhere, any shape.
 class ELU : public Module<ELU> {
  public:
   explicit ELU(double alpha = 1);
-  Tensor forward(const Tensor& x) { return elu(x, alpha_); }
+  Tensor forward(const Tensor& x) const { return elu(x, alpha_); }
 
  private:
   double alpha_;
@@ -68,7 +68,7 @@ class ELU : public Module<ELU> {
 class Softplus : public Module<Softplus> {
  public:
   explicit Softplus(double beta = 1, double threshold = 20);
-  Tensor forward(const Tensor& x) { return softplus(x, beta_, threshold_); }
+  Tensor forward(const Tensor& x) const { return softplus(x, beta_, threshold_); }
 
  private:
   double beta_, threshold_;
@@ -78,7 +78,7 @@ class Softplus : public Module<Softplus> {
 class Softmax : public Module<Softmax> {
  public:
   explicit Softmax(std::int64_t dim);
-  Tensor forward(const Tensor& x) { return softmax(x, dim_); }
+  Tensor forward(const Tensor& x) const { return softmax(x, dim_); }
 
  private:
   std::int64_t dim_;
@@ -88,7 +88,7 @@ class Softmax : public Module<Softmax> {
 class LogSoftmax : public Module<LogSoftmax> {
  public:
   explicit LogSoftmax(std::int64_t dim);
-  Tensor forward(const Tensor& x) { return log_softmax(x, dim_); }
+  Tensor forward(const Tensor& x) const { return log_softmax(x, dim_); }
 
  private:
   std::int64_t dim_;

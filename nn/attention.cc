@@ -74,7 +74,7 @@ std::array<Tensor, 3> MultiheadAttention::project(const Tensor& query, const Ten
 }
 
 AttentionResult MultiheadAttention::forward(const Tensor& query, const Tensor& key,
-                                            const Tensor& value, const AttentionCall& call) {
+                                            const Tensor& value, const AttentionCall& call) const {
   const std::int64_t features = in_proj_weight.shape(1);
   for (const Tensor& x : {query, key, value}) {
     WEFT_CHECK((x.dim() == 2 || x.dim() == 3) && x.dim() == query.dim() && x.shape(-1) == features,
@@ -135,7 +135,7 @@ AttentionResult MultiheadAttention::forward(const Tensor& query, const Tensor& k
   return result;
 }
 
-Tensor MultiheadAttention::forward(const Tensor& x, const AttentionCall& call) {
+Tensor MultiheadAttention::forward(const Tensor& x, const AttentionCall& call) const {
   AttentionCall alone = call;
   alone.need_weights = false;
   return forward(x, x, x, alone).output;

@@ -50,16 +50,16 @@ class MultiheadAttention : public Module<MultiheadAttention> {
                      const MultiheadAttentionOptions& options = {});
 
   AttentionResult forward(const Tensor& query, const Tensor& key, const Tensor& value,
-                          const AttentionCall& call = {});
-  Tensor forward(const Tensor& x, const AttentionCall& call = {});
+                          const AttentionCall& call = {}) const;
+  Tensor forward(const Tensor& x, const AttentionCall& call = {}) const;
 
   // As every module's operator(), but with the types written out, so that the options may be given
   // in braces.
   AttentionResult operator()(const Tensor& query, const Tensor& key, const Tensor& value,
-                             const AttentionCall& call = {}) {
+                             const AttentionCall& call = {}) const {
     return Module::operator()(query, key, value, call);
   }
-  Tensor operator()(const Tensor& x, const AttentionCall& call = {}) {
+  Tensor operator()(const Tensor& x, const AttentionCall& call = {}) const {
     return Module::operator()(x, call);
   }
 

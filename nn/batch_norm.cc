@@ -60,7 +60,7 @@ Tensor detail::BatchNorm<Self>::normalized(const Tensor& x, const BatchNormEpilo
 template class detail::BatchNorm<BatchNorm1d>;
 template class detail::BatchNorm<BatchNorm2d>;
 
-Tensor BatchNorm1d::forward(const Tensor& x, const BatchNormEpilogue& then) {
+Tensor BatchNorm1d::forward(const Tensor& x, const BatchNormEpilogue& then) const {
   WEFT_CHECK(x.dim() == 2 || x.dim() == 3, Shape, "BatchNorm1d", "input: got ", x.shape(),
              ", expected [N,C] or [N,C,L]");
   // A sequence is an image one pixel wide.

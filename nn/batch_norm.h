@@ -67,7 +67,7 @@ class BatchNorm2d : public detail::BatchNorm<BatchNorm2d> {
  public:
   explicit BatchNorm2d(std::int64_t channels, const BatchNormOptions& options = {})
       : BatchNorm("BatchNorm2d", channels, options) {}
-  Tensor forward(const Tensor& x, const BatchNormEpilogue& then = {}) {
+  Tensor forward(const Tensor& x, const BatchNormEpilogue& then = {}) const {
     return normalized(x, then);
   }
 };
@@ -78,7 +78,7 @@ class BatchNorm1d : public detail::BatchNorm<BatchNorm1d> {
  public:
   explicit BatchNorm1d(std::int64_t channels, const BatchNormOptions& options = {})
       : BatchNorm("BatchNorm1d", channels, options) {}
-  Tensor forward(const Tensor& x, const BatchNormEpilogue& then = {});
+  Tensor forward(const Tensor& x, const BatchNormEpilogue& then = {}) const;
 };
 
 /// The signature of weft::batch_norm, for a function that replaces it.

@@ -41,7 +41,7 @@ struct Conv1dOptions {
 class Conv1d : public Module<Conv1d> {
  public:
   Conv1d(std::int64_t in, std::int64_t out, std::int64_t kernel, const Conv1dOptions& options = {});
-  Tensor forward(const Tensor& x) { return conv1d(x, weight, bias, params_); }
+  Tensor forward(const Tensor& x) const { return conv1d(x, weight, bias, params_); }
 
   Parameter weight, bias;
 
@@ -58,7 +58,7 @@ class Conv1d : public Module<Conv1d> {
 class Conv2d : public Module<Conv2d> {
  public:
   Conv2d(std::int64_t in, std::int64_t out, Pair kernel, const ConvOptions& options = {});
-  Tensor forward(const Tensor& x) { return conv2d(x, weight, bias, params_); }
+  Tensor forward(const Tensor& x) const { return conv2d(x, weight, bias, params_); }
 
   Parameter weight, bias;
 
@@ -73,7 +73,7 @@ class Conv2d : public Module<Conv2d> {
 class ConvTranspose2d : public Module<ConvTranspose2d> {
  public:
   ConvTranspose2d(std::int64_t in, std::int64_t out, Pair kernel, const ConvOptions& options = {});
-  Tensor forward(const Tensor& x) { return conv_transpose2d(x, weight, bias, params_); }
+  Tensor forward(const Tensor& x) const { return conv_transpose2d(x, weight, bias, params_); }
 
   Parameter weight, bias;
 

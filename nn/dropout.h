@@ -13,7 +13,7 @@ namespace weft::nn {
 class Dropout : public Module<Dropout> {
  public:
   explicit Dropout(double p = 0.5);
-  Tensor forward(const Tensor& x) { return dropout(x, p_, is_training()); }
+  Tensor forward(const Tensor& x) const { return dropout(x, p_, is_training()); }
 
  private:
   double p_;
@@ -26,7 +26,7 @@ class Dropout : public Module<Dropout> {
 class Dropout2d : public Module<Dropout2d> {
  public:
   explicit Dropout2d(double p = 0.5);
-  Tensor forward(const Tensor& x) { return dropout2d(x, p_, is_training()); }
+  Tensor forward(const Tensor& x) const { return dropout2d(x, p_, is_training()); }
 
  private:
   double p_;

@@ -10,7 +10,7 @@ namespace weft::nn {
 struct EmbeddingOptions {
   /// A row that starts as zeros and gets no gradient, for the padding of short sequences. A
   /// negative number counts from the end.
-  std::optional<std::int64_t> padding_idx;
+  std::optional<std::int64_t> padding_idx{};
 };
 
 /// index i64 [..] with values in [0, num) -> [..,dim], the rows of weight. weight [num,dim] starts
@@ -21,7 +21,7 @@ struct EmbeddingOptions {
 class Embedding : public Module<Embedding> {
  public:
   Embedding(std::int64_t num, std::int64_t dim, const EmbeddingOptions& options = {});
-  Tensor forward(const Tensor& index) { return embedding(index, weight, padding_idx_); }
+  Tensor forward(const Tensor& index) const { return embedding(index, weight, padding_idx_); }
 
   Parameter weight;
 

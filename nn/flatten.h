@@ -15,7 +15,7 @@ class Flatten : public Module<Flatten> {
       : start_dim_(start_dim), end_dim_(end_dim) {
     set_description(weft::detail::concat("start_dim=", start_dim, ", end_dim=", end_dim));
   }
-  Tensor forward(Tensor x) { return std::move(x).flatten(start_dim_, end_dim_); }
+  Tensor forward(Tensor x) const { return std::move(x).flatten(start_dim_, end_dim_); }
 
  private:
   std::int64_t start_dim_, end_dim_;
@@ -28,7 +28,7 @@ class Unflatten : public Module<Unflatten> {
   Unflatten(std::int64_t dim, const Shape& sizes) : dim_(dim), sizes_(sizes) {
     set_description(weft::detail::concat("dim=", dim, ", unflattened_size=", sizes));
   }
-  Tensor forward(Tensor x) { return std::move(x).unflatten(dim_, sizes_); }
+  Tensor forward(Tensor x) const { return std::move(x).unflatten(dim_, sizes_); }
 
  private:
   std::int64_t dim_;

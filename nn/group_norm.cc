@@ -17,7 +17,7 @@ GroupNorm::GroupNorm(std::int64_t groups, std::int64_t channels, const GroupNorm
                                        ", affine=", detail::repr(options.affine)));
 }
 
-Tensor GroupNorm::forward(const Tensor& x) {
+Tensor GroupNorm::forward(const Tensor& x) const {
   WEFT_CHECK(x.dim() >= 2 && x.shape(1) == channels_, Shape, "GroupNorm", "input: got ", x.shape(),
              ", expected [N,", channels_, ",..]");
   return group_norm(x, groups_, weight, bias, eps_);

@@ -17,7 +17,7 @@ struct GroupNormOptions {
 class GroupNorm : public Module<GroupNorm> {
  public:
   GroupNorm(std::int64_t groups, std::int64_t channels, const GroupNormOptions& options = {});
-  Tensor forward(const Tensor& x);
+  Tensor forward(const Tensor& x) const;
 
   Parameter weight, bias;  ///< undefined without affine
 

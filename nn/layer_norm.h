@@ -21,7 +21,9 @@ class LayerNorm : public Module<LayerNorm> {
   explicit LayerNorm(const Shape& normalized_shape, const LayerNormOptions& options = {});
   explicit LayerNorm(std::int64_t features, const LayerNormOptions& options = {})
       : LayerNorm(Shape{features}, options) {}
-  Tensor forward(const Tensor& x) { return layer_norm(x, normalized_shape_, weight, bias, eps_); }
+  Tensor forward(const Tensor& x) const {
+    return layer_norm(x, normalized_shape_, weight, bias, eps_);
+  }
 
   Parameter weight, bias;  ///< undefined without elementwise_affine
 

@@ -11,7 +11,7 @@ namespace weft::nn {
 class Linear : public Module<Linear> {
  public:
   Linear(std::int64_t in, std::int64_t out, bool with_bias = true);
-  Tensor forward(const Tensor& x) { return linear(x, weight, bias); }
+  Tensor forward(const Tensor& x) const { return linear(x, weight, bias); }
 
   Parameter weight, bias;
 };

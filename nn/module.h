@@ -3,7 +3,7 @@
 //   struct Encoder : nn::Module<Encoder> {
 //     nn::Conv2d conv = child("conv", nn::Conv2d(1, 8, 3));
 //     nn::Parameter scale = parameter("scale", ones({8, 1, 1}));
-//     Tensor forward(const Tensor& x) { return relu(conv(x)) * scale; }
+//     Tensor forward(const Tensor& x) const { return relu(conv(x)) * scale; }
 //   };
 //
 // A member that was not registered with child() is neither trained nor saved. Calling such a member
@@ -13,6 +13,14 @@
 // A module is a handle on a shared node (name, tensors, children). So moving or copying a user's
 // struct keeps everything connected: a copy is the same module, as in Python. nn::clone makes an
 // independent copy, also of a user's struct, without code by the user.
+//
+// Several threads may call one module at once as long as nobody changes it: in evaluation mode,
+// under NoGrad in every thread. The call then only reads parameters, buffers, modes and
+// names. A const module can be called if its forward is const, as those of nn/ are. What else a
+// call uses belongs to the thread: gradient mode, generator, module path, observers
+// (ModuleObserver) and autocast, which keeps no converted weights without a tape. Not at the same
+// time: train(), to(), load_state_dict() and other changes through any handle, and batch norm in
+// training mode, which writes its running statistics.
 #pragma once
 
 #include <any>
@@ -226,10 +234,15 @@ class ModuleObserver : public CallObserver {
 
 namespace detail {
 
+template <class Self, class... Args>
+concept HasForward =
+    requires(Self& self, Args&&... args) { self.forward(std::forward<Args>(args)...); };
+
 // The string is never freed, so that it outlives every trace.
 template <class Self>
 const char* trace_name() {
-  static const std::string& name = *new std::string(weft::detail::type_name<Self>());
+  static const std::string& name =
+      *new std::string(weft::detail::type_name<std::remove_const_t<Self>>());
   return name.c_str();
 }
 
@@ -276,6 +289,12 @@ class Module : public ModuleBase {
   template <class... Args>
   decltype(auto) operator()(Args&&... args) {
     return detail::call_module(*this, static_cast<Self&>(*this), std::forward<Args>(args)...);
+  }
+  /// The same for a const module, whose forward has to be const.
+  template <class... Args>
+    requires detail::HasForward<const Self, Args...>
+  decltype(auto) operator()(Args&&... args) const {
+    return detail::call_module(*this, static_cast<const Self&>(*this), std::forward<Args>(args)...);
   }
 };
 

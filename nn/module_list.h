@@ -15,7 +15,7 @@ namespace weft::nn {
 /// Returns x itself.
 class Identity : public Module<Identity> {
  public:
-  Tensor forward(Tensor x) { return x; }
+  Tensor forward(Tensor x) const { return x; }
 };
 
 /// A list of modules with the names "0", "1", ... The owner calls them; the list has no forward.
@@ -39,14 +39,24 @@ class ModuleList : public Module<ModuleList<M>> {
   std::size_t size() const { return modules_.size(); }
   /// Throws InvalidArgument beyond the end.
   M& operator[](std::size_t index) {
-    WEFT_CHECK(index < size(), InvalidArgument, "ModuleList", "index ", index, " in a list of ",
-               size());
+    check(index);
+    return modules_[index];
+  }
+  const M& operator[](std::size_t index) const {
+    check(index);
     return modules_[index];
   }
   auto begin() { return modules_.begin(); }
   auto end() { return modules_.end(); }
+  auto begin() const { return modules_.begin(); }
+  auto end() const { return modules_.end(); }
 
  private:
+  void check(std::size_t index) const {
+    WEFT_CHECK(index < size(), InvalidArgument, "ModuleList", "index ", index, " in a list of ",
+               size());
+  }
+
   std::vector<M> modules_;
 };
 

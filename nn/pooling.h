@@ -10,7 +10,7 @@ namespace weft::nn {
 
 /// stride defaults to the kernel's size.
 struct PoolOptions {
-  std::optional<Pair> stride;
+  std::optional<Pair> stride{};
   Pair padding = 0;
   Pair dilation = 1;
   bool ceil_mode = false;
@@ -22,7 +22,7 @@ struct PoolOptions {
 class MaxPool2d : public Module<MaxPool2d> {
  public:
   explicit MaxPool2d(Pair kernel, const PoolOptions& options = {});
-  Tensor forward(const Tensor& x) { return max_pool2d(x, params_); }
+  Tensor forward(const Tensor& x) const { return max_pool2d(x, params_); }
 
  private:
   Pool2dParams params_;
@@ -30,11 +30,11 @@ class MaxPool2d : public Module<MaxPool2d> {
 
 /// stride defaults to the kernel's size.
 struct AvgPoolOptions {
-  std::optional<Pair> stride;
+  std::optional<Pair> stride{};
   Pair padding = 0;
   bool ceil_mode = false;
   bool count_include_pad = true;  ///< padding counts as zeros; else only points of the image count
-  std::optional<std::int64_t> divisor;  ///< divides the sum, instead of the window's size
+  std::optional<std::int64_t> divisor{};  ///< divides the sum, instead of the window's size
 };
 
 /// x [N,C,H,W] -> [N,C,Ho,Wo], the average of each window. Ho as in Conv2d, rounded up with
@@ -43,7 +43,7 @@ struct AvgPoolOptions {
 class AvgPool2d : public Module<AvgPool2d> {
  public:
   explicit AvgPool2d(Pair kernel, const AvgPoolOptions& options = {});
-  Tensor forward(const Tensor& x) { return avg_pool2d(x, params_); }
+  Tensor forward(const Tensor& x) const { return avg_pool2d(x, params_); }
 
  private:
   AvgPool2dParams params_;
@@ -55,7 +55,7 @@ class AvgPool2d : public Module<AvgPool2d> {
 class AdaptiveAvgPool2d : public Module<AdaptiveAvgPool2d> {
  public:
   explicit AdaptiveAvgPool2d(Pair size);
-  Tensor forward(const Tensor& x) { return adaptive_avg_pool2d(x, size_); }
+  Tensor forward(const Tensor& x) const { return adaptive_avg_pool2d(x, size_); }
 
  private:
   Pair size_;
@@ -67,7 +67,7 @@ class AdaptiveAvgPool2d : public Module<AdaptiveAvgPool2d> {
 class AdaptiveMaxPool2d : public Module<AdaptiveMaxPool2d> {
  public:
   explicit AdaptiveMaxPool2d(Pair size);
-  Tensor forward(const Tensor& x) { return adaptive_max_pool2d(x, size_); }
+  Tensor forward(const Tensor& x) const { return adaptive_max_pool2d(x, size_); }
 
  private:
   Pair size_;

@@ -56,7 +56,7 @@ class Sequential : public Module<Sequential> {
     return part;
   }
 
-  Tensor forward(Tensor x) {
+  Tensor forward(Tensor x) const {
     for (std::size_t i = 0; i < modules_.size(); ++i) {
       if (const auto slope = fused_slope(i)) {
         x = detail::call_module(modules_[i], *modules_[i].as<BatchNorm2d>(), std::move(x),

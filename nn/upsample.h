@@ -10,7 +10,7 @@ namespace weft::nn {
 class Upsample : public Module<Upsample> {
  public:
   explicit Upsample(const InterpolateOptions& options);
-  Tensor forward(const Tensor& x) { return interpolate(x, options_); }
+  Tensor forward(const Tensor& x) const { return interpolate(x, options_); }
 
  private:
   InterpolateOptions options_;

@@ -7,7 +7,7 @@ struct Net : nn::Module<Net> {
   nn::Linear fc1 = child("fc1", nn::Linear(784, 128));
   nn::Linear fc2 = child("fc2", nn::Linear(128, 10));
 
-  Tensor forward(const Tensor& x) { return fc2(relu(fc1(x.flatten(1)))); }
+  Tensor forward(const Tensor& x) const { return fc2(relu(fc1(x.flatten(1)))); }
 };
 
 int main() {

@@ -6,14 +6,23 @@
 #include <functional>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
+#include "weft/autograd/autocast.h"
 #include "weft/autograd/autograd.h"
 #include "weft/core/error.h"
 #include "weft/nn/activation.h"
 #include "weft/nn/any_module.h"
+#include "weft/nn/attention.h"
+#include "weft/nn/batch_norm.h"
 #include "weft/nn/conv.h"
+#include "weft/nn/dropout.h"
+#include "weft/nn/group_norm.h"
+#include "weft/nn/layer_norm.h"
 #include "weft/nn/linear.h"
+#include "weft/nn/module_list.h"
+#include "weft/nn/pooling.h"
 #include "weft/nn/sequential.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/nn/goldens.h"
@@ -446,6 +455,50 @@ TEST(Module, TwoModelsInTwoThreadsDoNotDisturbEachOther) {
   b.join();
   EXPECT_EQ(first, alone);
   EXPECT_EQ(second, alone);
+}
+
+struct Served : nn::Module<Served> {
+  nn::Sequential features =
+      child("features", nn::Sequential{nn::Conv2d(1, 4, 3), nn::BatchNorm2d(4), nn::ReLU(),
+                                       nn::GroupNorm(2, 4), nn::MaxPool2d(2), nn::Dropout(0.5)});
+  nn::ModuleList<nn::Linear> heads =
+      child("heads", nn::ModuleList<nn::Linear>{nn::Linear(9, 8), nn::Linear(8, 8)});
+  nn::MultiheadAttention attention = child("attention", nn::MultiheadAttention(8, 2));
+  nn::LayerNorm norm = child("norm", nn::LayerNorm(8));
+  Tensor forward(const Tensor& x) const {
+    Tensor y = features(x).flatten(2);
+    for (const nn::Linear& head : heads) y = gelu(head(y));
+    return norm(attention(y));
+  }
+};
+static_assert(std::is_invocable_v<const Served&, Tensor>);
+static_assert(!std::is_invocable_v<const Block&, Tensor>);  // its forward is not const
+
+TEST(Module, AConstModelServesSeveralThreads) {
+  manual_seed(5);
+  Served trained;
+  trained(randn({4, 1, 8, 8}));  // gives the batch norm its statistics
+  trained.eval();
+  const Served model = trained;
+  std::vector<Tensor> inputs;
+  for (int i = 0; i < 4; ++i) inputs.push_back(randn({3, 1, 8, 8}));
+  const auto run = [&](std::size_t i, bool in_bf16) {
+    const NoGrad no_grad;
+    const autograd::Autocast autocast(DeviceType::cpu, {.enabled = in_bf16});
+    return model(inputs[i]).to_vector<float>();
+  };
+  for (const bool in_bf16 : {false, true}) {
+    std::vector<std::vector<float>> alone, together(inputs.size());
+    for (std::size_t i = 0; i < inputs.size(); ++i) alone.push_back(run(i, in_bf16));
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      threads.emplace_back([&, i] {
+        for (int repeat = 0; repeat < 10; ++repeat) together[i] = run(i, in_bf16);
+      });
+    }
+    threads.clear();
+    EXPECT_EQ(together, alone) << in_bf16;
+  }
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ class Autocast {
 
 /// Whether autocast is on in this thread for that kind of device.
 inline bool is_autocast_enabled(DeviceType device_type) {
-  return thread_state().autocast[static_cast<int>(device_type)] != DType::f32;
+  return thread_state().autocast[static_cast<std::size_t>(device_type)] != DType::f32;
 }
 
 /// What an operation does with its operands under autocast.

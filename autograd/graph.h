@@ -133,17 +133,17 @@ class Gradients {
       : of_outputs_(of_outputs), of_inputs_(of_inputs), links_(links), accumulates_(accumulates) {}
 
   /// dL/d(output). Undefined means zero; that happens only in nodes with several outputs.
-  const Tensor& y(int output = 0) const { return of_outputs_[output]; }
+  const Tensor& y(int output = 0) const { return of_outputs_[std::size_t(output)]; }
   /// Moves y() out. The rule may overwrite it if nobody else holds it.
-  Tensor take(int output = 0) { return std::move(of_outputs_[output]); }
+  Tensor take(int output = 0) { return std::move(of_outputs_[std::size_t(output)]); }
   int outputs() const { return static_cast<int>(of_outputs_.size()); }
   int inputs() const { return static_cast<int>(of_inputs_.size()); }
   /// Whether dL/d(input) is needed.
-  bool wants(int input) const { return links_[input].task >= 0; }
+  bool wants(int input) const { return links_[std::size_t(input)].task >= 0; }
   /// True in backward(), which adds to the .grad() of leaves; false in grad().
   bool accumulates() const { return accumulates_; }
   /// Sets dL/d(input). A gradient that is not set counts as zero.
-  void set(int input, Tensor grad) { of_inputs_[input] = std::move(grad); }
+  void set(int input, Tensor grad) { of_inputs_[std::size_t(input)] = std::move(grad); }
 
  private:
   std::span<Tensor> of_outputs_;

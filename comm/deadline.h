@@ -7,6 +7,8 @@
 #include <functional>
 #include <utility>
 
+#include "weft/core/compiler.h"
+
 namespace weft::comm {
 
 class Deadline {

@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "weft/core/compiler.h"
+
 namespace weft {
 
 /// What won, and how long it took.

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "weft/core/compiler.h"
+
 namespace weft {
 
 enum class DeviceType : std::uint8_t { cpu, cuda };

@@ -87,15 +87,14 @@ namespace {
 
 // With the exception being handled inside it.
 [[noreturn]] void throw_nested(ErrorCode code, std::string_view text, std::string_view context,
-                               const std::source_location& place) {
+                               SourceLine place) {
   std::throw_with_nested(
-      Error(code, "exception", text, place.file_name(), static_cast<int>(place.line()))
-          .with_context(context));
+      Error(code, "exception", text, place.file, place.line).with_context(context));
 }
 
 }  // namespace
 
-void rethrow_within(std::string_view context, std::source_location place) {
+void rethrow_within(std::string_view context, SourceLine place) {
   try {
     throw;
   } catch (const Error& error) {

@@ -3,12 +3,13 @@
 
 #include <concepts>
 #include <locale>
-#include <source_location>
 #include <sstream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
+
+#include "weft/core/compiler.h"
 
 namespace weft {
 
@@ -62,20 +63,30 @@ class Error : public std::runtime_error {
   std::string context_;
 };
 
+/// A line of a source file. As an argument's default, here() is the line of the call. In place of
+/// std::source_location, which clang has from version 16 on.
+struct SourceLine {
+  const char* file;
+  int line;
+
+  static constexpr SourceLine here(const char* file = __builtin_FILE(),
+                                   int line = __builtin_LINE()) {
+    return {file, line};
+  }
+};
+
 /// To be called in a catch block: rethrows the exception with `context` in its text, which says
 /// where it happened ("replica on cpu:1", "rank 2", "stage 1"). Code, op and place of an Error
 /// stay. Any other exception becomes an Error with its text, op "exception" and the place of this
 /// call; its code is OutOfMemory for std::bad_alloc, else Library: not weft's code. The original is
 /// nested in it, for std::rethrow_if_nested.
-[[noreturn]] void rethrow_within(std::string_view context,
-                                 std::source_location place = std::source_location::current());
+[[noreturn]] void rethrow_within(std::string_view context, SourceLine place = SourceLine::here());
 
 /// f(), whose exceptions leave through rethrow_within(). Costs nothing without an exception:
 /// `context` is a text, or a function that makes one and is called only then.
 ///   within([&] { return "replica on " + to_string(device); }, [&] { return replica(x); });
 template <class Context, class F>
-decltype(auto) within(const Context& context, F&& f,
-                      std::source_location place = std::source_location::current()) {
+decltype(auto) within(const Context& context, F&& f, SourceLine place = SourceLine::here()) {
   try {
     return std::forward<F>(f)();
   } catch (...) {

@@ -9,6 +9,8 @@
 
 #include <string_view>
 
+#include "weft/core/compiler.h"
+
 namespace weft {
 
 /// torch.set_float32_matmul_precision: "highest" forbids TF32 for matrix products, "high" and

@@ -8,6 +8,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "weft/core/compiler.h"
+
 namespace weft {
 
 class RefCounted {

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <memory>
 
+#include "weft/core/compiler.h"
+
 namespace weft {
 
 /// Owns a T, or nothing yet. Looking at it is one load.

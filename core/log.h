@@ -4,6 +4,8 @@
 #include <mutex>
 #include <string_view>
 
+#include "weft/core/compiler.h"
+
 namespace weft {
 
 /// Receives the library's messages on a thread: ThreadState::log. May be called from several

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "weft/core/compiler.h"
+
 namespace weft {
 
 /// What a storage is for: ThreadState::memory_owner when it was allocated. `activations` is the

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "weft/core/compiler.h"
+
 namespace weft {
 
 /// Team size for the calling thread: thread_state().num_threads, else OMP_NUM_THREADS or, if that

@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "weft/core/compiler.h"
+
 namespace weft {
 
 /// What a process was doing, as it last reported.

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "weft/core/compiler.h"
+
 namespace weft {
 
 /// At least `bytes` bytes, aligned as the global new. Sizes up to 1 KiB come from per-thread free

@@ -23,7 +23,7 @@ class Mt19937 {
   explicit Mt19937(std::uint32_t seed = 5489);
   std::uint32_t operator()() {
     if (next_ == kWords) refill();
-    std::uint32_t y = words_[next_++];
+    std::uint32_t y = words_[std::size_t(next_++)];
     y ^= y >> 11;
     y ^= (y << 7) & 0x9d2c5680u;
     y ^= (y << 15) & 0xefc60000u;

@@ -9,6 +9,8 @@
 #include <span>
 #include <string>
 
+#include "weft/core/compiler.h"
+
 namespace weft {
 
 /// Most dimensions a tensor may have. Inline storage: a shape never touches the heap.
@@ -26,9 +28,9 @@ class Dims {
 
   int size() const { return size_; }
   bool empty() const { return size_ == 0; }
-  std::int64_t operator[](std::int64_t i) const { return values_[i]; }
-  std::int64_t& operator[](std::int64_t i) { return values_[i]; }
-  std::int64_t back() const { return values_[size_ - 1]; }
+  std::int64_t operator[](std::int64_t i) const { return values_[std::size_t(i)]; }
+  std::int64_t& operator[](std::int64_t i) { return values_[std::size_t(i)]; }
+  std::int64_t back() const { return values_[std::size_t(size_ - 1)]; }
   const std::int64_t* begin() const { return values_.data(); }
   const std::int64_t* end() const { return values_.data() + size_; }
   std::int64_t* begin() { return values_.data(); }

@@ -1,6 +1,8 @@
 // The version of weft; tools/install reads it from here.
 #pragma once
 
+#include "weft/core/compiler.h"
+
 namespace weft {
 
 inline constexpr const char* kVersion = "0.1.0";

@@ -69,10 +69,10 @@ class Subset {
 };
 
 struct Split {
-  std::vector<std::int64_t> lengths;  ///< of the parts; their sum is the size of the data set
+  std::vector<std::int64_t> lengths{};  ///< of the parts; their sum is the size of the data set
   /// Instead of lengths: fractions of the data set with the sum 1. Lengths are rounded down; the
   /// samples that are left go to the parts in turn, one each, beginning with the first part.
-  std::vector<double> fractions;
+  std::vector<double> fractions{};
 };
 
 /// The lengths of the parts. Throws InvalidArgument unless exactly one of the two lists is given,

@@ -26,8 +26,8 @@ struct Picture {
       spare;  ///< for the next version of the pixels, so that none is allocated
 
   int channels() const { return planes * depth; }
-  std::size_t row_bytes() const { return static_cast<std::size_t>(width) * depth; }
-  std::size_t plane_bytes() const { return row_bytes() * static_cast<std::size_t>(height); }
+  std::size_t row_bytes() const { return std::size_t(width) * std::size_t(depth); }
+  std::size_t plane_bytes() const { return row_bytes() * std::size_t(height); }
 
   /// Takes over an image's pixels and gives it this picture's old ones.
   void swap(io::Image& image);

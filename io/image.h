@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "weft/core/compiler.h"
+
 namespace weft::io {
 
 /// Pixels row by row, channels interleaved.

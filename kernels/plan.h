@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <utility>
 
+#include "weft/core/compiler.h"
+
 namespace weft {
 
 /// A kernel chosen and prepared for one set of shapes: the algorithm, the layout, the size of the

@@ -101,7 +101,7 @@ class StepLR final : public FormulaLR {
 };
 
 struct MultiStepLROptions {
-  std::vector<std::int64_t> milestones;  ///< steps; one listed twice counts twice
+  std::vector<std::int64_t> milestones{};  ///< steps; one listed twice counts twice
   double gamma = 0.1;
 };
 /// Multiplies the rate by gamma at each milestone.
@@ -196,7 +196,7 @@ class LinearLR final : public FormulaLR {
 };
 
 struct OneCycleLROptions {
-  std::vector<double> max_lr;    ///< required: one for all groups, or one for each
+  std::vector<double> max_lr{};  ///< required: one for all groups, or one for each
   std::int64_t total_steps = 0;  ///< required
   double pct_start = 0.3;
   bool cycle_momentum = true;

@@ -19,8 +19,8 @@ using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 /// Parameters that are updated with the same options.
 template <class Options>
 struct ParamGroup {
-  std::vector<Tensor> params;
-  Options options;
+  std::vector<Tensor> params{};
+  Options options{};
 };
 
 /// Base of all optimisers. step() updates every parameter that has a gradient; the others, and

@@ -10,8 +10,8 @@
 namespace weft::optim {
 
 struct SequentialLROptions {
-  std::vector<std::shared_ptr<LRScheduler>> schedulers;  ///< required; all of one optimiser
-  std::vector<std::int64_t> milestones;                  ///< first step of the second one, ...
+  std::vector<std::shared_ptr<LRScheduler>> schedulers{};  ///< required; all of one optimiser
+  std::vector<std::int64_t> milestones{};                  ///< first step of the second one, ...
 };
 
 /// torch.optim.lr_scheduler.SequentialLR. Each scheduler begins at its milestone with its own step

@@ -19,6 +19,8 @@
 #include <string_view>
 #include <vector>
 
+#include "weft/core/compiler.h"
+
 namespace weft::parallel {
 
 inline constexpr int kMostStages = 4096;

@@ -10,9 +10,9 @@ namespace weft::parallel {
 
 /// Seconds per micro-batch, by stage. B takes backward_input + backward_weight, R a forward.
 struct StageCosts {
-  std::vector<double> forward;
-  std::vector<double> backward_input;
-  std::vector<double> backward_weight;
+  std::vector<double> forward{};
+  std::vector<double> backward_input{};
+  std::vector<double> backward_weight{};
   /// From the end of an action until another device can use its result. Neither device is busy
   /// meanwhile, and transfers do not slow each other down.
   double transfer = 0;

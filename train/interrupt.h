@@ -1,6 +1,8 @@
 // SIGINT and SIGTERM as a flag that a training loop checks.
 #pragma once
 
+#include "weft/core/compiler.h"
+
 namespace weft::train {
 
 /// While it lives, the first SIGINT or SIGTERM only sets a flag; the second ends the process as if

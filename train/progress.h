@@ -7,6 +7,8 @@
 #include <span>
 #include <string>
 
+#include "weft/core/compiler.h"
+
 namespace weft::train {
 
 class Progress {

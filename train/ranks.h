@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "weft/core/compiler.h"
+
 namespace weft::train {
 
 /// One process among those that train together; by default there is no other. The program chooses

@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "weft/core/compiler.h"
+
 namespace weft::train {
 
 /// A new event file in a folder. TensorBoard reads all files of a folder as one run:

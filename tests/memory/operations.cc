@@ -926,11 +926,12 @@ constexpr Operation kLayers[] = {
   OP("nn::ConvTranspose2d", const Convolution c = convolution(p, true);
      return called(p, nn::ConvTranspose2d(c.x.shape(1), c.w.shape(1) * c.params.groups,
      of({c.w.shape(-2), c.w.shape(-1)}), options_of(c)), c.x);)
-  OP("nn::Conv1d", const Tensor x = p.floating(3);
-     const std::int64_t k = p.number(p.draw.between(1, 3));
-     const std::int64_t out = p.draw.between(1, 9);
-     return called(p, nn::Conv1d(x.shape(1), out, k, {.stride = p.number(1),
-     .padding = p.number(1)}), x);)
+  OP("nn::Conv1d", const std::int64_t in = p.draw.between(1, 33), out = p.draw.between(1, 9);
+     const std::int64_t k = p.number(p.draw.between(1, 3)), l = p.draw.between(3, 40);
+     const std::int64_t n = p.draw.between(1, 3);  // each image may cost waits of the whole team
+     const Tensor x = p.operand({n, in, l}, p.floating_dtype());
+     const nn::Conv1dOptions options = {.stride = p.number(1), .padding = p.number(1)};
+     return called(p, nn::Conv1d(in, out, k, options), x);)
   OP("nn::BatchNorm1d", const Tensor x = p.floating(int(p.draw.between(2, 3)));
      return called(p, nn::BatchNorm1d(x.shape(1)), x);)
   OP("nn::BatchNorm2d", const Tensor x = p.images();

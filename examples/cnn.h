@@ -1,6 +1,8 @@
 // The plain convolutional net for CIFAR-10: six convolutions, three linear layers, no activation.
 #pragma once
 
+#include <cmath>
+
 #include "weft/weft.h"
 
 namespace weft::examples {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "weft/core/parallel.h"
 #include "weft/kernels/choices.h"
 #include "weft/kernels/conv.h"
 #include "weft/kernels/matmul.h"
@@ -23,14 +24,14 @@ namespace cpu {
 class MatmulPlan : public Plan {
  public:
   std::string name;  ///< the candidate's, for benchmarks and messages
-  int team = 1;
+  const int team = num_threads();
   virtual void run(const MatmulArgs& args, void* workspace) const = 0;
 };
 
 class ConvPlan : public Conv2dPlan {
  public:
   std::string name;
-  int team = 1;
+  const int team = num_threads();
   virtual void run(const Conv2dArgs& args, void* workspace) const = 0;
 };
 

@@ -8,7 +8,6 @@
 #include <new>
 #include <vector>
 
-#include "weft/core/parallel.h"
 #include "weft/kernels/cpu/heavy.h"
 
 namespace weft::cpu {
@@ -61,7 +60,6 @@ std::unique_ptr<P> first_plan(const std::vector<Candidate<P>>& candidates) {
   for (const auto& candidate : candidates) {
     if (auto plan = candidate.make()) {
       plan->name = candidate.name;
-      plan->team = num_threads();
       return plan;
     }
   }
@@ -82,7 +80,6 @@ std::unique_ptr<P> fastest_plan(const std::vector<Candidate<P>>& candidates, Run
     auto plan = candidate.make();
     if (!plan) continue;
     plan->name = candidate.name;
-    plan->team = num_threads();
     const TimingBuffer workspace(plan->workspace_bytes, DType::u8);
     const double limit =
         trials == Trials::whole ? std::numeric_limits<double>::infinity() : best_ms;

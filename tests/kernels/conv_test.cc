@@ -221,6 +221,8 @@ TEST_P(Conv, DeterministicRunsAreBitEqual) {
       const auto first = problem.run(stream, conv(), *plan);
       for (int i = 0; i < 3; ++i) ASSERT_EQ(first, problem.run(stream, conv(), *plan));
       if (device().is_cpu()) {  // a plan made afresh, too
+        const int team = static_cast<const cpu::ConvPlan&>(*plan).team;
+        const Scoped threads(&ThreadState::num_threads, team);
         for (const auto& candidate : cpu::conv_candidates(problem.args)) {
           if (const auto again = candidate.make()) {
             ASSERT_EQ(first, problem.run(stream, conv(), *again)) << candidate.name;

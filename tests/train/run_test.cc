@@ -175,10 +175,10 @@ TEST_F(RunTest, ASecondRunTimesNoKernels) {
   ASSERT_EQ(run("out", {"--limit-steps", "2"}), 0) << log();
   const int timed = lines_with("(timed)");
   EXPECT_GT(timed, 0);
-  EXPECT_EQ(lines_with("(remembered on disk)"), 0);
+  EXPECT_EQ(lines_with("(remembered)"), 0);
   ASSERT_EQ(run("out", {"--limit-steps", "2"}), 0) << log();
   EXPECT_EQ(lines_with("(timed)"), 0);
-  EXPECT_EQ(lines_with("(remembered on disk)"), timed);
+  EXPECT_EQ(lines_with("(remembered)"), timed);
   // Killed while it trains: what its checkpoint came with stays.
   std::filesystem::remove_all(folder.path("cache"));
   std::filesystem::remove_all(folder.path("out"));

@@ -522,6 +522,23 @@ TEST(MatmulProblem, StridesOfLengthOneMeanNothing) {
   EXPECT_GE(problem.b.ld, problem.b.rows);
 }
 
+// Choices are shared by batches between the same powers of two, and by nothing else.
+TEST(MatmulProblem, AFamilyHasBatchesOfAKind) {
+  const auto family_of = [](std::int64_t rows, std::int64_t columns, bool accumulate = false) {
+    MatmulArgs args;
+    args.a = view({1, rows, 64}, {rows * 64, 64, 1});
+    args.b = view({1, 64, columns}, {64 * columns, columns, 1});
+    args.y = view({1, rows, columns}, {rows * columns, columns, 1});
+    args.accumulate = accumulate;
+    return MatmulProblem::family(MatmulProblem(args).key(0, 0, false));
+  };
+  EXPECT_EQ(family_of(33, 40), family_of(63, 40));
+  EXPECT_NE(family_of(31, 40), family_of(33, 40));
+  EXPECT_NE(family_of(33, 40), family_of(64, 40));
+  EXPECT_NE(family_of(33, 40), family_of(33, 4));
+  EXPECT_NE(family_of(33, 40), family_of(33, 40, true));
+}
+
 TEST(MatmulProblem, KeyTellsProblemsApart) {
   MatmulArgs args;
   args.a = view({2, 3, 4}, {12, 4, 1});
@@ -605,6 +622,21 @@ TEST(ConvProblem, TransposedSwapsThePasses) {
     // Whatever the library's pass, the weights' first dimension is the small image's channels.
     EXPECT_EQ(transposed.weights[0], transposed.small[1]);
   }
+}
+
+TEST(ConvProblem, AFamilyHasBatchesAndImagesOfAKind) {
+  const auto family_of = [](std::int64_t images, std::int64_t height, std::int64_t channels) {
+    Conv2dArgs args;
+    const auto dense = [](const Shape& shape) { return view(shape, contiguous_strides(shape)); };
+    args.x = dense({images, channels, height, 20});
+    args.w = dense({8, channels, 3, 3});
+    args.y = dense({images, 8, height - 2, 18});
+    return ConvProblem::family(ConvProblem(args).key(0, 0, true));
+  };
+  EXPECT_EQ(family_of(5, 40, 4), family_of(7, 60, 4));
+  EXPECT_NE(family_of(5, 40, 4), family_of(8, 40, 4));
+  EXPECT_NE(family_of(5, 40, 4), family_of(5, 80, 4));
+  EXPECT_NE(family_of(5, 40, 4), family_of(5, 40, 5));
 }
 
 TEST(ConvProblem, KeyIgnoresTheOutputsStrides) {

@@ -47,6 +47,7 @@ class Refusals : public ::testing::Test {
 
 TEST_F(Refusals, OfABiasThatWasToBeAdded) {
   const Scoped explain(&ThreadState::log_perf, true);
+  const Scoped timed(&ThreadState::benchmark, true);
   // Until timing prefers a candidate that adds the bias itself.
   std::int64_t channels = 0;
   do {

@@ -29,6 +29,8 @@ class Conv : public testing::DeviceTest {
 
   const Conv2dKernels& conv() const { return kernels().conv2d; }
 
+  const Scoped<bool> timed{&ThreadState::benchmark, true};  // more kernels come to their turn
+
   /// cuDNN's timed plans may be Winograd's or Fourier's, and need not repeat to the bit.
   bool may_transform() const { return !device().is_cpu() && !thread_state().deterministic; }
 

@@ -21,6 +21,8 @@ class Matmul : public testing::DeviceTest {
  protected:
   const MatmulKernels& matmul() const { return kernels().matmul; }
 
+  const Scoped<bool> timed{&ThreadState::benchmark, true};  // more kernels come to their turn
+
   void check(const Case& c, DType dtype, Problem problem, bool exact) {
     SCOPED_TRACE(::testing::PrintToString(c) + " " + to_string(dtype));
     testing::for_each_plan<Plan, MatmulArgs>(

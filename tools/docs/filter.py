@@ -18,7 +18,7 @@ def header(text):
     for i, line in enumerate(lines):
         if not line.startswith("//"):
             break
-        lines[i] = "/" + line.replace("<", "\\<").replace(">", "\\>")
+        lines[i] = "/" + re.sub(r"([<>#])", r"\\\1", line)
     return "/// @file\n///\n" + "\n".join(lines)
 
 

@@ -1,6 +1,7 @@
 #include "weft/autograd/graph.h"
 
 #include "weft/core/error.h"
+#include "weft/core/thread_local.h"
 #include "weft/core/trace.h"
 #include "weft/tensor/ops.h"
 
@@ -8,10 +9,11 @@ namespace weft::autograd {
 
 namespace {
 
-constinit thread_local std::uint64_t last_sequence = 0;
-
-// The list of nodes to delete of the outermost ~Node in progress on this thread.
-constinit thread_local intrusive_ptr<Node>* release_list = nullptr;
+struct ThreadTape {
+  std::uint64_t last_sequence = 0;
+  intrusive_ptr<Node>* release_list = nullptr;  // of the outermost ~Node in progress
+};
+constinit ThreadLocal<ThreadTape> tape;
 
 }  // namespace
 
@@ -47,17 +49,19 @@ void SavedTensor::refuse(const Node& node) const {
 }
 
 Node::Node(const char* op, int outputs)
-    : op_(op), path_(interned_path()), sequence_(++last_sequence), outputs_(outputs) {}
+    : op_(op), path_(interned_path()), sequence_(++tape->last_sequence), outputs_(outputs) {}
 
 std::uint64_t reserve_sequence(std::uint64_t count) {
-  return std::exchange(last_sequence, last_sequence + count) + 1;
+  std::uint64_t& last = tape->last_sequence;
+  return std::exchange(last, last + count) + 1;
 }
 
 SequenceScope::SequenceScope(std::uint64_t first)
-    : before_(std::exchange(last_sequence, first - 1)) {}
-SequenceScope::~SequenceScope() { last_sequence = before_; }
+    : before_(std::exchange(tape->last_sequence, first - 1)) {}
+SequenceScope::~SequenceScope() { tape->last_sequence = before_; }
 
 Node::~Node() {
+  intrusive_ptr<Node>*& release_list = tape->release_list;
   intrusive_ptr<Node> local;
   const bool outermost = !release_list;
   if (outermost) release_list = &local;

@@ -6,14 +6,13 @@
 
 namespace weft::autograd {
 
-constinit thread_local Session* Session::current_ = nullptr;
-constinit thread_local NestingRule* NestingRule::current_ = nullptr;
+constinit ThreadLocal<Session::Current> Session::current_;
 
 NestingRule::NestingRule(Session& session)
-    : session_(session), outer_(std::exchange(current_, this)) {}
+    : session_(session), outer_(std::exchange(Session::current_->rule, this)) {}
 
 NestingRule::~NestingRule() {
-  current_ = outer_;
+  Session::current_->rule = outer_;
   session_.forget(*this);
 }
 

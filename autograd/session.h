@@ -12,6 +12,7 @@
 #include "weft/autograd/graph.h"
 #include "weft/core/pool.h"
 #include "weft/core/streams.h"
+#include "weft/core/thread_local.h"
 #include "weft/core/thread_state.h"
 
 namespace weft::autograd {
@@ -42,14 +43,14 @@ class Session {
   void run(F&& f) {
     std::exception_ptr error;
     streams_ = CurrentStreams::of_this_thread();
-    current_ = this;
+    current_->session = this;
     try {
       f();
       finish_leaves();
     } catch (...) {
       error = std::current_exception();
     }
-    current_ = nullptr;
+    current_->session = nullptr;
     end(std::move(error));
   }
 
@@ -57,9 +58,11 @@ class Session {
   const CurrentStreams& streams() const { return streams_; }
 
   /// The session in progress on this thread, or null.
-  static Session* current() { return current_; }
+  static Session* current() { return current_->session; }
   /// For a worker: joins the session and returns the previous one.
-  static Session* set_current(Session* session) { return std::exchange(current_, session); }
+  static Session* set_current(Session* session) {
+    return std::exchange(current_->session, session);
+  }
 
  private:
   friend class NestingRule;
@@ -78,7 +81,11 @@ class Session {
   Pool<Tensor> take_waiting(bool all);
   void call_final_hooks(const Tensor& leaf) const;
 
-  static constinit thread_local Session* current_;
+  struct Current {
+    Session* session = nullptr;
+    NestingRule* rule = nullptr;
+  };
+  static constinit ThreadLocal<Current> current_;
 
   CurrentStreams streams_;
   std::mutex mutex_;
@@ -99,12 +106,10 @@ class NestingRule {
   NestingRule& operator=(const NestingRule&) = delete;
 
   /// The innermost rule of this kind on this thread, or null.
-  static NestingRule* current() { return current_; }
+  static NestingRule* current() { return Session::current_->rule; }
 
  private:
   friend class Session;
-  static constinit thread_local NestingRule* current_;
-
   Session& session_;
   NestingRule* const outer_;
   bool counts_ = true;

@@ -163,8 +163,8 @@ void OperationQueue::serve() {
 }
 
 std::optional<Error> OperationQueue::run(const Operation& operation) {
-  const ThreadStateGuard as_caller(operation.caller);
   try {
+    const ThreadStateGuard as_caller(operation.caller);
     const PhaseScope phase(operation.call.name, [&] { return to_string(operation.call); });
     traced(operation, [&] {
       if (options_.check_fingerprints && operation.peer < 0) {

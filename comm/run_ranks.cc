@@ -89,9 +89,9 @@ class Ranks {
     leave_thread_unbound();
     const std::string name = "rank " + std::to_string(rank);
     set_thread_name(name);
-    const ThreadStateGuard as_caller(state_);
-    thread_state().rank = rank;
     try {
+      const ThreadStateGuard as_caller(state_);
+      thread_state().rank = rank;
       try {
         run_in_group(rank);
       } catch (...) {

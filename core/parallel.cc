@@ -58,6 +58,9 @@ void parallel_run(int team, std::int64_t n, ParallelBody body, void* f) {
     const std::int64_t begin = part * each + std::min<std::int64_t>(part, longer);
     const std::int64_t end = begin + each + (part < longer ? 1 : 0);
     try {
+      // The calling thread has it, and may change it.
+      std::optional<ThreadStateGuard> inherited;
+      if (omp_get_thread_num() != 0) inherited.emplace(state);
       body(f, begin, end);
     } catch (...) {
       std::lock_guard lock(mutex);
@@ -74,8 +77,6 @@ void parallel_run(int team, std::int64_t n, ParallelBody body, void* f) {
     const int threads = omp_get_num_threads();
     const int me = omp_get_thread_num();
     if (unbind) leave_thread_unbound();
-    std::optional<ThreadStateGuard> inherited;
-    if (me != 0) inherited.emplace(state);
     for (int part = me; part < team; part += threads) run_part(part);
   }
   if (error) std::rethrow_exception(error);

@@ -6,6 +6,8 @@
 #include <new>
 #include <utility>
 
+#include "weft/core/thread_end.h"
+
 #if defined(__SANITIZE_ADDRESS__)
 #define WEFT_POOL_PLAIN 1
 #elif defined(__has_feature)
@@ -98,33 +100,28 @@ namespace {
 using detail::no_pool_cache;
 using detail::PoolCache;
 
-enum class CacheLife : char { unborn, alive, dead };
-constinit thread_local CacheLife cache_life = CacheLife::unborn;
+// Gives an ending thread's blocks to the others.
+void end_cache(void* kept) {
+  detail::pool_cache = &no_pool_cache;
+  auto* const cache = static_cast<PoolCache*>(kept);
+  for (int i = 0; i < kClasses; ++i) {
+    if (cache->lists[i].ready) central[i].put(cache->lists[i].ready);
+    if (cache->lists[i].spare) central[i].put(cache->lists[i].spare);
+  }
+  delete cache;
+}
 
-// Gives a dying thread's blocks to the others.
-struct CacheOwner {
-  CacheOwner() {
+// The thread's list of this size, of a new cache if it has none. Throws bad_alloc.
+ThreadList& own_list(int size_class) {
+  if (detail::pool_cache == &no_pool_cache) {
+    static const detail::ThreadEnd end(end_cache);
     heap_allocations.fetch_add(1, std::memory_order_relaxed);
-    detail::pool_cache = new PoolCache;
-    for (int i = 0; i < kClasses; ++i) detail::pool_cache->lists[i].ready_limit = batch_size(i);
-    cache_life = CacheLife::alive;
+    auto* const cache = new PoolCache;
+    for (int i = 0; i < kClasses; ++i) cache->lists[i].ready_limit = batch_size(i);
+    detail::pool_cache = cache;
+    end.expect(cache);
   }
-  ~CacheOwner() {
-    cache_life = CacheLife::dead;
-    PoolCache* const old = std::exchange(detail::pool_cache, &no_pool_cache);
-    for (int i = 0; i < kClasses; ++i) {
-      if (old->lists[i].ready) central[i].put(old->lists[i].ready);
-      if (old->lists[i].spare) central[i].put(old->lists[i].spare);
-    }
-    delete old;
-  }
-};
-
-// False when the thread is past the destruction of its cache: other thread-local and static objects
-// may still free theirs.
-bool ensure_cache() {
-  if (cache_life == CacheLife::unborn) static thread_local CacheOwner owner;
-  return cache_life == CacheLife::alive;
+  return detail::pool_cache->lists[size_class];
 }
 
 // A new batch, linked in address order.
@@ -146,17 +143,12 @@ int length(const FreeBlock* block) {
 }
 
 void* allocate_slow(int size_class) {
-  ThreadList* const list = ensure_cache() ? &detail::pool_cache->lists[size_class] : nullptr;
-  FreeBlock* batch = list ? std::exchange(list->spare, nullptr) : nullptr;
+  ThreadList& list = own_list(size_class);
+  FreeBlock* batch = std::exchange(list.spare, nullptr);
   if (!batch) batch = central[size_class].take();
   if (!batch) batch = carve(size_class);
-  FreeBlock* const rest = batch->next;
-  if (list) {
-    list->ready = rest;
-    list->ready_count = length(rest);
-  } else if (rest) {
-    central[size_class].put(rest);
-  }
+  list.ready = batch->next;
+  list.ready_count = length(list.ready);
   return batch;
 }
 
@@ -164,7 +156,7 @@ void free_slow(void* p, int size_class) noexcept {
   auto* const block = ::new (p) FreeBlock{nullptr, nullptr};
   ThreadList* list = nullptr;
   try {
-    if (ensure_cache()) list = &detail::pool_cache->lists[size_class];
+    list = &own_list(size_class);
   } catch (const std::bad_alloc&) {
     // No cache for this thread: the central list takes its blocks.
   }

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "weft/core/compiler.h"
+#include "weft/core/error.h"
 
 namespace weft {
 

@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include "weft/core/error.h"
+#include "weft/core/thread_end.h"
 
 namespace weft::detail {
 
@@ -10,22 +11,18 @@ constinit thread_local ThreadObjects* thread_objects = nullptr;
 
 namespace {
 
-// Ends the thread's objects with the thread.
-struct End {
-  ~End() {
-    ThreadObjects* const mine = thread_objects;
-    if (!mine) return;
-    while (mine->count > 0) {
-      const ThreadObjects::Made last = mine->made[--mine->count];
-      // A destructor that asks for the object again gets a new one, which is the next to end.
-      void* const object = mine->objects[last.number];
-      mine->objects[last.number] = nullptr;
-      last.destroy(object);
-    }
-    thread_objects = nullptr;
-    delete mine;
+void end_objects(void* kept) {
+  auto* const mine = static_cast<ThreadObjects*>(kept);
+  while (mine->count > 0) {
+    const ThreadObjects::Made last = mine->made[--mine->count];
+    // A destructor that asks for the object again gets a new one, which is the next to end.
+    void* const object = mine->objects[last.number];
+    mine->objects[last.number] = nullptr;
+    last.destroy(object);
   }
-};
+  thread_objects = nullptr;
+  delete mine;
+}
 
 unsigned number_of(std::atomic<unsigned>& number) {
   static constinit std::mutex mutex;
@@ -41,11 +38,12 @@ unsigned number_of(std::atomic<unsigned>& number) {
 }  // namespace
 
 void* make_thread_object(std::atomic<unsigned>& number, void* (*make)(), void (*destroy)(void*)) {
-  // Registered once for a thread: what is made after its end stays.
-  static thread_local const End end;
-  static_cast<void>(end);
   const unsigned mine = number_of(number);
-  if (!thread_objects) thread_objects = new ThreadObjects;
+  if (!thread_objects) {
+    static const ThreadEnd end(end_objects);
+    thread_objects = new ThreadObjects;
+    end.expect(thread_objects);
+  }
   void* const object = make();  // may make others
   thread_objects->objects[mine] = object;
   thread_objects->made[thread_objects->count++] = {mine, destroy};

@@ -21,8 +21,7 @@ struct ThreadObjects {
   std::size_t count = 0;                          // of made
 };
 
-// One pointer for all of them: the thread_local variables of a library that is opened at run time
-// must fit into the few hundred bytes that the loader keeps for such libraries.
+// One pointer for all of them, for the reason of core/thread_state.h's.
 #if defined(__CUDACC__)  // as in core/thread_state.h
 extern constinit thread_local ThreadObjects* thread_objects;
 #else
@@ -36,8 +35,7 @@ void* make_thread_object(std::atomic<unsigned>& number, void* (*make)(), void (*
 }  // namespace detail
 
 /// Each thread's own T, in place of a thread_local variable; only as a static object. A thread's
-/// objects are destroyed when it ends, the last made first. One that is asked for after that, by
-/// the destructor of a static object, is made anew and stays.
+/// objects are destroyed when it ends (core/thread_end.h says when that is), the last made first.
 template <class T>
 class ThreadLocal {
  public:

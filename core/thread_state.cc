@@ -2,12 +2,23 @@
 
 #include "weft/core/capture.h"
 #include "weft/core/streams.h"
+#include "weft/core/thread_end.h"
 #include "weft/core/thread_local.h"
 
 namespace weft {
 namespace detail {
 
-constinit thread_local ThreadState current_thread_state;
+constinit thread_local ThreadState* current_thread_state = nullptr;
+
+ThreadState& make_thread_state() {
+  static const ThreadEnd end([](void* kept) {
+    current_thread_state = nullptr;
+    delete static_cast<ThreadState*>(kept);
+  });
+  current_thread_state = new ThreadState;
+  end.expect(current_thread_state);
+  return *current_thread_state;
+}
 
 }  // namespace detail
 

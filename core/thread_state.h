@@ -83,18 +83,25 @@ struct ThreadState {
 };
 
 namespace detail {
-// Every operation looks here. constinit: no guard and no wrapper call; initial-exec: one load from
-// the thread pointer, also across shared libraries. The few bytes fit the space the loader keeps
-// for libraries opened at run time.
+// Null until the thread's first use, and again when it has ended. A pointer, since the loader keeps
+// few bytes for the thread-local variables of libraries that are opened at run time. constinit: no
+// guard and no wrapper call; initial-exec: one load from the thread pointer, also across shared
+// libraries.
 #if defined(__CUDACC__)  // does not know the attribute; the access by a call it makes works as well
-extern constinit thread_local ThreadState current_thread_state;
+extern constinit thread_local ThreadState* current_thread_state;
 #else
-extern constinit thread_local ThreadState current_thread_state
+extern constinit thread_local ThreadState* current_thread_state
     __attribute__((tls_model("initial-exec")));
 #endif
+ThreadState& make_thread_state();
 }  // namespace detail
 
-inline ThreadState& thread_state() { return detail::current_thread_state; }
+inline ThreadState& thread_state() {
+  ThreadState* const mine = detail::current_thread_state;
+  if (!mine) [[unlikely]]
+    return detail::make_thread_state();
+  return *mine;
+}
 
 /// As torch.backends.cudnn.benchmark, but for matrix products too, and on the CPU: for each new
 /// shape the candidates are timed, and the fastest is kept. Off, as at the start, a fixed rule

@@ -54,13 +54,16 @@ struct KnownLog {
   Log* log = nullptr;
 };
 constexpr std::size_t kKnownLogs = 8;
-using KnownLogs = std::array<KnownLog, kKnownLogs>;
-constinit ThreadLocal<KnownLogs> known_logs;
+struct ThreadTrace {
+  std::array<KnownLog, kKnownLogs> logs;
+  Span* innermost = nullptr;
+};
+constinit ThreadLocal<ThreadTrace> thread_trace;
 
-// Null if there is no memory for them.
-KnownLogs* logs_of_thread() noexcept {
+// Null if there is no memory for it.
+ThreadTrace* trace_of_thread() noexcept {
   try {
-    return &*known_logs;
+    return &*thread_trace;
   } catch (const std::bad_alloc&) {
     return nullptr;
   }
@@ -113,9 +116,9 @@ struct Tracer::Impl {
   }
 
   Log* log_of_thread() noexcept {
-    KnownLogs* const all = logs_of_thread();
-    if (!all) return find_log();
-    KnownLog& known = (*all)[id % kKnownLogs];
+    ThreadTrace* const mine = trace_of_thread();
+    if (!mine) return find_log();
+    KnownLog& known = mine->logs[id % kKnownLogs];
     if (known.tracer == id) [[likely]]
       return known.log;
     Log* const log = find_log();
@@ -326,14 +329,11 @@ void Tracer::finish() const {
   if (!impl_->path.empty() && !empty() && thread_state().rank == 0) write(impl_->path);
 }
 
-namespace {
-constinit thread_local Span* innermost = nullptr;
-}  // namespace
-
 void Span::begin(const char* category, const char* name) noexcept {
   start_record(record_, TraceRecord::Kind::span, category, name);
   device_begin_ = nullptr;
-  outer_ = std::exchange(innermost, this);
+  ThreadTrace* const mine = trace_of_thread();
+  outer_ = mine ? std::exchange(mine->innermost, this) : nullptr;
   record_.begin_ns = tracer_->now_ns();
 }
 
@@ -349,18 +349,20 @@ void Span::set_device(Device device) noexcept {
 }
 
 void detail::work_begins(Device device) noexcept {
-  if (innermost && !innermost->record_.has_device) innermost->set_device(device);
+  const ThreadTrace* const mine = thread_trace.get();
+  Span* const span = mine ? mine->innermost : nullptr;
+  if (span && !span->record_.has_device) span->set_device(device);
 }
 
 void Span::end() noexcept {
   record_.end_ns = tracer_->now_ns();
-  innermost = outer_;
+  if (ThreadTrace* const mine = thread_trace.get()) mine->innermost = outer_;
   tracer_->append(record_);
   if (device_begin_) tracer_->end_device_work(device_begin_, record_);
 }
 
 void detail::thread_renamed() {
-  if (KnownLogs* const all = known_logs.get()) all->fill({});
+  if (ThreadTrace* const mine = thread_trace.get()) mine->logs.fill({});
 }
 
 }  // namespace weft

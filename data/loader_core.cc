@@ -11,6 +11,7 @@
 
 #include "weft/core/capture.h"
 #include "weft/core/cores.h"
+#include "weft/core/thread_local.h"
 #include "weft/core/thread_state.h"
 #include "weft/core/trace.h"
 #include "weft/tensor/creation.h"
@@ -85,7 +86,8 @@ struct LoaderCore::Workers {
   }
 
   void run(int number) {
-    static thread_local ExitGuard guard;
+    static thread_local const ExitGuard guard;
+    static_cast<void>(guard);
     leave_thread_unbound();
     set_thread_name("loader " + std::to_string(number));
     GeneratorSet generators;
@@ -100,14 +102,14 @@ struct LoaderCore::Workers {
       here.generators = &generators;
       lock.unlock();
       std::exception_ptr error;
-      guard.fetching = this;
       try {
+        of_thread->fetching = this;
         const ThreadStateGuard as_caller(here);
         core.fetch(batch, generators);
       } catch (...) {
         error = std::current_exception();
       }
-      guard.fetching = nullptr;
+      if (OfThread* const mine = of_thread.get()) mine->fetching = nullptr;
       lock.lock();
       --in_work;
       ready[slot] = batch;
@@ -122,16 +124,21 @@ struct LoaderCore::Workers {
   // exit() begins by ending the thread's own objects. Static objects are next, and several threads
   // that end them at once crash (calling exit() twice is undefined). So the first worker whose
   // fetch calls it goes on, and others that do so meanwhile stay here until the process is gone.
-  struct ExitGuard {
+  struct OfThread {
     Workers* fetching = nullptr;
+    bool exiting = false;  // this thread runs exit()
+  };
+  struct ExitGuard {
     ~ExitGuard() {
+      OfThread* const mine = of_thread.get();
+      Workers* const fetching = mine ? mine->fetching : nullptr;
       if (!fetching || fetching->process != fork_count()) return;
       {
         const std::lock_guard lock(fetching->mutex);
         --fetching->in_work;
       }
       fetching->arrived.notify_all();
-      exiting = true;
+      mine->exiting = true;
       first_exit.lock();
     }
   };
@@ -140,7 +147,8 @@ struct LoaderCore::Workers {
   // there no thread can be joined that may have called exit(), too. Such a thread need not come to
   // its guard (from version 2.41 on, glibc makes it wait before), so the wait has an end.
   bool are_left_by_exit() {
-    if (!exiting) return false;
+    const OfThread* const mine = of_thread.get();
+    if (!mine || !mine->exiting) return false;
     std::unique_lock lock(mutex);
     quit = true;
     space.notify_all();
@@ -149,7 +157,7 @@ struct LoaderCore::Workers {
   }
 
   static constinit std::mutex first_exit;
-  static constinit thread_local bool exiting;  // this thread runs exit()
+  static constinit ThreadLocal<OfThread> of_thread;
 
   bool can_claim() const { return claimed < count && claimed < taken + core.slot_count_; }
 
@@ -168,7 +176,7 @@ struct LoaderCore::Workers {
 };
 
 constinit std::mutex LoaderCore::Workers::first_exit;
-constinit thread_local bool LoaderCore::Workers::exiting = false;
+constinit ThreadLocal<LoaderCore::Workers::OfThread> LoaderCore::Workers::of_thread;
 
 LoaderCore::LoaderCore(std::int64_t dataset_size, DataLoaderOptions options, Fetch fetch,
                        void* context)

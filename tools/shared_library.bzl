@@ -47,6 +47,10 @@ def _impl(ctx):
     flags = [
         "-Wl,-soname,lib%s.so.%s" % (ctx.label.name, ctx.attr.abi),
         "-Wl,-z,defs",
+
+        # Its threads, and what others have to run when they end, need its code until the process is
+        # gone, also behind a plugin that is closed.
+        "-Wl,-z,nodelete",
         "-Wl,--version-script=" + ctx.file.exports.path,
     ]
     if ctx.attr.uses:

@@ -112,7 +112,7 @@ struct FreesLate {
 
 TEST(Pool, WorksWhileAThreadIsBeingTornDown) {
   const auto work = [] {
-    thread_local FreesLate late;  // made before the thread's cache, so destroyed after it
+    thread_local FreesLate late;  // made before the cache
     late.p = pool_allocate(64);
   };
   std::thread(work).join();

@@ -1,6 +1,7 @@
 #include "weft/core/thread_local.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <string>
 #include <thread>
@@ -46,6 +47,38 @@ TEST(ThreadLocal, IsMadeAnewForADestructorThatAsks) {
     static_cast<void>(*a);
   }).join();
   EXPECT_EQ(ended, "aa");
+}
+
+struct UsesIt {
+  ~UsesIt() { value = a->value; }
+  static inline int value = 0;
+};
+
+TEST(ThreadLocal, OutlivesThreadLocalVariables) {
+  ended.clear();
+  std::thread([] {
+    thread_local UsesIt made_before;
+    static_cast<void>(made_before);
+    a->value = 5;
+  }).join();
+  EXPECT_EQ(UsesIt::value, 5);
+  EXPECT_EQ(ended, "a");
+}
+
+// A library's, which may be older than weft's or younger, and then comes later.
+void ask_at_end(void*) { static_cast<void>(*b); }
+
+TEST(ThreadLocal, IsMadeAnewForALaterKeyAndEndsAgain) {
+  ended.clear();
+  std::thread([] { static_cast<void>(*b); }).join();  // weft's own key is there
+  pthread_key_t key;
+  ASSERT_EQ(pthread_key_create(&key, ask_at_end), 0);
+  std::thread([&] {
+    static_cast<void>(*b);
+    ASSERT_EQ(pthread_setspecific(key, &key), 0);
+  }).join();
+  EXPECT_EQ(ended, "bbb");
+  pthread_key_delete(key);
 }
 
 struct Outer {

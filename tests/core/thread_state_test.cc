@@ -25,6 +25,20 @@ TEST(ThreadState, EveryThreadHasItsOwnDefaults) {
   thread_state() = ThreadState();
 }
 
+struct LooksAtEnd {
+  ~LooksAtEnd() { rank = thread_state().rank; }
+  static inline int rank = 0;
+};
+
+TEST(ThreadState, OutlivesThreadLocalVariables) {
+  std::thread([] {
+    thread_local LooksAtEnd made_before;
+    static_cast<void>(made_before);
+    thread_state().rank = 5;
+  }).join();
+  EXPECT_EQ(LooksAtEnd::rank, 5);
+}
+
 TEST(ThreadState, GuardSwapsAndRestores) {
   ThreadState job;
   job.rank = 7;

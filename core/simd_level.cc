@@ -12,13 +12,25 @@ namespace {
 
 constexpr std::string_view kNames[] = {"baseline", "avx2", "avx512"};
 
-SimdLevel allowed() {
+struct Setting {
+  SimdLevel most;
+  bool reference;
+};
+
+Setting read_setting() {
   const char* text = std::getenv("WEFT_SIMD");
-  if (!text) return SimdLevel::avx512;
+  if (!text) return {SimdLevel::avx512, false};
+  if (std::string_view(text) == "reference") return {SimdLevel::baseline, true};
   const auto* name = std::find(std::begin(kNames), std::end(kNames), std::string_view(text));
   WEFT_CHECK(name != std::end(kNames), InvalidArgument, "simd_level", "WEFT_SIMD: got '", text,
-             "', expected baseline, avx2 or avx512, the widest instructions to use");
-  return static_cast<SimdLevel>(name - std::begin(kNames));
+             "', expected baseline, avx2 or avx512, the widest instructions to use, or reference, "
+             "the definitions in place of the kernels");
+  return {static_cast<SimdLevel>(name - std::begin(kNames)), false};
+}
+
+const Setting& setting() {
+  static const Setting read = read_setting();
+  return read;
 }
 
 constexpr int kUnset = -1;
@@ -46,9 +58,11 @@ SimdLevel processor_simd_level() {
 }
 
 SimdLevel best_simd_level() {
-  static const SimdLevel best = std::min(processor_simd_level(), allowed());
+  static const SimdLevel best = std::min(processor_simd_level(), setting().most);
   return best;
 }
+
+bool reference_kernels_wanted() { return setting().reference; }
 
 SimdLevel simd_level() {
   const int level = level_in_use.load(std::memory_order_relaxed);

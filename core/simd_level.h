@@ -24,6 +24,10 @@ SimdLevel processor_simd_level();
 /// InvalidArgument for another value.
 SimdLevel best_simd_level();
 
+/// Whether WEFT_SIMD is reference: then the CPU computes with the definitions in kernels/reference,
+/// and what else has vector code stays at baseline. Read once and throws, as best_simd_level().
+bool reference_kernels_wanted();
+
 /// The level in use: best_simd_level(), or what set_simd_level() said. Throws as that does.
 SimdLevel simd_level();
 /// At most the best one. For tests: not while others compute, and without effect on libraries.

@@ -1,10 +1,22 @@
 #include "weft/kernels/backend.h"
 
+#include "weft/core/simd_level.h"
+
 namespace weft {
+namespace {
+
+const Backend& host_backend() {
+  static const Backend chosen{cpu_backend()->runtime, reference_kernels_wanted()
+                                                          ? reference_kernels()
+                                                          : cpu_backend()->kernels};
+  return chosen;
+}
+
+}  // namespace
 
 const Backend& backend(Device device) {
   runtime(device);  // throws unless the device exists
-  return device.is_cpu() ? *cpu_backend() : *cuda_backend();
+  return device.is_cpu() ? host_backend() : *cuda_backend();
 }
 
 void throw_unsupported(const char* op, Device device, DType dtype) {

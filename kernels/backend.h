@@ -39,7 +39,11 @@ struct Backend {
   KernelTable kernels;
 };
 
-/// Never null.
+/// The definition of every kernel (kernels/reference). With the environment variable
+/// WEFT_SIMD=reference these are the kernels of the CPU.
+const KernelTable& reference_kernels();
+
+/// Never null. Its kernels are the fast ones, whatever WEFT_SIMD says.
 const Backend* cpu_backend();
 /// Null where there is none: kernels/cuda_loader.cc.
 const Backend* cuda_backend();
@@ -57,9 +61,10 @@ const Backend& backend(Device device);
 template <class Family, class Entry>
 Entry kernel(Device device, Family KernelTable::* family, Entry Family::* entry, const char* op,
              DType dtype) {
-  if (graph::Capture* capture = thread_state().capture) [[unlikely]]
-    capture->on_op(op, device);
-  if (thread_state().tracer) [[unlikely]]
+  const ThreadState& state = thread_state();
+  if (state.capture) [[unlikely]]
+    state.capture->on_op(op, device);
+  if (state.tracer) [[unlikely]]
     detail::work_begins(device);
   const Entry found = backend(device).kernels.*family.*entry;
   if (!found) throw_unsupported(op, device, dtype);

@@ -35,6 +35,15 @@ TEST(SimdLevelDeathTest, EnvironmentLimitsTheLevel) {
   }
 }
 
+TEST(SimdLevelDeathTest, ReferenceIsBaselineAndMore) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(level_with_environment("reference"), ::testing::ExitedWithCode(0), "");
+  for (const bool wanted : {false, true}) {
+    setenv("WEFT_SIMD", wanted ? "reference" : "baseline", 1);
+    EXPECT_EXIT(std::exit(reference_kernels_wanted()), ::testing::ExitedWithCode(wanted), "");
+  }
+}
+
 TEST(SimdLevel, SetIsLimitedToo) {
   EXPECT_EQ(simd_level(), best_simd_level());
   for (const SimdLevel level : {SimdLevel::baseline, SimdLevel::avx2, SimdLevel::avx512}) {

@@ -59,7 +59,7 @@ class Conv : public testing::DeviceTest {
           for (std::size_t i = 0; i < problem.bias_expected.size(); ++i) {
             const double bound =
                 exact ? 0
-                      : testing::sum_bound(dtype, problem.bias_terms, problem.bias_magnitude[i],
+                      : testing::sum_bound(dtype, problem.bias_terms[i], problem.bias_magnitude[i],
                                            problem.bias_expected[i]);
             ASSERT_NEAR(got[1][i], problem.bias_expected[i], bound) << "bias gradient " << i;
           }

@@ -1,10 +1,14 @@
-// One convolution with its reference, for the tests that run every way to convolve.
+// One convolution with what the definition makes of it, for the tests that run every way to
+// convolve.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "weft/tests/kernels/device_buffers.h"
@@ -40,37 +44,6 @@ struct ConvCase {
 // any size here; a wrong index among whole numbers still shows, as a difference of 1.
 inline constexpr double kTransformRoundoffs = 256;
 
-/// The definition: f(x index, w index, y index) for every product of the convolution, indices in
-/// row-major order. The three passes sum the same products into y, x or w.
-template <class F>
-void for_each_product(const ConvCase& c, const F& f) {
-  const Shape ys = c.y_shape();
-  const Conv2dParams& p = c.params;
-  const std::int64_t cg = c.c / p.groups, kg = c.k / p.groups;
-  for (std::int64_t n = 0; n < c.n; ++n)
-    for (std::int64_t g = 0; g < p.groups; ++g)
-      for (std::int64_t i = 0; i < cg; ++i)
-        for (std::int64_t o = 0; o < kg; ++o)
-          for (std::int64_t r = 0; r < c.r; ++r)
-            for (std::int64_t s = 0; s < c.s; ++s) {
-              const std::int64_t wi = p.transposed ? (((g * cg + i) * kg + o) * c.r + r) * c.s + s
-                                                   : (((g * kg + o) * cg + i) * c.r + r) * c.s + s;
-              // (u, v) walks the side without gaps; the other side is where its taps land.
-              const std::int64_t us = p.transposed ? c.h : ys[2], vs = p.transposed ? c.w : ys[3];
-              const std::int64_t oh = p.transposed ? ys[2] : c.h, ow = p.transposed ? ys[3] : c.w;
-              for (std::int64_t u = 0; u < us; ++u)
-                for (std::int64_t v = 0; v < vs; ++v) {
-                  const std::int64_t a = u * p.stride[0] - p.padding[0] + r * p.dilation[0];
-                  const std::int64_t b = v * p.stride[1] - p.padding[1] + s * p.dilation[1];
-                  if (a < 0 || a >= oh || b < 0 || b >= ow) continue;
-                  const std::int64_t xh = p.transposed ? u : a, xw = p.transposed ? v : b;
-                  const std::int64_t yh = p.transposed ? a : u, yw = p.transposed ? b : v;
-                  f(((n * c.c + g * cg + i) * c.h + xh) * c.w + xw, wi,
-                    ((n * c.k + g * kg + o) * ys[2] + yh) * ys[3] + yw);
-                }
-            }
-}
-
 inline Strides format_strides(const Shape& shape, MemoryFormat f) {
   return f == MemoryFormat::nchw ? contiguous_strides(shape) : channels_last_strides(shape);
 }
@@ -83,8 +56,7 @@ struct ConvTrial {
   std::unique_ptr<Buffer> x, w, y, bias;
   // What the pass writes: values, magnitudes and numbers of terms of its sums.
   std::vector<double> expected, magnitude, terms;
-  std::vector<double> bias_expected, bias_magnitude;
-  double bias_terms = 0;
+  std::vector<double> bias_expected, bias_magnitude, bias_terms;
 
   ConvTrial(Device on, DType type, const ConvCase& c, ConvPass pass, MemoryFormat xf,
             MemoryFormat yf, bool with_bias,
@@ -111,37 +83,17 @@ struct ConvTrial {
       if (pass == ConvPass::forward) bias->set(bv);
       args.bias = bias->view();
     }
-    const std::int64_t outputs = numel(pass == ConvPass::forward         ? ys
-                                       : pass == ConvPass::backward_data ? c.x_shape()
-                                                                         : c.w_shape());
-    expected.assign(outputs, 0);
-    magnitude.assign(outputs, 0);
-    terms.assign(outputs, 0);
-    const auto add = [&](std::int64_t at, double value) {
-      expected[at] += value;
-      magnitude[at] += std::abs(value);
-      terms[at] += 1;
+    const auto all = [](auto f, const std::vector<double>& values) {
+      std::vector<double> made(values.size());
+      std::transform(values.begin(), values.end(), made.begin(), f);
+      return made;
     };
-    const std::int64_t plane = ys[2] * ys[3];
-    if (pass == ConvPass::forward && with_bias) {
-      for (std::int64_t i = 0; i < outputs; ++i) add(i, bv[i / plane % c.k]);
-    }
-    for_each_product(c, [&](std::int64_t xi, std::int64_t wi, std::int64_t yi) {
-      switch (pass) {
-        case ConvPass::forward: return add(yi, xv[xi] * wv[wi]);
-        case ConvPass::backward_data: return add(xi, yv[yi] * wv[wi]);
-        case ConvPass::backward_weights: return add(wi, yv[yi] * xv[xi]);
-      }
-    });
-    if (pass == ConvPass::backward_weights && with_bias) {
-      bias_expected.assign(c.k, 0);
-      bias_magnitude.assign(c.k, 0);
-      bias_terms = double(c.n * plane);
-      for (std::int64_t i = 0; i < numel(ys); ++i) {
-        bias_expected[i / plane % c.k] += yv[i];
-        bias_magnitude[i / plane % c.k] += std::abs(yv[i]);
-      }
-    }
+    const auto defined = [&](auto f) {
+      return by_definition(c, all(f, xv), all(f, wv), all(f, yv), all(f, bv));
+    };
+    std::tie(expected, bias_expected) = defined([](double v) { return v; });
+    std::tie(magnitude, bias_magnitude) = defined([](double v) { return std::abs(v); });
+    std::tie(terms, bias_terms) = defined([](double) { return 1.0; });
   }
 
   /// Whether the output's view has this format.
@@ -149,6 +101,27 @@ struct ConvTrial {
     const View& output = args.pass == ConvPass::forward ? args.y : args.x;
     const bool both = output.shape[1] == 1 || output.shape[2] * output.shape[3] == 1;
     return both || output.strides == format_strides(output.shape, f);
+  }
+
+  /// The pass in f64: the image or weights that it writes, and the bias's gradient.
+  std::pair<std::vector<double>, std::vector<double>> by_definition(
+      const ConvCase& c, const std::vector<double>& x_values, const std::vector<double>& w_values,
+      const std::vector<double>& y_values, const std::vector<double>& bias_values) const {
+    const Device host;
+    const Buffer of_x(host, DType::f64, c.x_shape(), x_values),
+        of_w(host, DType::f64, c.w_shape(), w_values),
+        of_y(host, DType::f64, c.y_shape(), y_values),
+        of_bias(host, DType::f64, Shape{c.k}, bias_values);
+    const Conv2dArgs same{
+        args.pass,  args.params, of_x.view(), of_w.view(), args.bias ? of_bias.view() : View(),
+        of_y.view()};
+    const Conv2dKernels& kernels = reference_kernels().conv2d;
+    kernels.run(backend(host).runtime->default_stream(0), *kernels.plan(same), same, nullptr);
+    const Buffer& written = args.pass == ConvPass::forward         ? of_y
+                            : args.pass == ConvPass::backward_data ? of_x
+                                                                   : of_w;
+    const bool of_gradient = args.pass == ConvPass::backward_weights && args.bias;
+    return {written.values(), of_gradient ? of_bias.values() : std::vector<double>()};
   }
 
   /// Runs into fresh outputs and returns them: the image or weights, then the bias gradient.

@@ -1,5 +1,5 @@
-// Pooling in both layouts against a loop over windows. Comparing is exact; gradients of max pooling
-// add up small integers, which is exact, too.
+// Pooling in both layouts against the definition in f64. Comparing is exact; gradients of max
+// pooling add up small integers, which is exact, too.
 #include "weft/tests/kernels/targets.h"
 
 namespace weft::testing {
@@ -42,30 +42,27 @@ class Pooling : public TargetTest {
     return format == MemoryFormat::nhwc ? channels_last_strides(shape) : contiguous_strides(shape);
   }
 
+  /// Maxima, their positions, and the gradient of x.
+  static std::array<std::vector<double>, 3> by_definition(const PoolCase& c, const Shape& out,
+                                                          const std::vector<double>& values,
+                                                          const std::vector<double>& grads) {
+    const PoolingKernels& kernels = reference_kernels().pooling;
+    const Stream host = current_stream(Device());
+    const Buffer x(Device(), DType::f64, c.x, values), grad_y(Device(), DType::f64, out, grads);
+    const Buffer y(Device(), DType::f64, out), index(Device(), DType::i32, out),
+        grad_x(Device(), DType::f64, c.x);
+    kernels.max_pool2d(host, c.p, x.view(), y.view(), index.view());
+    kernels.max_pool2d_backward(host, c.p, grad_y.view(), index.view(), grad_x.view());
+    return {y.values(), index.values(), grad_x.values()};
+  }
+
   void check(const PoolCase& c, DType dtype, MemoryFormat format, std::vector<double> values) {
     SCOPED_TRACE(to_string(c.x) + (format == MemoryFormat::nhwc ? " nhwc " : " nchw ") +
                  to_string(dtype));
     const Shape out{c.x[0], c.x[1], out_size(c, 0), out_size(c, 1)};
-    const std::int64_t height = c.x[2], width = c.x[3];
-    std::vector<double> want, winners, want_grad(values.size(), 0), grads;
-    for (std::int64_t i = 0; i < numel(out); ++i) {
-      const std::int64_t ow = i % out[3], oh = i / out[3] % out[2], plane = i / out[3] / out[2];
-      double best = 0;
-      std::int64_t winner = -1;
-      for (std::int64_t r = 0; r < c.p.kernel[0]; ++r) {
-        for (std::int64_t s = 0; s < c.p.kernel[1]; ++s) {
-          const std::int64_t h = oh * c.p.stride[0] - c.p.padding[0] + r * c.p.dilation[0];
-          const std::int64_t w = ow * c.p.stride[1] - c.p.padding[1] + s * c.p.dilation[1];
-          if (h < 0 || h >= height || w < 0 || w >= width) continue;
-          const double v = values[static_cast<std::size_t>((plane * height + h) * width + w)];
-          if (winner < 0 || v > best || v != v) best = v, winner = h * width + w;
-        }
-      }
-      want.push_back(best);
-      winners.push_back(static_cast<double>(winner));
-      grads.push_back(static_cast<double>(i % 5 + 1));
-      want_grad[static_cast<std::size_t>(plane * height * width + winner)] += grads.back();
-    }
+    std::vector<double> grads;
+    for (std::int64_t i = 0; i < numel(out); ++i) grads.push_back(static_cast<double>(i % 5 + 1));
+    const auto [want, winners, want_grad] = by_definition(c, out, values, grads);
     const Buffer x(device(), dtype, c.x, strides_of(c.x, format), values);
     Buffer y(device(), dtype, out, strides_of(out, format));
     Buffer index(device(), DType::i32, out, strides_of(out, format));
@@ -160,45 +157,32 @@ const std::vector<AvgCase>& avg_cases() {
   return all;
 }
 
+/// Averages and the gradient of x.
+std::array<std::vector<double>, 2> averages_by_definition(const AvgCase& c,
+                                                          const std::vector<double>& values,
+                                                          const std::vector<double>& grads) {
+  const PoolingKernels& kernels = reference_kernels().pooling;
+  const Stream host = current_stream(Device());
+  const Buffer x(Device(), DType::f64, c.x, values), grad_y(Device(), DType::f64, c.y, grads);
+  const Buffer y(Device(), DType::f64, c.y), grad_x(Device(), DType::f64, c.x);
+  kernels.avg_pool2d(host, c.p, x.view(), y.view());
+  kernels.avg_pool2d_backward(host, c.p, grad_y.view(), grad_x.view());
+  return {y.values(), grad_x.values()};
+}
+
+std::vector<double> magnitudes(std::vector<double> values) {
+  for (double& v : values) v = std::abs(v);
+  return values;
+}
+
 TEST_P(Pooling, Averages) {
   for (const AvgCase& c : avg_cases()) {
-    const std::int64_t height = c.x[2], width = c.x[3];
     for (const DType dtype : kFloating) {
       const std::vector<double> values = values_for(dtype, numel(c.x), -3, 3, 1);
       const std::vector<double> grads = values_for(dtype, numel(c.y), -3, 3, 2);
-      std::vector<double> want, sizes, want_grad(values.size(), 0), grad_sizes(values.size(), 0);
-      for (std::int64_t i = 0; i < numel(c.y); ++i) {
-        const std::int64_t at[2] = {i / c.y[3] % c.y[2], i % c.y[3]};
-        const std::int64_t plane = i / c.y[3] / c.y[2];
-        std::int64_t from[2], to[2], count = 1;
-        for (int d = 0; d < 2; ++d) {
-          const std::int64_t in = c.x[2 + d], out = c.y[2 + d];
-          from[d] = at[d] * c.p.stride[d] - c.p.padding[d];
-          to[d] = std::min(from[d] + c.p.kernel[d], in + c.p.padding[d]);
-          if (c.p.adaptive) {
-            from[d] = at[d] * in / out;
-            to[d] = ((at[d] + 1) * in + out - 1) / out;
-          }
-          if (c.p.count_include_pad) count *= to[d] - from[d];
-          from[d] = std::max<std::int64_t>(from[d], 0);
-          to[d] = std::min(to[d], in);
-          if (!c.p.count_include_pad) count *= to[d] - from[d];
-        }
-        if (c.p.divisor != 0) count = c.p.divisor;
-        double sum = 0, size = 0;
-        for (std::int64_t h = from[0]; h < to[0]; ++h) {
-          for (std::int64_t w = from[1]; w < to[1]; ++w) {
-            const auto j = static_cast<std::size_t>((plane * height + h) * width + w);
-            const double share = grads[static_cast<std::size_t>(i)] / static_cast<double>(count);
-            sum += values[j];
-            size += std::abs(values[j]);
-            want_grad[j] += share;
-            grad_sizes[j] += std::abs(share);
-          }
-        }
-        want.push_back(sum / static_cast<double>(count));
-        sizes.push_back(size / static_cast<double>(count));
-      }
+      const auto [want, want_grad] = averages_by_definition(c, values, grads);
+      const auto [sizes, grad_sizes] =
+          averages_by_definition(c, magnitudes(values), magnitudes(grads));
       // A vector kernel may add up 16 terms in f32; the rest runs in f64, where a window's terms
       // are at most 600.
       const double terms = dtype == DType::f64 ? 600 : 16;

@@ -59,8 +59,8 @@ class RandomShapes : public ::testing::Test {
       for (std::size_t i = 0; i < trial.bias_expected.size(); ++i) {
         const double bound =
             whole_sums ? 0
-                       : testing::sum_bound(trial.dtype, trial.bias_terms, trial.bias_magnitude[i],
-                                            trial.bias_expected[i]);
+                       : testing::sum_bound(trial.dtype, trial.bias_terms[i],
+                                            trial.bias_magnitude[i], trial.bias_expected[i]);
         ASSERT_NEAR(got[1][i], trial.bias_expected[i], bound) << "bias gradient " << i;
       }
     });

@@ -1,5 +1,6 @@
-// Kernel tests run on every target: each instruction set the CPU backend has loops for, and CUDA.
-// With three threads, whatever the machine has, so that teams split ranges at odd places.
+// Kernel tests run on every target: the definitions, each instruction set the CPU backend has loops
+// for, and CUDA. With three threads, whatever the machine has, so that teams split ranges at odd
+// places.
 #pragma once
 
 #include <algorithm>
@@ -18,10 +19,12 @@ namespace weft::testing {
 struct Target {
   DeviceType device = DeviceType::cpu;
   cpu::SimdLevel level = cpu::SimdLevel::baseline;
+  bool reference = false;
 };
 
 inline std::string to_string(const Target& t) {
   if (t.device == DeviceType::cuda) return "cuda";
+  if (t.reference) return "reference";
   switch (t.level) {
     case cpu::SimdLevel::baseline: return "cpu_baseline";
     case cpu::SimdLevel::avx2: return "cpu_avx2";
@@ -45,7 +48,10 @@ class TargetTest : public ::testing::TestWithParam<Target> {
   void TearDown() override { cpu::set_simd_level(cpu::best_simd_level()); }
 
   Device device() const { return Device(GetParam().device, 0); }
-  const KernelTable& kernels() const { return backend(device()).kernels; }
+  const KernelTable& kernels() const {
+    if (GetParam().reference) return reference_kernels();
+    return device().is_cpu() ? cpu_backend()->kernels : backend(device()).kernels;
+  }
   void synchronize() const { backend(device()).runtime->synchronize(stream); }
 
   Stream stream;
@@ -58,6 +64,7 @@ class TargetTest : public ::testing::TestWithParam<Target> {
   INSTANTIATE_TEST_SUITE_P(                                                                   \
       Targets, Suite,                                                                         \
       ::testing::Values(                                                                      \
+          ::weft::testing::Target{.reference = true},                                         \
           ::weft::testing::Target{::weft::DeviceType::cpu, ::weft::cpu::SimdLevel::baseline}, \
           ::weft::testing::Target{::weft::DeviceType::cpu, ::weft::cpu::SimdLevel::avx2},     \
           ::weft::testing::Target{::weft::DeviceType::cpu, ::weft::cpu::SimdLevel::avx512},   \

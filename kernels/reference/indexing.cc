@@ -1,0 +1,91 @@
+// Reading and adding at positions that an index tensor gives.
+#include "weft/kernels/indexing.h"
+
+#include "weft/kernels/reference/elements.h"
+#include "weft/kernels/reference/reference.h"
+
+namespace weft::reference {
+namespace {
+
+/// `at` with another coordinate in dimension dim. A scalar has one position.
+Dims moved(Dims at, int dim, std::int64_t to) {
+  if (!at.empty()) at[dim] = to;
+  return at;
+}
+
+void check_bounds(const Stream&, const char* op, const View& index_view, std::int64_t bound) {
+  const Elements<std::int64_t> index(index_view);
+  for_each_position(index_view.shape, [&](const Dims& at) {
+    WEFT_CHECK(index(at) >= 0 && index(at) < bound, InvalidArgument, op, "index ", index(at),
+               " at position ", to_string(at), " is out of range [0, ", bound, ")");
+  });
+}
+
+void index_select(const Stream&, const View& x_view, int dim, const View& index_view,
+                  const View& y_view) {
+  const Elements<std::int64_t> index(index_view);
+  dispatch_all(y_view.dtype, [&]<class T>() {
+    const Elements<T> x(x_view), y(y_view);
+    for_each_position(y_view.shape, [&](const Dims& at) {
+      const std::int64_t i = at.empty() ? 0 : at[dim];
+      y.set(x(moved(at, dim, index(i))), at);
+    });
+  });
+}
+
+void index_add(const Stream&, const View& x_view, int dim, const View& index_view,
+               const View& y_view) {
+  const Elements<std::int64_t> index(index_view);
+  dispatch_all(y_view.dtype, [&]<class T>() {
+    const Elements<T> x(x_view), y(y_view);
+    for_each_position(x_view.shape, [&](const Dims& at) {
+      const std::int64_t i = at.empty() ? 0 : at[dim];
+      y.add(x(at), moved(at, dim, index(i)));
+    });
+  });
+}
+
+void gather(const Stream&, const View& x_view, int dim, const View& index_view,
+            const View& y_view) {
+  const Elements<std::int64_t> index(index_view);
+  dispatch_all(y_view.dtype, [&]<class T>() {
+    const Elements<T> x(x_view), y(y_view);
+    for_each_position(index_view.shape,
+                      [&](const Dims& at) { y.set(x(moved(at, dim, index(at))), at); });
+  });
+}
+
+void scatter_add(const Stream&, const View& x_view, int dim, const View& index_view,
+                 const View& y_view) {
+  const Elements<std::int64_t> index(index_view);
+  dispatch_all(y_view.dtype, [&]<class T>() {
+    const Elements<T> x(x_view), y(y_view);
+    for_each_position(index_view.shape,
+                      [&](const Dims& at) { y.add(x(at), moved(at, dim, index(at))); });
+  });
+}
+
+void one_hot(const Stream&, const View& index_view, const View& y_view) {
+  const Elements<std::int64_t> index(index_view);
+  dispatch_all(y_view.dtype, [&]<class T>() {
+    const Elements<T> y(y_view);
+    for_each_position(y_view.shape, [&](const Dims& at) {
+      Dims row = at;
+      row.erase(at.size() - 1);
+      y.set(at[at.size() - 1] == index(row), at);
+    });
+  });
+}
+
+}  // namespace
+
+IndexingKernels indexing_kernels() {
+  return {.check_bounds = check_bounds,
+          .index_select = index_select,
+          .index_add = index_add,
+          .gather = gather,
+          .scatter_add = scatter_add,
+          .one_hot = one_hot};
+}
+
+}  // namespace weft::reference

@@ -1,0 +1,130 @@
+"""What docs/spine.txt has a reader open, counted, and compared with what runs.
+
+usage: spine.py ROOT count
+       spine.py ROOT compare WALK=COVERAGE...    (JSON of llvm-cov export)
+
+The page has a path a line. A line `# relu` begins a walk; `- PATH reason` or `- PATH:NAME reason`
+says that a file, or the functions of it whose names contain NAME, run in the walk and need not be
+read. What comes before the first walk is excused for all.
+"""
+import collections
+import json
+import os
+import sys
+
+# Of all walks together. To be lowered with each step towards 10,000 lines in 65 files.
+MOST_LINES = 17000
+MOST_FILES = 95
+
+
+class Walk:
+    def __init__(self):
+        self.paths = []
+        self.excused = []  # (path, part of a function's name or '')
+
+    def excuses(self, path, function):
+        return any(path == p and name in function for p, name in self.excused)
+
+
+def read(root):
+    """The walks by name; '' has what is excused for all."""
+    walks = collections.OrderedDict({'': Walk()})
+    walk = walks['']
+    with open(os.path.join(root, 'docs/spine.txt'), encoding='utf-8') as page:
+        for number, line in enumerate(page, 1):
+            line = line.strip()
+            if not line:
+                continue
+            if line.startswith('# '):
+                walk = walks.setdefault(line[2:], Walk())
+                continue
+            excused = line.startswith('- ')
+            place, _, reason = line[2:].partition(' ') if excused else (line, '', '')
+            path, _, name = place.partition(':')
+            if not os.path.isfile(os.path.join(root, path)):
+                sys.exit(f'docs/spine.txt:{number}: there is no file {path}')
+            if excused and not reason.strip():
+                sys.exit(f'docs/spine.txt:{number}: {place} needs a reason')
+            if excused:
+                walk.excused.append((path, name))
+            elif walk is walks['']:
+                sys.exit(f'docs/spine.txt:{number}: {path} belongs to no walk')
+            else:
+                walk.paths.append(path)
+    return walks
+
+
+def lines_of(root, path):
+    with open(os.path.join(root, path), encoding='utf-8') as file:
+        return sum(1 for _ in file)
+
+
+def count(root):
+    walks = read(root)
+    seen = set()
+    total = 0
+    for name, walk in walks.items():
+        if not name:
+            continue
+        lines = sum(lines_of(root, p) for p in walk.paths)
+        new = [p for p in walk.paths if p not in seen]
+        added = sum(lines_of(root, p) for p in new)
+        seen.update(new)
+        total += added
+        print(f'{name}: {lines} lines in {len(walk.paths)} files, of them new: '
+              f'{added} in {len(new)}')
+    print(f'together: {total} lines in {len(seen)} files '
+          f'(at most {MOST_LINES} in {MOST_FILES})')
+    excused = {p for walk in walks.values() for p, name in walk.excused if not name} - seen
+    print(f'excused: {sum(lines_of(root, p) for p in excused)} lines in {len(excused)} files')
+    return 0 if total <= MOST_LINES and len(seen) <= MOST_FILES else 1
+
+
+def ran(coverage):
+    """(path, name, lines) of each function that ran."""
+    with open(coverage, encoding='utf-8') as file:
+        data = json.load(file)['data'][0]
+    for function in data['functions']:
+        if not function['count']:
+            continue
+        path = function['filenames'][0]
+        path = path[path.rfind('/weft/') + 6:] if '/_virtual_includes/' in path else path
+        path = path.removeprefix('/proc/self/cwd/')
+        regions = function['regions']
+        yield path, function['name'], regions[0][2] - regions[0][0] + 1
+
+
+def compare(root, pairs):
+    walks = read(root)
+    missing = 0
+    for pair in pairs:
+        name, _, coverage = pair.partition('=')
+        if name not in walks:
+            sys.exit(f'docs/spine.txt has no walk {name}')
+        walk, common = walks[name], walks['']
+        found = collections.defaultdict(dict)
+        for path, function, lines in ran(coverage):
+            if not os.path.isfile(os.path.join(root, path)) or path.startswith('tests/'):
+                continue
+            if path in walk.paths or walk.excuses(path, function):
+                continue
+            if not common.excuses(path, function):
+                found[path][function] = lines
+        for path in sorted(found):
+            functions = found[path]
+            print(f'{name}: {path}: {len(functions)} functions, {sum(functions.values())} lines: '
+                  + ', '.join(sorted(functions)[:5]))
+        missing += len(found)
+    return 1 if missing else 0
+
+
+def main():
+    if len(sys.argv) == 3 and sys.argv[2] == 'count':
+        return count(sys.argv[1])
+    if len(sys.argv) > 3 and sys.argv[2] == 'compare':
+        return compare(sys.argv[1], sys.argv[3:])
+    sys.exit(__doc__)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,66 @@
+// Runs what a walk of docs/spine.txt follows: `walk relu`, `walk conv2d` ... in a world of one;
+// the walks of DistributedDataParallel and of the group as two ranks of weftrun.
+#include <cstdio>
+#include <string_view>
+
+#include "weft/weft.h"
+
+using namespace weft;
+
+namespace {
+
+void relu_forth_and_back() {
+  const Tensor x = ones({2, 3}).set_requires_grad(true);
+  relu(x).backward(ones({2, 3}));
+}
+
+void conv2d_forth_and_back() {
+  const nn::Conv2d conv(1, 2, 3);
+  const Tensor y = conv(ones({1, 1, 4, 4}));
+  y.backward(ones(y.shape()));
+}
+
+nn::Sequential two_layers() { return {nn::Linear(4, 4), nn::Linear(4, 2)}; }
+
+void data_parallel_step() {
+  nn::Sequential model = two_layers();
+  parallel::DataParallel dp(model);
+  dp(ones({4, 4})).backward(ones({4, 2}));
+}
+
+void pipeline_step() {
+  const nn::Sequential model = two_layers();
+  parallel::Pipeline pipe({model.slice(0, 1), model.slice(1, 2)}, {.chunks = 2});
+  pipe.step({ones({4, 4})}, {}, [](auto y, auto) { return y[0].sum(); });
+}
+
+void meet() {
+  const auto group = comm::init_process_group({.backend = "ring"});
+  group->barrier();
+}
+
+void ddp_step() {
+  nn::Sequential model = two_layers();
+  parallel::DistributedDataParallel ddp(model, comm::init_process_group({.backend = "ring"}));
+  ddp(ones({4, 4})).backward(ones({4, 2}));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string_view walk = argc == 2 ? argv[1] : "";
+  if (walk == "relu")
+    relu_forth_and_back();
+  else if (walk == "conv2d")
+    conv2d_forth_and_back();
+  else if (walk == "data_parallel")
+    data_parallel_step();
+  else if (walk == "pipeline")
+    pipeline_step();
+  else if (walk == "group")
+    meet();
+  else if (walk == "ddp")
+    ddp_step();
+  else
+    return std::fprintf(stderr, "walk: no walk \"%s\"\n", argc == 2 ? argv[1] : ""), 2;
+}

@@ -8,7 +8,6 @@
 #include <string>
 #include <utility>
 
-#include "weft/core/capture.h"
 #include "weft/core/copy_stream.h"
 #include "weft/core/error.h"
 #include "weft/core/thread_state.h"
@@ -652,6 +651,20 @@ FailAllocation::FailAllocation(Device device, std::int64_t k) : device_(device) 
 FailAllocation::~FailAllocation() { allocator(device_).set_countdown(0); }
 bool FailAllocation::fired() const { return allocator(device_).countdown() == 0; }
 
+void set_host_devices(int n) {
+  detail::change_host_device_count(n, [](int so_far, int wanted) {
+    // Before anybody asked for the count, or without a CPU runtime, no device can hold memory.
+    if (so_far == 0 || device_count(DeviceType::cpu) == 0) return;
+    for (int i = wanted; i < so_far; ++i) {
+      const Device device(DeviceType::cpu, i);
+      const std::int64_t held = memory_stats(device).in_use_bytes;
+      WEFT_CHECK(held == 0, InvalidArgument, "host_devices", "got ", wanted, ", but ", device,
+                 " still holds ", held, " bytes");
+    }
+    for (int i = wanted; i < so_far; ++i) release_cached_memory(Device(DeviceType::cpu, i));
+  });
+}
+
 MemoryPool::MemoryPool(const Stream& stream, const Stream& from)
     : lists_(allocator(stream.device).open_pool(stream.handle, from.handle)) {}
 MemoryPool::~MemoryPool() { lists_->owner->close_pool(lists_); }
@@ -663,8 +676,8 @@ intrusive_ptr<Storage> Storage::allocate(Device device, std::size_t bytes) {
   DeviceAllocator& from = allocator(device);
   intrusive_ptr<Storage> storage(new Storage(device, empty_storage, bytes));
   if (bytes > 0) {
-    const graph::Capture* const capture = thread_state().capture;
-    const MemoryPool* const pool = capture ? capture->pool_for(device) : nullptr;
+    const PoolChoice* const pools = thread_state().pools;
+    const MemoryPool* const pool = pools ? pools->pool_for(device) : nullptr;
     storage->block_ =
         from.allocate(bytes, current_stream(device).handle, pool ? pool->lists_ : nullptr);
     storage->data_ = from.lend(*storage->block_, bytes);

@@ -41,6 +41,10 @@ std::int64_t memory_limit(Device device);
 /// Throws Unsupported inside graph::capture.
 void release_cached_memory(Device device);
 
+/// Sets the number of virtual CPU devices (host_device_count()). Throws InvalidArgument for n
+/// outside [1, kMaxDevices], or when a device that would go still holds memory.
+void set_host_devices(int n);
+
 /// For tests of running out of memory: refuses the k-th non-empty storage allocated on `device`
 /// from now on (1: the next), once, in whichever thread. One object at a time per device.
 class FailAllocation {
@@ -82,6 +86,16 @@ class MemoryPool {
  private:
   friend class Storage;
   detail::StreamLists* lists_;
+};
+
+/// Which memory a thread's storages are made in: ThreadState::pools, null for the cache of all.
+class PoolChoice {
+ public:
+  /// Null: the cache. Throws Unsupported for a device on which nothing may be allocated.
+  virtual const MemoryPool* pool_for(Device device) const = 0;
+
+ protected:
+  ~PoolChoice() = default;
 };
 
 /// A block of device memory with an owner count and a version, shared by a tensor and its views.

@@ -44,10 +44,6 @@ std::atomic<std::uint64_t> last_run{0};
 
 }  // namespace
 
-void refuse(const char* op, const char* why) {
-  WEFT_THROW(Unsupported, op, "cannot be captured: ", why);
-}
-
 Capture::Capture(Device device)
     : id_(++last_id),
       run_(++last_run),
@@ -192,6 +188,7 @@ void Capture::run_on_host(const std::function<void()>& body) {
   op_ = "the beginning";
   {
     const Scoped scope(&ThreadState::capture, this);
+    const Scoped pools(&ThreadState::pools, static_cast<const PoolChoice*>(this));
     body();
   }
   if (mode_ == Mode::comparing) {
@@ -207,6 +204,7 @@ std::unique_ptr<RecordedWork> Capture::record(const std::function<void()>& body)
   device_runtime.begin_recording(stream_);
   try {
     const Scoped scope(&ThreadState::capture, this);
+    const Scoped pools(&ThreadState::pools, static_cast<const PoolChoice*>(this));
     body();
   } catch (...) {
     device_runtime.abandon_recording(stream_);

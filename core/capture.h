@@ -97,15 +97,8 @@ class Step {
 Step capture(std::function<void()> body);
 Step capture(Device device, std::function<void()> body);
 
-/// "[item] cannot be captured: <why>"
-[[noreturn]] void refuse(const char* op, const char* why);
-inline void check_not_capturing(const char* op, const char* why) {
-  if (thread_state().capture) [[unlikely]]
-    refuse(op, why);
-}
-
 /// The capture in progress, for the library's own code: thread_state().capture.
-class Capture {
+class Capture final : private PoolChoice {
  public:
   explicit Capture(Device device);
   ~Capture();
@@ -117,10 +110,6 @@ class Capture {
   std::uint64_t id() const { return id_; }
   /// Number of the body's run that is being captured or compared: never 0, unique in the process.
   std::uint64_t run() const { return run_; }
-  /// The pool that memory of `device` comes from; null: no special one. Throws Unsupported for a
-  /// device that is neither the capture's nor the host.
-  const MemoryPool* pool_for(Device device) const;
-
   /// An operation is about to be queued on `device`.
   void on_op(const char* op, Device device);
   /// It reads or writes these elements of `storage`.
@@ -174,6 +163,8 @@ class Capture {
     std::memcpy(&word, &value, sizeof word);
     return word;
   }
+  /// Throws Unsupported for a device that is neither the capture's nor the host.
+  const MemoryPool* pool_for(Device device) const override;
   const void* add_number(std::uint64_t value, std::function<std::uint64_t()> next);
   std::uint64_t* place_of(std::size_t number) const;
   void note(const Entry& event);

@@ -24,7 +24,6 @@
 #include <vector>
 
 #include "weft/core/error.h"
-#include "weft/core/parallel.h"
 #include "weft/core/thread_local.h"
 #include "weft/core/thread_state.h"
 

@@ -3,7 +3,14 @@
 
 #include <string>
 
+#include "weft/core/compiler.h"
+
 namespace weft {
+
+/// Cores this process may run on: those of its first thread's affinity before OpenMP bound that
+/// thread to one core (OMP_PROC_BIND, GOMP_CPU_AFFINITY), but at most its cgroups' CPU quotas,
+/// rounded up. Determined once.
+int core_count();
 
 /// 0, and one more in each child of fork(), in which the parent's other threads do not exist.
 int fork_count();

@@ -7,7 +7,6 @@
 #include <mutex>
 #include <ostream>
 
-#include "weft/core/allocator.h"
 #include "weft/core/error.h"
 
 namespace weft {
@@ -69,20 +68,11 @@ int host_device_count() {
   return host_devices;
 }
 
-void set_host_devices(int n) {
+void detail::change_host_device_count(int n, void (*check)(int so_far, int n)) {
   WEFT_CHECK(n >= 1 && n <= kMaxDevices, InvalidArgument, "host_devices", "got ", n,
              ", expected 1 to ", kMaxDevices);
   std::lock_guard lock(host_devices_mutex);
-  // Before anybody asked for the count, or without a CPU runtime, no device can hold memory.
-  int old = host_devices.load();
-  if (old > 0 && device_count(DeviceType::cpu) == 0) old = 0;
-  for (int i = n; i < old; ++i) {
-    const Device device(DeviceType::cpu, i);
-    const std::int64_t held = memory_stats(device).in_use_bytes;
-    WEFT_CHECK(held == 0, InvalidArgument, "host_devices", "got ", n, ", but ", device,
-               " still holds ", held, " bytes");
-  }
-  for (int i = n; i < old; ++i) release_cached_memory(Device(DeviceType::cpu, i));
+  check(host_devices.load(), n);
   host_devices = n;
 }
 

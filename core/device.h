@@ -45,8 +45,9 @@ const std::string& cpu_model();
 /// Each has its own allocator accounting and memory limit, and its share of the cores. Throws
 /// InvalidArgument when the variable holds anything but a number from 1 to kMaxDevices.
 int host_device_count();
-/// Throws InvalidArgument for n outside [1, kMaxDevices], or when a device that would go still
-/// holds memory.
-void set_host_devices(int n);
+namespace detail {
+/// Makes it n, unless check() throws; so_far is 0 if nobody has asked for the number.
+void change_host_device_count(int n, void (*check)(int so_far, int n));
+}  // namespace detail
 
 }  // namespace weft

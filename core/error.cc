@@ -4,8 +4,6 @@
 #include <new>
 #include <utility>
 
-#include "weft/core/thread_state.h"
-
 namespace weft {
 namespace {
 
@@ -31,7 +29,8 @@ void keep_on_one_line(std::string& text) {
 std::string one_line(std::string_view op, std::string_view message, const std::string& where) {
   std::string text;
   text.append("[").append(op).append("] ").append(message);
-  if (const std::string path = module_path(); !path.empty()) text.append(" in ").append(path);
+  if (const std::string path = detail::module_path_of_thread(); !path.empty())
+    text.append(" in ").append(path);
   text.append(" at ").append(where);
   keep_on_one_line(text);
   return text;

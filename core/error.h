@@ -99,6 +99,9 @@ decltype(auto) within(const Context& context, F&& f, SourceLine place = SourceLi
 }
 
 namespace detail {
+/// module_path() of thread_state.h, which is above this header.
+std::string module_path_of_thread();
+
 template <class... Parts>
 std::string concat(const Parts&... parts) {
   std::ostringstream out;

@@ -3,6 +3,7 @@
 #include <mutex>
 #include <string>
 
+#include "weft/core/error.h"
 #include "weft/core/thread_state.h"
 
 namespace weft {
@@ -75,5 +76,6 @@ std::string module_path(const PathNode* path) {
 }
 
 std::string module_path() { return module_path(thread_state().path); }
+std::string detail::module_path_of_thread() { return module_path(); }
 
 }  // namespace weft

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "weft/core/compiler.h"
+#include "weft/core/cores.h"
 
 namespace weft {
 
@@ -17,11 +17,6 @@ namespace weft {
 int num_threads();
 /// Sets it for the calling thread. Throws InvalidArgument for n < 1.
 void set_num_threads(int n);
-/// Cores this process may run on: those of its first thread's affinity before OpenMP bound that
-/// thread to one core (OMP_PROC_BIND, GOMP_CPU_AFFINITY), but at most its cgroups' CPU quotas,
-/// rounded up. Determined once.
-int core_count();
-
 namespace detail {
 using ParallelBody = void (*)(void* f, std::int64_t begin, std::int64_t end);
 void parallel_run(int team, std::int64_t n, ParallelBody body, void* f);

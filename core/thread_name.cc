@@ -1,3 +1,5 @@
+#include "weft/core/thread_name.h"
+
 #include <pthread.h>
 #include <unistd.h>
 
@@ -8,7 +10,6 @@
 #include <string_view>
 
 #include "weft/core/thread_local.h"
-#include "weft/core/trace.h"
 
 namespace weft {
 namespace {

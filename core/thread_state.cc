@@ -1,6 +1,6 @@
 #include "weft/core/thread_state.h"
 
-#include "weft/core/capture.h"
+#include "weft/core/error.h"
 #include "weft/core/streams.h"
 #include "weft/core/thread_end.h"
 #include "weft/core/thread_local.h"
@@ -27,6 +27,10 @@ namespace {
 constinit ThreadLocal<CurrentStreams> current_streams;
 
 }  // namespace
+
+void graph::refuse(const char* op, const char* why) {
+  WEFT_THROW(Unsupported, op, "cannot be captured: ", why);
+}
 
 const CurrentStreams& CurrentStreams::of_this_thread() { return *current_streams; }
 

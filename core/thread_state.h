@@ -10,13 +10,14 @@
 
 #include "weft/core/device.h"
 #include "weft/core/dtype.h"
-#include "weft/core/log.h"
 #include "weft/core/memory_owner.h"
 #include "weft/core/runtime.h"
 
 namespace weft {
 
 class ChoiceCache;
+class LogSink;
+class PoolChoice;
 class GeneratorSet;
 class Tracer;
 class WeightCache;
@@ -77,6 +78,7 @@ struct ThreadState {
   Tracer* tracer = nullptr;
   ChoiceCache* choices = nullptr;     ///< null: what was timed is forgotten with the process
   graph::Capture* capture = nullptr;  ///< set while graph::capture records a step
+  const PoolChoice* pools = nullptr;  ///< of that capture
   CallObserver* calls = nullptr;      ///< told of every call of a module
   /// Where matrix products and convolutions count their multiply-adds; null: nowhere.
   std::int64_t* multiply_adds = nullptr;
@@ -166,6 +168,16 @@ std::string module_path(const PathNode* path);
 /// The calling thread's path in memory that is never freed: one object per path, so pointers can be
 /// compared. Null outside any module. Takes a lock and memory only at a path's first use.
 const PathNode* interned_path();
+
+namespace graph {
+/// Unsupported: "[item] cannot be captured: <why>"
+[[noreturn]] void refuse(const char* op, const char* why);
+/// Refuses in graph::capture (core/capture.h).
+inline void check_not_capturing(const char* op, const char* why) {
+  if (thread_state().capture) [[unlikely]]
+    refuse(op, why);
+}
+}  // namespace graph
 
 /// The stream new work of this thread goes to on `device`: the last set_current_stream(), else the
 /// runtime's default. Not part of ThreadState: a worker has streams of its own. Throws Device when

@@ -16,6 +16,7 @@
 #include "weft/core/error.h"
 #include "weft/core/file.h"
 #include "weft/core/thread_local.h"
+#include "weft/core/thread_name.h"
 #include "weft/core/trace_device.h"
 #include "weft/core/trace_json.h"
 

@@ -29,10 +29,6 @@ class TraceJson;
 void work_begins(Device device) noexcept;
 }  // namespace detail
 
-/// Names the calling thread in traces (up to 47 characters) and for the system (the first 15, as
-/// Linux allows). Longer names are cut off.
-void set_thread_name(std::string_view name);
-
 /// One moment on two clocks, in nanoseconds.
 struct ClockReading {
   std::int64_t steady_ns = 0;    ///< std::chrono::steady_clock: one clock for a host's processes
@@ -176,14 +172,5 @@ class Span {
   Event* device_begin_;
   Span* outer_;
 };
-
-namespace detail {
-/// The thread's spans look for its name again.
-void thread_renamed();
-/// Small numbers in order of first asking.
-int thread_number();
-/// As set; else "main", or "thread 3".
-std::string thread_name();
-}  // namespace detail
 
 }  // namespace weft

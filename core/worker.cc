@@ -15,7 +15,7 @@
 #include "weft/core/parallel.h"
 #include "weft/core/rng.h"
 #include "weft/core/runtime.h"
-#include "weft/core/trace.h"
+#include "weft/core/thread_name.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "weft/autograd/graph.h"
-#include "weft/core/capture.h"
-#include "weft/core/error.h"
-#include "weft/core/pool.h"
+#include "weft/core/runtime/capture.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/pool.h"
 
 namespace weft {
 

@@ -5,7 +5,7 @@
 #include <array>
 #include <initializer_list>
 
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/tensor/tensor.h"
 
 namespace weft::autograd {

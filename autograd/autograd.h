@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/tensor/tensor.h"
 
 namespace weft {

@@ -4,9 +4,9 @@
 
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/session.h"
-#include "weft/core/error.h"
-#include "weft/core/rng.h"
-#include "weft/core/trace.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/rng.h"
+#include "weft/core/trace/trace.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "weft/autograd/graph.h"
-#include "weft/core/rng.h"
+#include "weft/core/runtime/rng.h"
 #include "weft/tensor/tree.h"
 
 namespace weft::autograd {

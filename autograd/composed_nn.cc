@@ -6,7 +6,7 @@
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/linear_node.h"
 #include "weft/autograd/ops.h"
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft {
 

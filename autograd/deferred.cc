@@ -1,7 +1,7 @@
 #include "weft/autograd/deferred.h"
 
 #include "weft/autograd/autograd.h"
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/thread_state.h"
 
 namespace weft::autograd {
 

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "weft/autograd/graph.h"
-#include "weft/core/thread_local.h"
+#include "weft/core/runtime/thread_local.h"
 #include "weft/tensor/tensor.h"
 
 namespace weft::autograd {

@@ -6,12 +6,12 @@
 #include <string>
 
 #include "weft/autograd/autograd.h"
-#include "weft/core/capture.h"
-#include "weft/core/error.h"
-#include "weft/core/phase.h"
-#include "weft/core/pool.h"
-#include "weft/core/thread_local.h"
-#include "weft/core/trace.h"
+#include "weft/core/runtime/capture.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/phase.h"
+#include "weft/core/runtime/pool.h"
+#include "weft/core/runtime/thread_local.h"
+#include "weft/core/trace/trace.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 

@@ -18,8 +18,8 @@
 
 #include "weft/autograd/graph.h"
 #include "weft/autograd/session.h"
-#include "weft/core/runtime.h"
-#include "weft/core/worker.h"
+#include "weft/core/runtime/runtime.h"
+#include "weft/core/runtime/worker.h"
 
 namespace weft::autograd {
 

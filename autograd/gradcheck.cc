@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "weft/autograd/autograd.h"
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 

@@ -1,8 +1,8 @@
 #include "weft/autograd/graph.h"
 
-#include "weft/core/error.h"
-#include "weft/core/thread_local.h"
-#include "weft/core/trace.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/thread_local.h"
+#include "weft/core/trace/trace.h"
 #include "weft/tensor/ops.h"
 
 namespace weft::autograd {

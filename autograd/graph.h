@@ -17,9 +17,9 @@
 #include <utility>
 #include <vector>
 
-#include "weft/core/lazy.h"
-#include "weft/core/pool.h"
-#include "weft/core/thread_state.h"
+#include "weft/core/base/lazy.h"
+#include "weft/core/runtime/pool.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/tensor/tensor.h"
 
 namespace weft::autograd {

@@ -1,7 +1,7 @@
 // In-place methods: the tensor's history becomes that of the new value.
 #include "weft/autograd/graph.h"
 #include "weft/autograd/ops.h"
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft {
 

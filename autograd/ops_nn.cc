@@ -3,7 +3,7 @@
 #include "weft/autograd/deferred.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/ops.h"
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft {
 

@@ -5,8 +5,8 @@
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/ops.h"
-#include "weft/core/thread_state.h"
-#include "weft/core/trace.h"
+#include "weft/core/runtime/thread_state.h"
+#include "weft/core/trace/trace.h"
 
 namespace weft {
 

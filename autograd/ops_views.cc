@@ -4,7 +4,7 @@
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/ops.h"
-#include "weft/core/pool.h"
+#include "weft/core/runtime/pool.h"
 
 namespace weft {
 

@@ -2,7 +2,7 @@
 
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/engine.h"
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::autograd {
 

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "weft/autograd/graph.h"
-#include "weft/core/pool.h"
-#include "weft/core/streams.h"
-#include "weft/core/thread_local.h"
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/pool.h"
+#include "weft/core/runtime/streams.h"
+#include "weft/core/runtime/thread_local.h"
+#include "weft/core/runtime/thread_state.h"
 
 namespace weft::autograd {
 

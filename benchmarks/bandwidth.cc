@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::bench {
 

@@ -2,7 +2,7 @@
 
 #include "weft/benchmarks/bandwidth.h"
 #include "weft/benchmarks/timing.h"
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 

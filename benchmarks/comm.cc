@@ -22,9 +22,9 @@
 #include "weft/benchmarks/sides.h"
 #include "weft/benchmarks/timing.h"
 #include "weft/comm/init.h"
-#include "weft/core/error.h"
-#include "weft/core/file.h"
-#include "weft/core/parallel.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/file.h"
+#include "weft/core/runtime/parallel.h"
 #include "weft/tensor/creation.h"
 
 namespace weft::bench {

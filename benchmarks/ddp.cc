@@ -17,10 +17,10 @@
 #include "weft/benchmarks/timing.h"
 #include "weft/benchmarks/work.h"
 #include "weft/comm/init.h"
-#include "weft/core/error.h"
-#include "weft/core/file.h"
-#include "weft/core/parallel.h"
-#include "weft/core/thread_state.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/file.h"
+#include "weft/core/runtime/parallel.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/train/environment.h"
 
 namespace weft::bench {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "weft/autograd/ops.h"
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/examples/autoencoder.h"
 #include "weft/examples/resnet.h"
 #include "weft/nn/loss.h"

@@ -6,11 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "weft/benchmarks/work.h"
-#include "weft/core/allocator.h"
-#include "weft/core/capture.h"
-#include "weft/core/error.h"
-#include "weft/core/runtime.h"
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/allocator.h"
+#include "weft/core/runtime/capture.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/runtime.h"
+#include "weft/core/runtime/thread_state.h"
 
 // tools/cuda_emulator
 extern "C" __attribute__((weak)) const char* weft_emulated_take_counts();

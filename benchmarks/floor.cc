@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "weft/benchmarks/timing.h"
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/examples/autoencoder.h"
 #include "weft/examples/cnn.h"
 #include "weft/examples/dcgan.h"

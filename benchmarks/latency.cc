@@ -12,8 +12,8 @@
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/ops.h"
 #include "weft/benchmarks/timing.h"
-#include "weft/core/error.h"
-#include "weft/core/parallel.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/parallel.h"
 #include "weft/nn/linear.h"
 #include "weft/tensor/creation.h"
 

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "weft/benchmarks/timing.h"
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/data/cifar.h"
 #include "weft/data/dataloader.h"
 #include "weft/data/image_folder.h"

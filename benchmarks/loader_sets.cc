@@ -11,8 +11,8 @@
 #include <algorithm>
 #include <memory>
 
-#include "weft/core/error.h"
-#include "weft/core/rng.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/rng.h"
 
 namespace weft::bench {
 namespace {

@@ -10,8 +10,8 @@
 #include <nlohmann/json.hpp>
 
 #include "weft/benchmarks/timing.h"
-#include "weft/core/file.h"
-#include "weft/core/trace.h"
+#include "weft/core/runtime/file.h"
+#include "weft/core/trace/trace.h"
 
 namespace weft::bench {
 

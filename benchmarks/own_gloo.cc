@@ -13,7 +13,7 @@
 
 #include <chrono>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::bench {
 namespace {

@@ -1,6 +1,6 @@
 // In place of own_gloo.cc where there is no Gloo.
 #include "weft/benchmarks/own_gloo.h"
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::bench {
 

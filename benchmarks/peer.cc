@@ -10,7 +10,7 @@
 #include <iostream>
 #include <utility>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 extern char** environ;
 

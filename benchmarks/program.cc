@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <exception>
 
-#include "weft/core/file.h"
+#include "weft/core/runtime/file.h"
 
 namespace weft::bench {
 

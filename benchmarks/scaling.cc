@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "weft/benchmarks/timing.h"
-#include "weft/core/allocator.h"
-#include "weft/core/error.h"
-#include "weft/core/runtime.h"
+#include "weft/core/runtime/allocator.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/runtime.h"
 #include "weft/examples/autoencoder.h"
 #include "weft/examples/resnet.h"
 #include "weft/io/png.h"

@@ -5,10 +5,10 @@
 #include <system_error>
 #include <utility>
 
-#include "weft/core/device.h"
-#include "weft/core/error.h"
-#include "weft/core/file.h"
-#include "weft/core/parallel.h"
+#include "weft/core/base/device.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/file.h"
+#include "weft/core/runtime/parallel.h"
 
 namespace weft::bench {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <system_error>
 
-#include "weft/core/error.h"
-#include "weft/core/file.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/file.h"
 
 namespace weft::bench {
 

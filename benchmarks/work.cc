@@ -5,8 +5,8 @@
 
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/autograd.h"
-#include "weft/core/error.h"
-#include "weft/core/thread_state.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/examples/autoencoder.h"
 #include "weft/examples/cnn.h"
 #include "weft/examples/dcgan.h"

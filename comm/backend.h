@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "weft/comm/deadline.h"
-#include "weft/core/allocator.h"
-#include "weft/core/dtype.h"
+#include "weft/core/runtime/allocator.h"
+#include "weft/core/base/dtype.h"
 
 namespace weft::comm {
 

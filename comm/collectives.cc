@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "weft/comm/reduce.h"
-#include "weft/core/phase.h"
-#include "weft/core/pool.h"
-#include "weft/core/thread_local.h"
+#include "weft/core/runtime/phase.h"
+#include "weft/core/runtime/pool.h"
+#include "weft/core/runtime/thread_local.h"
 
 namespace weft::comm {
 namespace {

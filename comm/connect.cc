@@ -9,8 +9,8 @@
 #include "weft/comm/member.h"
 #include "weft/comm/progress.h"
 #include "weft/comm/rendezvous.h"
-#include "weft/core/phase.h"
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/phase.h"
+#include "weft/core/runtime/thread_state.h"
 
 namespace weft::comm {
 namespace {

@@ -9,7 +9,7 @@
 #include "weft/comm/operation.h"
 #include "weft/comm/process_group.h"
 #include "weft/comm/store.h"
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::comm {
 

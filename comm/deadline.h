@@ -7,7 +7,7 @@
 #include <functional>
 #include <utility>
 
-#include "weft/core/compiler.h"
+#include "weft/core/base/compiler.h"
 
 namespace weft::comm {
 

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <system_error>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::comm {
 namespace {

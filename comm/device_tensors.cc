@@ -13,9 +13,9 @@
 
 #include "weft/comm/member.h"
 #include "weft/comm/work.h"
-#include "weft/core/error.h"
-#include "weft/core/thread_state.h"
-#include "weft/core/worker.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/thread_state.h"
+#include "weft/core/runtime/worker.h"
 #include "weft/tensor/creation.h"
 
 namespace weft::comm {

@@ -12,7 +12,7 @@
 #include "weft/comm/nccl.h"
 #include "weft/comm/operation.h"
 #include "weft/comm/store.h"
-#include "weft/core/runtime.h"
+#include "weft/core/runtime/runtime.h"
 
 namespace weft::comm {
 

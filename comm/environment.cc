@@ -11,7 +11,7 @@
 #include "weft/comm/init.h"
 #include "weft/comm/member.h"
 #include "weft/comm/socket.h"
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::comm {
 namespace {

@@ -1,6 +1,6 @@
 #include "weft/comm/exchange_state.h"
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::comm {
 

@@ -11,7 +11,7 @@
 
 #include "weft/comm/deadline.h"
 #include "weft/comm/store.h"
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::comm {
 

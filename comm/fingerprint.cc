@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::comm {
 namespace {

@@ -33,9 +33,9 @@
 #include "weft/comm/backends.h"
 #include "weft/comm/connect.h"
 #include "weft/comm/exchange_state.h"
-#include "weft/core/error.h"
-#include "weft/core/phase.h"
-#include "weft/core/trace.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/phase.h"
+#include "weft/core/trace/trace.h"
 
 namespace weft::comm {
 namespace {

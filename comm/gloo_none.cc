@@ -1,7 +1,7 @@
 // Stands in for gloo_backend.cc in a build without Gloo.
 
 #include "weft/comm/backends.h"
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::comm {
 

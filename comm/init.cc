@@ -12,9 +12,9 @@
 #include "weft/comm/rendezvous.h"
 #include "weft/comm/socket.h"
 #include "weft/comm/tcp_store.h"
-#include "weft/core/error.h"
-#include "weft/core/phase.h"
-#include "weft/core/thread_state.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/phase.h"
+#include "weft/core/runtime/thread_state.h"
 
 namespace weft::comm {
 namespace {

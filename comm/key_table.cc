@@ -3,7 +3,7 @@
 #include <charconv>
 #include <utility>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::comm {
 std::int64_t sum_with(const std::string& key, const std::optional<std::string>& value,

@@ -16,8 +16,8 @@
 #include <string>
 #include <system_error>
 
-#include "weft/core/error.h"
-#include "weft/core/phase.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/phase.h"
 
 namespace weft::comm {
 namespace {

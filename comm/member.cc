@@ -12,7 +12,7 @@
 #include <sstream>
 #include <utility>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::comm {
 namespace {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "weft/comm/progress.h"
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::comm {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <atomic>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/kernels/cuda_library.h"
 
 namespace weft::comm {

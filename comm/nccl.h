@@ -8,7 +8,7 @@
 
 #include "weft/comm/backend.h"
 #include "weft/comm/store.h"
-#include "weft/core/runtime.h"
+#include "weft/core/runtime/runtime.h"
 
 namespace weft::comm {
 

@@ -4,8 +4,8 @@
 #include <string_view>
 #include <utility>
 
-#include "weft/core/error.h"
-#include "weft/core/thread_local.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/thread_local.h"
 
 namespace weft::comm {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "weft/comm/backend.h"
 #include "weft/comm/process_group.h"
-#include "weft/core/runtime.h"
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/runtime.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/tensor/tensor.h"
 
 namespace weft::comm {

@@ -13,9 +13,9 @@
 #include "weft/comm/fingerprint.h"
 #include "weft/comm/progress.h"
 #include "weft/comm/work.h"
-#include "weft/core/cores.h"
-#include "weft/core/phase.h"
-#include "weft/core/trace.h"
+#include "weft/core/runtime/cores.h"
+#include "weft/core/runtime/phase.h"
+#include "weft/core/trace/trace.h"
 #include "weft/tensor/ops.h"
 
 namespace weft::comm {

@@ -16,7 +16,7 @@
 #include "weft/comm/failure.h"
 #include "weft/comm/operation.h"
 #include "weft/comm/store.h"
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::comm {
 
@@ -25,7 +25,7 @@ namespace weft::comm {
 /// into the store how far this rank has come. It wakes four times in options.slow, whether there
 /// are operations or not, so that starting one need not wake it; and 16 times in options.timeout.
 ///
-/// While this rank is busy (core/phase.h), its watch increments a number in the store of the run
+/// While this rank is busy (core/runtime/phase.h), its watch increments a number in the store of the run
 /// whenever it wakes. While an operation runs, the watch checks whether the number changes, and
 /// then moves the deadline to one timeout from now, but at most kMostTimeouts from the beginning.
 /// So no clocks are compared, and a process that was stopped, with its watch, blocks nobody. Any

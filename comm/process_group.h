@@ -53,7 +53,7 @@ enum class CudaTransport {
 
 struct ProcessGroupOptions {
   /// For each operation, from its beginning (the operations before it do not count). While a rank
-  /// of the run is busy (core/phase.h: BusyScope) the time begins anew, up to 10 times this in all.
+  /// of the run is busy (core/runtime/phase.h: BusyScope) the time begins anew, up to 10 times this in all.
   std::chrono::milliseconds timeout{120'000};
   /// A rank that waits longer logs once per operation for which ranks it waits.
   std::chrono::milliseconds slow{10'000};

@@ -12,7 +12,7 @@
 
 namespace weft::comm {
 
-/// In the store of the run: changes for as long as a rank is busy (core/phase.h).
+/// In the store of the run: changes for as long as a rank is busy (core/runtime/phase.h).
 inline constexpr std::string_view kBusyKey = "progress/busy";
 
 /// Tells the others what this rank has begun, and what it has been busy with since, if anything.

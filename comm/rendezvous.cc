@@ -10,7 +10,7 @@
 #include "weft/comm/failure.h"
 #include "weft/comm/file_store.h"
 #include "weft/comm/socket.h"
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::comm {
 namespace {

@@ -28,8 +28,8 @@
 #include "weft/comm/exchange_state.h"
 #include "weft/comm/random_number.h"
 #include "weft/comm/socket.h"
-#include "weft/core/error.h"
-#include "weft/core/phase.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/phase.h"
 
 namespace weft::comm {
 namespace {

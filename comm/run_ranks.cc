@@ -14,12 +14,12 @@
 #include "weft/comm/backends.h"
 #include "weft/comm/failure.h"
 #include "weft/comm/process_group.h"
-#include "weft/core/capture.h"
-#include "weft/core/cores.h"
-#include "weft/core/error.h"
-#include "weft/core/parallel.h"
-#include "weft/core/thread_state.h"
-#include "weft/core/trace.h"
+#include "weft/core/runtime/capture.h"
+#include "weft/core/runtime/cores.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/parallel.h"
+#include "weft/core/runtime/thread_state.h"
+#include "weft/core/trace/trace.h"
 
 namespace weft::comm {
 namespace {

@@ -27,8 +27,8 @@
 #include "weft/comm/exchange_state.h"
 #include "weft/comm/local_peers.h"
 #include "weft/comm/reduce.h"
-#include "weft/core/error.h"
-#include "weft/core/phase.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/phase.h"
 
 namespace weft::comm {
 namespace {

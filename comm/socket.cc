@@ -15,7 +15,7 @@
 #include <system_error>
 #include <thread>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::comm {
 namespace {

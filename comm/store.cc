@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "weft/comm/key_table.h"
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::comm {
 namespace {

@@ -22,9 +22,9 @@
 
 #include "weft/comm/key_table.h"
 #include "weft/comm/socket.h"
-#include "weft/core/cores.h"
-#include "weft/core/error.h"
-#include "weft/core/trace.h"
+#include "weft/core/runtime/cores.h"
+#include "weft/core/base/error.h"
+#include "weft/core/trace/trace.h"
 
 namespace weft::comm {
 namespace {

@@ -20,7 +20,7 @@
 #include "weft/comm/backends.h"
 #include "weft/comm/exchange_state.h"
 #include "weft/comm/random_number.h"
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::comm {
 namespace {

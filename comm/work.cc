@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "weft/comm/deadline.h"
-#include "weft/core/error.h"
-#include "weft/core/thread_state.h"
-#include "weft/core/worker.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/thread_state.h"
+#include "weft/core/runtime/worker.h"
 
 namespace weft::comm {
 namespace {

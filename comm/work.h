@@ -7,8 +7,8 @@
 #include <mutex>
 
 #include "weft/comm/process_group.h"
-#include "weft/core/cores.h"
-#include "weft/core/runtime.h"
+#include "weft/core/runtime/cores.h"
+#include "weft/core/runtime/runtime.h"
 
 namespace weft::comm {
 

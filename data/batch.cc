@@ -1,6 +1,6 @@
 #include "weft/data/batch.h"
 
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/tensor/creation.h"
 
 namespace weft::data {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/tensor/ops.h"
 
 namespace weft::data::detail {

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "weft/core/error.h"
-#include "weft/core/shape.h"
+#include "weft/core/base/error.h"
+#include "weft/core/base/shape.h"
 #include "weft/data/any_dataset.h"
 
 namespace weft::data {

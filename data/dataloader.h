@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/data/dataset.h"
 #include "weft/data/loader_core.h"
 #include "weft/data/resident_set.h"

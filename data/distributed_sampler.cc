@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "weft/core/error.h"
-#include "weft/core/thread_state.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/thread_state.h"
 
 namespace weft::data {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "weft/core/thread_local.h"
+#include "weft/core/runtime/thread_local.h"
 #include "weft/data/pixels.h"
 
 namespace weft::data {

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <system_error>
 
-#include "weft/core/error.h"
-#include "weft/core/file.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/file.h"
 #include "weft/data/lmdb_file.h"
 
 namespace weft::data {

@@ -77,7 +77,7 @@ class Lmdb {
 };
 
 /// Writes such a file, sample by sample. The file appears, and replaces an older one, on commit()
-/// (core/file.h).
+/// (core/runtime/file.h).
 ///   data::LmdbWriter writer("train.lmdb");
 ///   for (const auto& [label, bytes] : pictures) writer.add(label, bytes);
 ///   writer.commit();

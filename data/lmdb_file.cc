@@ -10,7 +10,7 @@
 #include <cstring>
 #include <system_error>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::data {
 namespace {

@@ -9,11 +9,11 @@
 #include <thread>
 #include <utility>
 
-#include "weft/core/capture.h"
-#include "weft/core/cores.h"
-#include "weft/core/thread_local.h"
-#include "weft/core/thread_state.h"
-#include "weft/core/trace.h"
+#include "weft/core/runtime/capture.h"
+#include "weft/core/runtime/cores.h"
+#include "weft/core/runtime/thread_local.h"
+#include "weft/core/runtime/thread_state.h"
+#include "weft/core/trace/trace.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 

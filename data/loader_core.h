@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "weft/core/runtime.h"
+#include "weft/core/runtime/runtime.h"
 #include "weft/data/batch.h"
 #include "weft/data/sampler.h"
 

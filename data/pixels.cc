@@ -1,6 +1,6 @@
 #include "weft/data/pixels.h"
 
-#include "weft/core/simd_level.h"
+#include "weft/core/base/simd_level.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "weft/core/simd_level.h"
-#include "weft/core/thread_local.h"
+#include "weft/core/base/simd_level.h"
+#include "weft/core/runtime/thread_local.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

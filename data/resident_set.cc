@@ -4,10 +4,10 @@
 #include <cstring>
 #include <numeric>
 
-#include "weft/core/error.h"
-#include "weft/core/rng.h"
-#include "weft/core/thread_state.h"
-#include "weft/core/trace.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/rng.h"
+#include "weft/core/runtime/thread_state.h"
+#include "weft/core/trace/trace.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 

@@ -4,7 +4,7 @@
 #include <exception>
 #include <numeric>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::data {
 namespace {

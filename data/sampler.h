@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "weft/core/rng.h"
+#include "weft/core/runtime/rng.h"
 
 namespace weft::data {
 

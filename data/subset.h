@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "weft/core/rng.h"
+#include "weft/core/runtime/rng.h"
 #include "weft/data/dataset.h"
 
 namespace weft::data {

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/tensor/ops.h"
 
 namespace weft::data::detail {

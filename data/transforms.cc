@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/data/resample.h"
 
 namespace weft::data {

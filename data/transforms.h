@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "weft/core/rng.h"
+#include "weft/core/runtime/rng.h"
 #include "weft/io/image.h"
 
 namespace weft::data {

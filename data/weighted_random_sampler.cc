@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::data {
 namespace {

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "weft/core/error.h"
-#include "weft/core/file.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/file.h"
 #include "weft/examples/text.h"
 #include "weft/train/train.h"
 #include "weft/weft.h"

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "weft/core/phase.h"
+#include "weft/core/runtime/phase.h"
 #include "weft/examples/ranks.h"
 #include "weft/train/train.h"
 #include "weft/weft.h"

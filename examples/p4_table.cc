@@ -11,7 +11,7 @@
 #include <system_error>
 #include <vector>
 
-#include "weft/core/file.h"
+#include "weft/core/runtime/file.h"
 #include "weft/examples/autoencoder.h"
 #include "weft/examples/devices.h"
 #include "weft/train/interrupt.h"

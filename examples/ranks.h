@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "weft/core/phase.h"
+#include "weft/core/runtime/phase.h"
 #include "weft/train/interrupt.h"
 #include "weft/train/metrics.h"
 #include "weft/train/options.h"

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/examples/resnet.h"
 #include "weft/train/options.h"
 #include "weft/weft.h"

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/tensor/creation.h"
 
 namespace weft::examples {

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <vector>
 
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/io/file_reader.h"
 #include "weft/tensor/creation.h"
 

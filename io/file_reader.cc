@@ -9,7 +9,7 @@
 #include <system_error>
 #include <utility>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::io {
 

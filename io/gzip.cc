@@ -5,7 +5,7 @@
 #include <array>
 #include <utility>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::io {
 

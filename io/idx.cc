@@ -5,7 +5,7 @@
 #include <cstring>
 #include <optional>
 
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/io/file_reader.h"
 #include "weft/io/gzip.h"
 #include "weft/tensor/creation.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <initializer_list>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/io/file_reader.h"
 #include "weft/io/jpeg.h"
 #include "weft/io/png.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "weft/core/compiler.h"
+#include "weft/core/base/compiler.h"
 
 namespace weft::io {
 

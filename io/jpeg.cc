@@ -9,7 +9,7 @@
 
 #include <limits>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::io {
 namespace {

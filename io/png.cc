@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "weft/core/file.h"
+#include "weft/core/runtime/file.h"
 #include "weft/tensor/ops.h"
 
 namespace weft::io {

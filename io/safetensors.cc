@@ -8,8 +8,8 @@
 #include <string_view>
 #include <unordered_set>
 
-#include "weft/core/file.h"
-#include "weft/core/trace.h"
+#include "weft/core/runtime/file.h"
+#include "weft/core/trace/trace.h"
 #include "weft/io/file_reader.h"
 #include "weft/io/safetensors_header.h"
 #include "weft/tensor/creation.h"

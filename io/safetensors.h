@@ -34,7 +34,7 @@ struct LoadOptions {
   ModulePrefix module_prefix = ModulePrefix::keep;
 };
 
-/// Writes through a temporary file (core/file.h): whatever happens, `path` is the old file or the
+/// Writes through a temporary file (core/runtime/file.h): whatever happens, `path` is the old file or the
 /// whole new one. Tensors may be strided and on any device. Those with larger elements come first,
 /// so that all are aligned; those with elements of one size keep their order.
 ///

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "weft/core/dtype.h"
-#include "weft/core/shape.h"
+#include "weft/core/base/dtype.h"
+#include "weft/core/base/shape.h"
 #include "weft/io/safetensors.h"
 
 namespace weft::io::detail {

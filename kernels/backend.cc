@@ -1,6 +1,6 @@
 #include "weft/kernels/backend.h"
 
-#include "weft/core/simd_level.h"
+#include "weft/core/base/simd_level.h"
 
 namespace weft {
 namespace {

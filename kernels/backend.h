@@ -1,10 +1,10 @@
 // The two backends, CPU and CUDA, and the tables of their kernels.
 #pragma once
 
-#include "weft/core/capture.h"
-#include "weft/core/error.h"
-#include "weft/core/runtime.h"
-#include "weft/core/trace.h"
+#include "weft/core/runtime/capture.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/runtime.h"
+#include "weft/core/trace/trace.h"
 #include "weft/kernels/conv.h"
 #include "weft/kernels/elementwise.h"
 #include "weft/kernels/indexing.h"

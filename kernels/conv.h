@@ -4,8 +4,8 @@
 #include <array>
 #include <cstdint>
 
-#include "weft/core/runtime.h"
-#include "weft/kernels/plan.h"
+#include "weft/core/runtime/runtime.h"
+#include "weft/kernels/plan/plan.h"
 #include "weft/kernels/view.h"
 
 namespace weft {

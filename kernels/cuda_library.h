@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "weft/core/error.h"
-#include "weft/core/thread_state.h"
-#include "weft/core/version.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/thread_state.h"
+#include "weft/core/base/version.h"
 #include "weft/kernels/backend.h"
 
 namespace weft {

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "weft/core/runtime.h"
+#include "weft/core/runtime/runtime.h"
 #include "weft/kernels/view.h"
 
 namespace weft {
@@ -116,7 +116,7 @@ struct ElementwiseKernels {
   void (*compare)(const Stream&, CompareOp, const View& a, const View& b, const View& y);
   /// y = condition ? a : b; condition is boolean.
   void (*where)(const Stream&, const View& condition, const View& a, const View& b, const View& y);
-  /// y = x, converted to y's dtype as by element_cast (core/dtype.h).
+  /// y = x, converted to y's dtype as by element_cast (core/base/dtype.h).
   void (*copy)(const Stream&, const View& x, const View& y);
   /// y = value, converted in the same way.
   void (*fill)(const Stream&, double value, const View& y);

@@ -7,7 +7,7 @@
 #include <numbers>
 #include <type_traits>
 
-#include "weft/core/dtype.h"
+#include "weft/core/base/dtype.h"
 #include "weft/kernels/elementwise.h"
 
 namespace weft {

@@ -1,7 +1,7 @@
 // Reading and adding at positions that an index tensor gives.
 #pragma once
 
-#include "weft/core/runtime.h"
+#include "weft/core/runtime/runtime.h"
 #include "weft/kernels/view.h"
 
 namespace weft {

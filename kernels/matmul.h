@@ -1,8 +1,8 @@
 // Batched matrix products.
 #pragma once
 
-#include "weft/core/runtime.h"
-#include "weft/kernels/plan.h"
+#include "weft/core/runtime/runtime.h"
+#include "weft/kernels/plan/plan.h"
 #include "weft/kernels/view.h"
 
 namespace weft {

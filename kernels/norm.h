@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "weft/core/runtime.h"
+#include "weft/core/runtime/runtime.h"
 #include "weft/kernels/view.h"
 
 namespace weft {

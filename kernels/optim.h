@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <span>
 
-#include "weft/core/dtype.h"
-#include "weft/core/runtime.h"
+#include "weft/core/base/dtype.h"
+#include "weft/core/runtime/runtime.h"
 
 namespace weft {
 

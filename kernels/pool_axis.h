@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "weft/core/dtype.h"
+#include "weft/core/base/dtype.h"
 #include "weft/kernels/pooling.h"
 
 namespace weft {

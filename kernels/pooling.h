@@ -4,7 +4,7 @@
 #include <array>
 #include <cstdint>
 
-#include "weft/core/runtime.h"
+#include "weft/core/runtime/runtime.h"
 #include "weft/kernels/view.h"
 
 namespace weft {

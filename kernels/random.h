@@ -1,14 +1,14 @@
 // Filling tensors with random numbers.
 #pragma once
 
-#include "weft/core/rng.h"
-#include "weft/core/runtime.h"
+#include "weft/core/runtime/rng.h"
+#include "weft/core/runtime/runtime.h"
 #include "weft/kernels/view.h"
 
 namespace weft {
 
 /// y is dense, f32 or f64 (bernoulli: any dtype); its elements are drawn in memory order. The CPU
-/// draws from the generator; core/rng.h says where the values are PyTorch's, bit for bit. CUDA
+/// draws from the generator; core/runtime/rng.h says where the values are PyTorch's, bit for bit. CUDA
 /// takes one 64-bit key from the generator and runs Philox4x32-10 with it.
 struct RandomKernels {
   void (*uniform)(const Stream&, Generator&, double from, double to, const View& y);

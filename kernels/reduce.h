@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "weft/core/runtime.h"
+#include "weft/core/runtime/runtime.h"
 #include "weft/kernels/view.h"
 
 namespace weft {

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "weft/core/dtype.h"
-#include "weft/core/shape.h"
+#include "weft/core/base/dtype.h"
+#include "weft/core/base/shape.h"
 
 namespace weft {
 

@@ -6,8 +6,8 @@
 #include <map>
 #include <string_view>
 
-#include "weft/core/parallel.h"
-#include "weft/core/phase.h"
+#include "weft/core/runtime/parallel.h"
+#include "weft/core/runtime/phase.h"
 
 namespace weft::launch {
 namespace {

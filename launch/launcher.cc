@@ -17,8 +17,8 @@
 
 #include "weft/comm/descriptors.h"
 #include "weft/comm/failure.h"
-#include "weft/core/error.h"
-#include "weft/core/phase.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/phase.h"
 
 namespace weft::launch {
 namespace {

@@ -23,7 +23,7 @@
 #include "weft/comm/random_number.h"
 #include "weft/comm/socket.h"
 #include "weft/comm/tcp_store.h"
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/launch/process.h"
 #include "weft/launch/report.h"
 

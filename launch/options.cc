@@ -10,10 +10,10 @@
 #include <type_traits>
 #include <utility>
 
-#include "weft/core/error.h"
-#include "weft/core/nearest.h"
-#include "weft/core/parallel.h"
-#include "weft/core/runtime.h"
+#include "weft/core/base/error.h"
+#include "weft/core/base/nearest.h"
+#include "weft/core/runtime/parallel.h"
+#include "weft/core/runtime/runtime.h"
 
 namespace weft::launch {
 namespace {

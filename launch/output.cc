@@ -8,7 +8,7 @@
 #include <climits>
 #include <utility>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::launch {
 namespace {

@@ -26,9 +26,9 @@
 #include <thread>
 
 #include "weft/comm/descriptors.h"
-#include "weft/core/cores.h"
-#include "weft/core/error.h"
-#include "weft/core/file.h"
+#include "weft/core/runtime/cores.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/file.h"
 
 namespace weft::launch {
 namespace {

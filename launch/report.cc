@@ -12,8 +12,8 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
-#include "weft/core/error.h"
-#include "weft/core/file.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/file.h"
 #include "weft/launch/process.h"
 
 namespace weft::launch {

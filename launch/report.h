@@ -16,7 +16,7 @@ namespace weft::launch {
 /// The first two are an Error's; the others may be missing.
 struct ProgramError {
   std::string code, message;
-  std::string phase = {};  ///< else what its status page says (core/phase.h)
+  std::string phase = {};  ///< else what its status page says (core/runtime/phase.h)
   std::int64_t step = -1;
 };
 

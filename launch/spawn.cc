@@ -6,9 +6,9 @@
 #include <filesystem>
 #include <string>
 
-#include "weft/core/error.h"
-#include "weft/core/thread_state.h"
-#include "weft/core/trace.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/thread_state.h"
+#include "weft/core/trace/trace.h"
 #include "weft/launch/launcher.h"
 #include "weft/launch/options.h"
 #include "weft/launch/report.h"

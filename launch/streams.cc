@@ -12,8 +12,8 @@
 #include <system_error>
 #include <tuple>
 
-#include "weft/core/error.h"
-#include "weft/core/file.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/file.h"
 
 namespace weft::launch {
 namespace {

@@ -7,8 +7,8 @@
 #include <exception>
 #include <iostream>
 
-#include "weft/core/error.h"
-#include "weft/core/file.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/file.h"
 #include "weft/launch/launcher.h"
 #include "weft/launch/options.h"
 #include "weft/launch/report.h"

@@ -1,6 +1,6 @@
 #include "weft/nn/activation.h"
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/nn/repr.h"
 
 namespace weft::nn {

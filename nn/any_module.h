@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/nn/module.h"
 #include "weft/tensor/tree.h"
 

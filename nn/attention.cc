@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/nn/init.h"
 
 namespace weft::nn {

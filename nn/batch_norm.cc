@@ -3,7 +3,7 @@
 #include <any>
 
 #include "weft/autograd/checkpoint.h"
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/nn/repr.h"
 
 namespace weft::nn {

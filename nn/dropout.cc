@@ -1,6 +1,6 @@
 #include "weft/nn/dropout.h"
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::nn {
 

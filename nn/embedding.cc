@@ -1,6 +1,6 @@
 #include "weft/nn/embedding.h"
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/nn/init.h"
 
 namespace weft::nn {

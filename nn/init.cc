@@ -5,9 +5,9 @@
 #include <numbers>
 #include <numeric>
 
-#include "weft/core/error.h"
-#include "weft/core/parallel.h"
-#include "weft/core/thread_state.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/parallel.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/nn/repr.h"
 
 namespace weft::nn {

@@ -6,8 +6,8 @@
 #include <unordered_set>
 
 #include "weft/autograd/autograd.h"
-#include "weft/core/error.h"
-#include "weft/core/thread_local.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/thread_local.h"
 #include "weft/nn/module_node.h"
 #include "weft/nn/repr.h"
 

@@ -36,8 +36,8 @@
 #include <vector>
 
 #include "weft/autograd/ops.h"
-#include "weft/core/thread_state.h"
-#include "weft/core/trace.h"
+#include "weft/core/runtime/thread_state.h"
+#include "weft/core/trace/trace.h"
 #include "weft/tensor/tree.h"
 
 namespace weft::nn {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/nn/any_module.h"
 #include "weft/nn/module.h"
 

@@ -4,7 +4,7 @@
 #include <charconv>
 #include <cmath>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::nn::detail {
 

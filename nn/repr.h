@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "weft/core/shape.h"
+#include "weft/core/base/shape.h"
 #include "weft/nn/conv.h"
 
 namespace weft::nn::detail {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/nn/activation.h"
 #include "weft/nn/any_module.h"
 #include "weft/nn/batch_norm.h"

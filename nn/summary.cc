@@ -6,7 +6,7 @@
 #include <unordered_set>
 
 #include "weft/autograd/autograd.h"
-#include "weft/core/rng.h"
+#include "weft/core/runtime/rng.h"
 #include "weft/nn/repr.h"
 
 namespace weft::nn {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/tensor/creation.h"
 
 namespace weft::optim {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::optim {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/kernels/backend.h"
 
 namespace weft::optim {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/optim/reduce_lr_on_plateau.h"
 
 namespace weft::optim {

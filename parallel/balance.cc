@@ -9,12 +9,12 @@
 
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/deferred.h"
-#include "weft/core/allocator.h"
-#include "weft/core/error.h"
-#include "weft/core/rng.h"
-#include "weft/core/runtime.h"
-#include "weft/core/thread_state.h"
-#include "weft/core/worker.h"
+#include "weft/core/runtime/allocator.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/rng.h"
+#include "weft/core/runtime/runtime.h"
+#include "weft/core/runtime/thread_state.h"
+#include "weft/core/runtime/worker.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 

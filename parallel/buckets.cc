@@ -5,8 +5,8 @@
 #include <sstream>
 #include <utility>
 
-#include "weft/core/error.h"
-#include "weft/core/shape.h"
+#include "weft/core/base/error.h"
+#include "weft/core/base/shape.h"
 
 namespace weft::parallel {
 

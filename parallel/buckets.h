@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "weft/core/device.h"
-#include "weft/core/dtype.h"
+#include "weft/core/base/device.h"
+#include "weft/core/base/dtype.h"
 
 namespace weft::parallel {
 

@@ -5,10 +5,10 @@
 
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/graph.h"
-#include "weft/core/allocator.h"
-#include "weft/core/runtime.h"
-#include "weft/core/thread_state.h"
-#include "weft/core/worker.h"
+#include "weft/core/runtime/allocator.h"
+#include "weft/core/runtime/runtime.h"
+#include "weft/core/runtime/thread_state.h"
+#include "weft/core/runtime/worker.h"
 #include "weft/tensor/ops.h"
 
 namespace weft::parallel {

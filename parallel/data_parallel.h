@@ -29,9 +29,9 @@
 #include <utility>
 #include <vector>
 
-#include "weft/core/device.h"
-#include "weft/core/error.h"
-#include "weft/core/trace.h"
+#include "weft/core/base/device.h"
+#include "weft/core/base/error.h"
+#include "weft/core/trace/trace.h"
 #include "weft/nn/follower.h"
 #include "weft/nn/module.h"
 #include "weft/parallel/scatter_gather.h"
@@ -147,7 +147,7 @@ void reduce_gradients(std::vector<M>& replicas) {
 /// As in PyTorch, the module is on the first device and is replica 0: buffers that its forward
 /// writes (the statistics of batch norms) keep the values, those of the other replicas are lost.
 /// Gradients are summed; a batch with few rows leaves devices out; with one device the module
-/// itself is called. Random numbers come from a generator per device (core/rng.h): the same in
+/// itself is called. Random numbers come from a generator per device (core/runtime/rng.h): the same in
 /// every run.
 ///
 /// From one thread at a time. Unsupported in graph::capture.

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "weft/autograd/ops.h"
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/nn/batch_norm.h"
 #include "weft/tensor/ops.h"
 

@@ -6,9 +6,9 @@
 #include <unordered_map>
 #include <utility>
 
-#include "weft/core/capture.h"
-#include "weft/core/error.h"
-#include "weft/core/trace.h"
+#include "weft/core/runtime/capture.h"
+#include "weft/core/base/error.h"
+#include "weft/core/trace/trace.h"
 #include "weft/nn/repr.h"
 #include "weft/parallel/buckets.h"
 #include "weft/parallel/gradient_memory.h"

@@ -1,6 +1,6 @@
 #include "weft/parallel/gradient_memory.h"
 
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 

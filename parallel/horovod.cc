@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/parallel/coalesced.h"
 #include "weft/parallel/named_state.h"
 #include "weft/parallel/same_model.h"

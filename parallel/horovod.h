@@ -59,7 +59,7 @@ class NamedWork {
 ///  - the environment's HOROVOD_... settings are options here, except those of ranks, which are
 ///    read;
 ///  - there is no join(), no elastic run, no process set, no Adasum, no autotuning and no timeline
-///    format of Horovod's (core/trace.h writes traces).
+///    format of Horovod's (core/trace/trace.h writes traces).
 /// From one thread at a time.
 class Horovod {
  public:

@@ -5,8 +5,8 @@
 #include <sstream>
 #include <utility>
 
-#include "weft/core/error.h"
-#include "weft/core/thread_state.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/nn/repr.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"

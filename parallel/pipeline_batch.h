@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "weft/autograd/deferred.h"
-#include "weft/core/rng.h"
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/rng.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/parallel/pipeline_state.h"
 
 namespace weft::parallel {

@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "weft/autograd/checkpoint.h"
-#include "weft/core/capture.h"
-#include "weft/core/error.h"
-#include "weft/core/thread_state.h"
-#include "weft/core/trace.h"
+#include "weft/core/runtime/capture.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/thread_state.h"
+#include "weft/core/trace/trace.h"
 #include "weft/nn/repr.h"
 #include "weft/parallel/gradient_memory.h"
 #include "weft/parallel/same_model.h"

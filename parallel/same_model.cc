@@ -5,7 +5,7 @@
 #include <sstream>
 #include <vector>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::parallel {
 

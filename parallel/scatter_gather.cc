@@ -6,8 +6,8 @@
 
 #include "weft/autograd/function.h"
 #include "weft/autograd/ops.h"
-#include "weft/core/shape.h"
-#include "weft/core/thread_state.h"
+#include "weft/core/base/shape.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 

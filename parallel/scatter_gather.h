@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "weft/core/device.h"
-#include "weft/core/error.h"
+#include "weft/core/base/device.h"
+#include "weft/core/base/error.h"
 #include "weft/tensor/tensor.h"
 #include "weft/tensor/tree.h"
 

@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::parallel {
 namespace {

@@ -19,7 +19,7 @@
 #include <string_view>
 #include <vector>
 
-#include "weft/core/compiler.h"
+#include "weft/core/base/compiler.h"
 
 namespace weft::parallel {
 

@@ -4,8 +4,8 @@
 #include <set>
 #include <utility>
 
-#include "weft/core/error.h"
-#include "weft/core/nearest.h"
+#include "weft/core/base/error.h"
+#include "weft/core/base/nearest.h"
 #include "weft/parallel/schedule.h"
 
 namespace weft::parallel {

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <string_view>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::parallel {
 namespace {

@@ -6,11 +6,11 @@
 #include <string>
 #include <thread>
 
-#include "weft/core/cores.h"
-#include "weft/core/error.h"
-#include "weft/core/streams.h"
-#include "weft/core/thread_state.h"
-#include "weft/core/trace.h"
+#include "weft/core/runtime/cores.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/streams.h"
+#include "weft/core/runtime/thread_state.h"
+#include "weft/core/trace/trace.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 

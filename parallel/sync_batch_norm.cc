@@ -8,7 +8,7 @@
 #include "weft/autograd/checkpoint.h"
 #include "weft/autograd/function.h"
 #include "weft/autograd/ops.h"
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 

@@ -5,8 +5,8 @@
 #include <ostream>
 #include <string>
 
-#include "weft/core/dtype.h"
-#include "weft/core/shape.h"
+#include "weft/core/base/dtype.h"
+#include "weft/core/base/shape.h"
 
 namespace weft::parallel {
 

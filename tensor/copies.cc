@@ -1,5 +1,5 @@
 // Copies: of layout, dtype and device, and the joining of tensors.
-#include "weft/core/copy_stream.h"
+#include "weft/core/runtime/copy_stream.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/internal.h"
 #include "weft/tensor/ops.h"

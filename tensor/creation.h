@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "weft/core/rng.h"
+#include "weft/core/runtime/rng.h"
 #include "weft/tensor/tensor.h"
 
 namespace weft {

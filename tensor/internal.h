@@ -4,10 +4,10 @@
 #include <array>
 #include <initializer_list>
 
-#include "weft/core/capture.h"
-#include "weft/core/error.h"
-#include "weft/core/thread_state.h"
-#include "weft/core/trace.h"
+#include "weft/core/runtime/capture.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/thread_state.h"
+#include "weft/core/trace/trace.h"
 #include "weft/kernels/backend.h"
 #include "weft/tensor/tensor.h"
 

@@ -4,7 +4,7 @@
 
 #include <type_traits>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/kernels/functors.h"
 #include "weft/tensor/tensor.h"
 

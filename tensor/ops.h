@@ -158,7 +158,7 @@ Tensor contiguous(const Tensor& x, MemoryFormat format);  ///< x is 4-D
 Tensor clone(const Tensor& x);
 Tensor to(const Tensor& x, Device device);
 /// Floating to integer loses the fraction and saturates, NaN becomes 0; an integer keeps its lowest
-/// bits; bool is x != 0 (element_cast in core/dtype.h).
+/// bits; bool is x != 0 (element_cast in core/base/dtype.h).
 Tensor to(const Tensor& x, DType dtype);
 /// As torch.cat and torch.stack. Parts of several dtypes are promoted to a common one. Throws
 /// InvalidArgument without parts, Shape if their shapes do not fit.

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "weft/core/capture.h"
+#include "weft/core/runtime/capture.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 #include "weft/tensor/tensor.h"

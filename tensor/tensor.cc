@@ -4,10 +4,10 @@
 #include <cmath>
 #include <cstring>
 
-#include "weft/core/capture.h"
-#include "weft/core/error.h"
-#include "weft/core/runtime.h"
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/capture.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/runtime.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/tensor/ops.h"
 
 namespace weft {

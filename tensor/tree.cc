@@ -1,6 +1,6 @@
 #include "weft/tensor/tree.h"
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::detail {
 

@@ -8,8 +8,8 @@
 
 #include <gtest/gtest.h>
 
-#include "weft/core/runtime.h"
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/runtime.h"
+#include "weft/core/runtime/thread_state.h"
 
 namespace weft::testing {
 

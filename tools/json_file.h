@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::tools {
 

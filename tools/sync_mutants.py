@@ -258,7 +258,7 @@ def write_copy(paths, sites, copy):
             with open(os.path.join(ROOT, path), "rb") as file:
                 data = file.read()
         write_if_other(os.path.join(copy, path), data, os.stat(os.path.join(ROOT, path)).st_mode & 0o777)
-    switch = "core/sync_mutants.cc"
+    switch = "core/runtime/sync_mutants.cc"
     write_if_other(os.path.join(copy, switch), SWITCH.encode(), 0o644)
     wanted = set(paths) | {switch}
     for folder, _, names in os.walk(copy):

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "weft/core/file.h"
-#include "weft/core/nearest.h"
+#include "weft/core/runtime/file.h"
+#include "weft/core/base/nearest.h"
 
 namespace weft::tools {
 

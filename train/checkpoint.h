@@ -31,7 +31,7 @@ struct Checkpoint {
   io::Metadata notes;  ///< the program's own, any keys
 };
 
-/// Replaces `path` in one step (core/file.h). Throws Io.
+/// Replaces `path` in one step (core/runtime/file.h). Throws Io.
 void save_checkpoint(const std::string& path, const Checkpoint& checkpoint);
 
 /// Throws Io for a file that is damaged or lacks an entry, InvalidArgument for a safetensors file

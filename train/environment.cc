@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::train {
 

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "weft/autograd/autograd.h"
-#include "weft/core/error.h"
-#include "weft/core/phase.h"
-#include "weft/core/thread_state.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/phase.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/data/dataloader.h"
 #include "weft/data/subset.h"
 #include "weft/tensor/creation.h"

@@ -1,7 +1,7 @@
 // SIGINT and SIGTERM as a flag that a training loop checks.
 #pragma once
 
-#include "weft/core/compiler.h"
+#include "weft/core/base/compiler.h"
 
 namespace weft::train {
 

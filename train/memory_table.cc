@@ -7,7 +7,7 @@
 #include <sstream>
 #include <vector>
 
-#include "weft/core/allocator.h"
+#include "weft/core/runtime/allocator.h"
 
 namespace weft::train {
 namespace {

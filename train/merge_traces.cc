@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::train {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "weft/core/trace.h"
+#include "weft/core/trace/trace.h"
 #include "weft/train/ranks.h"
 
 namespace weft::train {

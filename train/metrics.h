@@ -32,7 +32,7 @@ struct Metrics {
   std::string optimizer;                                      ///< its type: "SGD"; empty: not known
   double lr = 0;                                              ///< as the program was given it
   bool amp = false;                                           ///< autocast to bf16
-  std::string float32_matmul_precision, conv_fp32_precision;  ///< core/float32_precision.h
+  std::string float32_matmul_precision, conv_fp32_precision;  ///< core/runtime/float32_precision.h
   int world_size = 1;
   std::string backend;  ///< by which the ranks talk; empty in a world of one
   FlagValues flags;     ///< the program's own

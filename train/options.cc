@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "weft/core/error.h"
-#include "weft/core/nearest.h"
-#include "weft/core/runtime.h"
+#include "weft/core/base/error.h"
+#include "weft/core/base/nearest.h"
+#include "weft/core/runtime/runtime.h"
 #include "weft/train/shards.h"
 
 namespace weft::train {

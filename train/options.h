@@ -10,8 +10,8 @@
 #include <variant>
 #include <vector>
 
-#include "weft/core/device.h"
-#include "weft/core/dtype.h"
+#include "weft/core/base/device.h"
+#include "weft/core/base/dtype.h"
 #include "weft/data/loader_core.h"
 #include "weft/data/mnist.h"
 

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <set>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/train/canvas.h"
 
 namespace weft::train {

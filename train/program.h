@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/nn/summary.h"
 #include "weft/train/options.h"
 

@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-#include "weft/core/compiler.h"
+#include "weft/core/base/compiler.h"
 
 namespace weft::train {
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstring>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::train {
 

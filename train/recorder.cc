@@ -13,14 +13,14 @@
 #include <numeric>
 #include <system_error>
 
-#include "weft/core/choices.h"
-#include "weft/core/device.h"
-#include "weft/core/file.h"
-#include "weft/core/parallel.h"
-#include "weft/core/phase.h"
-#include "weft/core/thread_state.h"
-#include "weft/core/trace.h"
-#include "weft/core/version.h"
+#include "weft/kernels/plan/choice_cache.h"
+#include "weft/core/base/device.h"
+#include "weft/core/runtime/file.h"
+#include "weft/core/runtime/parallel.h"
+#include "weft/core/runtime/phase.h"
+#include "weft/core/runtime/thread_state.h"
+#include "weft/core/trace/trace.h"
+#include "weft/core/base/version.h"
 #include "weft/io/png.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"

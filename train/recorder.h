@@ -32,10 +32,10 @@
 #include <utility>
 #include <vector>
 
-#include "weft/core/error.h"
-#include "weft/core/phase.h"
-#include "weft/core/rng.h"
-#include "weft/core/thread_state.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/phase.h"
+#include "weft/core/runtime/rng.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/io/safetensors.h"
 #include "weft/tensor/tensor.h"
 #include "weft/train/checkpoint.h"

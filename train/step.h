@@ -9,8 +9,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "weft/core/capture.h"
-#include "weft/core/phase.h"
+#include "weft/core/runtime/capture.h"
+#include "weft/core/runtime/phase.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 #include "weft/tensor/tensor.h"
@@ -29,7 +29,7 @@ namespace weft::train {
 ///   });
 ///   for (auto& [x, label] : recorder.batches(loader)) recorder.step(step(x, label));
 ///
-/// With options.graph the body is captured (core/capture.h says what it must not do), and each call
+/// With options.graph the body is captured (core/runtime/capture.h says what it must not do), and each call
 /// copies the batch into the tensors that the body reads. The values are those of the body, to the
 /// bit if options.deterministic is set. A call's result is then overwritten by the next call: the
 /// Recorder copies losses, and reads them on the host many at a time. The step that is captured is

@@ -14,8 +14,8 @@
 #include <system_error>
 #include <utility>
 
-#include "weft/core/error.h"
-#include "weft/core/file.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/file.h"
 
 namespace weft::train {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "weft/core/compiler.h"
+#include "weft/core/base/compiler.h"
 
 namespace weft::train {
 

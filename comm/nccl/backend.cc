@@ -15,8 +15,8 @@
 
 #include "weft/comm/nccl.h"
 #include "weft/comm/nccl/library.h"
-#include "weft/core/error.h"
-#include "weft/core/phase.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/phase.h"
 #include "weft/kernels/cuda/check.h"
 
 namespace weft::comm::nccl {

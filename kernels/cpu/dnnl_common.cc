@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <utility>
 
-#include "weft/core/simd_level.h"
-#include "weft/core/thread_local.h"
+#include "weft/core/base/simd_level.h"
+#include "weft/core/runtime/thread_local.h"
 #include "weft/kernels/cpu/heavy_internal.h"
 
 namespace weft::cpu {

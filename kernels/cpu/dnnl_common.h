@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "weft/core/dtype.h"
-#include "weft/core/error.h"
+#include "weft/core/base/dtype.h"
+#include "weft/core/base/error.h"
 
 namespace weft::cpu {
 

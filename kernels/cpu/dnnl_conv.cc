@@ -2,7 +2,7 @@
 // blocked layout the library likes best, with reorders in and out.
 #include <algorithm>
 
-#include "weft/core/parallel.h"
+#include "weft/core/runtime/parallel.h"
 #include "weft/kernels/cpu/dnnl_common.h"
 #include "weft/kernels/cpu/heavy_internal.h"
 

@@ -2,7 +2,7 @@
 // as a layer's forward or one of its gradients, which have kernels of their own), and sgemm.
 #include <algorithm>
 
-#include "weft/core/parallel.h"
+#include "weft/core/runtime/parallel.h"
 #include "weft/kernels/cpu/dnnl_common.h"
 #include "weft/kernels/cpu/heavy_internal.h"
 

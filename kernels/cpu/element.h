@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "weft/core/dtype.h"
+#include "weft/core/base/dtype.h"
 
 // Tells the compiler that the iterations are independent, also if the output is an input (in
 // place). It need not check for overlap, and it vectorises in-place loops, too.

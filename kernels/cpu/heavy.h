@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "weft/core/parallel.h"
-#include "weft/kernels/choices.h"
+#include "weft/core/runtime/parallel.h"
+#include "weft/kernels/plan/choices.h"
 #include "weft/kernels/conv.h"
 #include "weft/kernels/matmul.h"
 

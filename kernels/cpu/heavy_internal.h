@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "weft/core/dtype.h"
+#include "weft/core/base/dtype.h"
 #include "weft/kernels/cpu/heavy.h"
 #include "weft/kernels/cpu/simd_heavy.h"
 

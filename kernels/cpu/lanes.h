@@ -8,7 +8,7 @@
 #include <cstring>
 #include <limits>
 
-#include "weft/core/dtype.h"
+#include "weft/core/base/dtype.h"
 #include "weft/kernels/cpu/vector_bytes.h"
 
 namespace weft::cpu {

@@ -7,7 +7,7 @@
 #include <array>
 #include <cstdint>
 
-#include "weft/core/parallel.h"
+#include "weft/core/runtime/parallel.h"
 #include "weft/kernels/view.h"
 
 namespace weft::cpu {

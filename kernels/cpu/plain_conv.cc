@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <array>
 
-#include "weft/core/parallel.h"
+#include "weft/core/runtime/parallel.h"
 #include "weft/kernels/cpu/heavy_internal.h"
 #include "weft/kernels/cpu/plain_gemm.h"
 

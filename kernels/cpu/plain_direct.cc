@@ -13,7 +13,7 @@
 #include <cstring>
 #include <vector>
 
-#include "weft/core/parallel.h"
+#include "weft/core/runtime/parallel.h"
 #include "weft/kernels/cpu/heavy_internal.h"
 #include "weft/kernels/cpu/simd_heavy.h"
 

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "weft/core/parallel.h"
+#include "weft/core/runtime/parallel.h"
 #include "weft/kernels/cpu/simd_heavy.h"
 
 namespace weft::cpu {

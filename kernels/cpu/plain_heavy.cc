@@ -2,14 +2,14 @@
 #include <algorithm>
 #include <new>
 
-#include "weft/core/device.h"
-#include "weft/core/error.h"
-#include "weft/core/parallel.h"
-#include "weft/core/thread_state.h"
+#include "weft/core/base/device.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/parallel.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/kernels/cpu/heavy_internal.h"
 #include "weft/kernels/cpu/simd.h"
 #include "weft/kernels/cpu/timing.h"
-#include "weft/kernels/plan_cache.h"
+#include "weft/kernels/plan/plan_cache.h"
 
 namespace weft::cpu {
 

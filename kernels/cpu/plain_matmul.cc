@@ -2,7 +2,7 @@
 // is missing.
 #include <algorithm>
 
-#include "weft/core/parallel.h"
+#include "weft/core/runtime/parallel.h"
 #include "weft/kernels/cpu/heavy_internal.h"
 #include "weft/kernels/cpu/plain_gemm.h"
 

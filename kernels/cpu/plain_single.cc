@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "weft/core/parallel.h"
+#include "weft/core/runtime/parallel.h"
 #include "weft/kernels/cpu/heavy_internal.h"
 #include "weft/kernels/cpu/simd_heavy.h"
 

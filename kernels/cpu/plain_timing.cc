@@ -4,7 +4,7 @@
 #include <cstring>
 #include <mutex>
 
-#include "weft/core/parallel.h"
+#include "weft/core/runtime/parallel.h"
 #include "weft/kernels/cpu/timing.h"
 
 namespace weft::cpu {

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "weft/core/capture.h"
+#include "weft/core/runtime/capture.h"
 
 namespace weft {
 namespace {

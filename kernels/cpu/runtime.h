@@ -1,7 +1,7 @@
 // Host memory and copies. The CPU has no queues, so its streams and events do nothing.
 #pragma once
 
-#include "weft/core/runtime.h"
+#include "weft/core/runtime/runtime.h"
 
 namespace weft {
 

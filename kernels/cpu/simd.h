@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "weft/core/simd_level.h"
+#include "weft/core/base/simd_level.h"
 #include "weft/kernels/cpu/loop.h"
 #include "weft/kernels/elementwise.h"
 

@@ -4,7 +4,7 @@
 #include <charconv>
 #include <set>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::cuda {
 namespace {

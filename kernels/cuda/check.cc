@@ -3,7 +3,7 @@
 #include <atomic>
 #include <string>
 
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/kernels/cuda/gpus.h"
 
 namespace weft::cuda {

@@ -6,8 +6,8 @@
 
 #include <string>
 
-#include "weft/core/error.h"
-#include "weft/core/runtime.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/runtime.h"
 #include "weft/kernels/cuda/libraries.h"
 
 namespace weft::cuda {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/kernels/cuda/check.h"
 #include "weft/kernels/cuda/conv2d_direct.h"
 #include "weft/kernels/cuda/conv_problem.h"
@@ -19,7 +19,7 @@
 #include "weft/kernels/cuda/handles.h"
 #include "weft/kernels/cuda/launch.h"
 #include "weft/kernels/cuda/timing.h"
-#include "weft/kernels/plan_cache.h"
+#include "weft/kernels/plan/plan_cache.h"
 
 namespace weft::cuda {
 namespace {

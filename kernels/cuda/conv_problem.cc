@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "weft/kernels/choices.h"
+#include "weft/kernels/plan/choices.h"
 
 namespace weft::cuda {
 namespace {

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <memory>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/kernels/cuda/libraries.h"
 
 #ifdef WEFT_EMULATED_CUDA

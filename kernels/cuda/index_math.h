@@ -10,8 +10,8 @@
 #include <limits>
 #include <utility>
 
-#include "weft/core/dtype.h"
-#include "weft/core/shape.h"
+#include "weft/core/base/dtype.h"
+#include "weft/core/base/shape.h"
 
 namespace weft::cuda {
 

@@ -2,7 +2,7 @@
 
 #include <dlfcn.h>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::cuda {
 

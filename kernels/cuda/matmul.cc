@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "weft/core/choices.h"
-#include "weft/core/thread_state.h"
+#include "weft/kernels/plan/choice_cache.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/kernels/cuda/check.h"
 #include "weft/kernels/cuda/families.h"
 #include "weft/kernels/cuda/gpus.h"
@@ -15,7 +15,7 @@
 #include "weft/kernels/cuda/launch.h"
 #include "weft/kernels/cuda/matmul_problem.h"
 #include "weft/kernels/cuda/timing.h"
-#include "weft/kernels/plan_cache.h"
+#include "weft/kernels/plan/plan_cache.h"
 
 namespace weft::cuda {
 namespace {

@@ -1,6 +1,6 @@
 #include "weft/kernels/cuda/matmul_problem.h"
 
-#include "weft/kernels/choices.h"
+#include "weft/kernels/plan/choices.h"
 
 namespace weft::cuda {
 namespace {

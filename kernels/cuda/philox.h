@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "weft/core/dtype.h"
+#include "weft/core/base/dtype.h"
 
 namespace weft::cuda {
 

@@ -1,7 +1,7 @@
 // Random fills. Element i depends on the key and i alone.
 #include <cmath>
 
-#include "weft/core/capture.h"
+#include "weft/core/runtime/capture.h"
 #include "weft/kernels/cuda/access.cuh"
 #include "weft/kernels/cuda/families.h"
 #include "weft/kernels/cuda/launch.h"

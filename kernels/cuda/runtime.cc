@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "weft/core/capture.h"
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/capture.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/kernels/cuda/check.h"
 #include "weft/kernels/cuda/gpus.h"
 

@@ -5,11 +5,11 @@
 #include <set>
 #include <utility>
 
-#include "weft/core/runtime.h"
+#include "weft/core/runtime/runtime.h"
 
 namespace weft::cuda {
 
-/// core/runtime.h describes the functions. default_stream() is CUDA's default stream (a null
+/// core/runtime/runtime.h describes the functions. default_stream() is CUDA's default stream (a null
 /// handle), so a program's other CUDA code, which mostly runs there, stays ordered with weft.
 /// new_stream() makes streams that do not wait for the default stream; they live as long as the
 /// process.

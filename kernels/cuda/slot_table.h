@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "weft/core/dtype.h"
+#include "weft/core/base/dtype.h"
 #include "weft/kernels/optim.h"
 
 namespace weft::cuda {

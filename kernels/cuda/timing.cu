@@ -5,9 +5,9 @@
 #include <limits>
 #include <utility>
 
-#include "weft/core/allocator.h"
-#include "weft/core/error.h"
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/allocator.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/kernels/cuda/check.h"
 #include "weft/kernels/cuda/gpus.h"
 #include "weft/kernels/cuda/launch.h"

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "weft/core/runtime.h"
-#include "weft/kernels/choices.h"
+#include "weft/core/runtime/runtime.h"
+#include "weft/kernels/plan/choices.h"
 
 namespace weft::cuda {
 

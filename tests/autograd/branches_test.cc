@@ -6,7 +6,7 @@
 
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/ops.h"
-#include "weft/core/runtime.h"
+#include "weft/core/runtime/runtime.h"
 #include "weft/tests/device_param.h"
 #include "weft/tests/tensor/tensor_util.h"
 

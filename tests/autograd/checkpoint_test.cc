@@ -9,8 +9,8 @@
 
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/ops.h"
-#include "weft/core/allocator.h"
-#include "weft/core/rng.h"
+#include "weft/core/runtime/allocator.h"
+#include "weft/core/runtime/rng.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/tensor/tensor_util.h"
 

@@ -10,7 +10,7 @@
 
 #include "weft/autograd/gradcheck.h"
 #include "weft/autograd/ops.h"
-#include "weft/core/rng.h"
+#include "weft/core/runtime/rng.h"
 #include "weft/tests/autograd/against_goldens.h"
 #include "weft/tests/autograd/composed_nn_goldens.h"
 #include "weft/tests/core/expect_error.h"

@@ -7,8 +7,8 @@
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/ops.h"
-#include "weft/core/allocator.h"
-#include "weft/core/pool.h"
+#include "weft/core/runtime/allocator.h"
+#include "weft/core/runtime/pool.h"
 #include "weft/tests/core/heap_count.h"
 #include "weft/tests/tensor/tensor_util.h"
 

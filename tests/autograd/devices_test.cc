@@ -13,9 +13,9 @@
 #include "weft/autograd/function.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/ops.h"
-#include "weft/core/allocator.h"
-#include "weft/core/rng.h"
-#include "weft/core/worker.h"
+#include "weft/core/runtime/allocator.h"
+#include "weft/core/runtime/rng.h"
+#include "weft/core/runtime/worker.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/tensor/tensor_util.h"
 

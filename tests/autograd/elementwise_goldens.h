@@ -4,7 +4,7 @@
 #include <limits>
 #include <vector>
 
-#include "weft/core/dtype.h"
+#include "weft/core/base/dtype.h"
 
 // clang-format off: numbers
 namespace weft::goldens {

@@ -10,8 +10,8 @@
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/checkpoint.h"
 #include "weft/autograd/ops.h"
-#include "weft/core/rng.h"
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/rng.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/tests/tensor/tensor_util.h"
 
 namespace weft {

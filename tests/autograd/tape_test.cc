@@ -9,7 +9,7 @@
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/ops.h"
-#include "weft/core/trace.h"
+#include "weft/core/trace/trace.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/tensor/tensor_util.h"
 

@@ -14,7 +14,7 @@
 #include "weft/autograd/function.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/ops.h"
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/tensor/tensor_util.h"
 

@@ -116,7 +116,7 @@ print(f"""// Written by write_elementwise_goldens.py with PyTorch {version}. Do 
 #include <limits>
 #include <vector>
 
-#include "weft/core/dtype.h"
+#include "weft/core/base/dtype.h"
 
 // clang-format off: numbers
 namespace weft::goldens {{

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/io/files.h"
 

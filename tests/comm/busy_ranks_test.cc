@@ -11,7 +11,7 @@
 
 #include "weft/comm/process_group.h"
 #include "weft/comm/progress.h"
-#include "weft/core/phase.h"
+#include "weft/core/runtime/phase.h"
 #include "weft/tensor/creation.h"
 #include "weft/tests/comm/ranks.h"
 #include "weft/tests/core/expect_error.h"

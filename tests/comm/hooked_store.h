@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "weft/comm/store.h"
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::testing {
 

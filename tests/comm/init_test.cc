@@ -14,7 +14,7 @@
 #include "weft/comm/backends.h"
 #include "weft/comm/socket.h"
 #include "weft/comm/tcp_store.h"
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/tensor/creation.h"
 #include "weft/tests/comm/ranks.h"
 #include "weft/tests/core/expect_error.h"

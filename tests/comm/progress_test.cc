@@ -7,7 +7,7 @@
 #include <numeric>
 #include <vector>
 
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/thread_state.h"
 
 namespace weft::comm {
 namespace {

@@ -19,8 +19,8 @@
 #include "weft/comm/backends.h"
 #include "weft/comm/process_group.h"
 #include "weft/comm/store.h"
-#include "weft/core/dtype.h"
-#include "weft/core/error.h"
+#include "weft/core/base/dtype.h"
+#include "weft/core/base/error.h"
 
 namespace weft::comm::testing {
 

@@ -14,9 +14,9 @@
 #include <thread>
 
 #include "weft/comm/process_group.h"
-#include "weft/core/rng.h"
-#include "weft/core/thread_state.h"
-#include "weft/core/trace.h"
+#include "weft/core/runtime/rng.h"
+#include "weft/core/runtime/thread_state.h"
+#include "weft/core/trace/trace.h"
 #include "weft/tensor/creation.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/core/use_up_threads.h"

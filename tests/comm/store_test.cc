@@ -16,7 +16,7 @@
 
 #include "weft/comm/file_store.h"
 #include "weft/comm/tcp_store.h"
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/io/files.h"
 

@@ -1,4 +1,4 @@
-#include "weft/core/allocator.h"
+#include "weft/core/runtime/allocator.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/core/fake_runtime.h"
 #include "weft/tests/core/heap_count.h"

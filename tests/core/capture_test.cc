@@ -1,6 +1,6 @@
 // How graph::capture drives a device whose streams record, and where its memory comes from, against
 // a pretended device that writes down what is asked of it.
-#include "weft/core/capture.h"
+#include "weft/core/runtime/capture.h"
 
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "weft/core/rng.h"
+#include "weft/core/runtime/rng.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/core/fake_runtime.h"
 

@@ -1,4 +1,4 @@
-#include "weft/core/choices.h"
+#include "weft/kernels/plan/choice_cache.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

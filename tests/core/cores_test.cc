@@ -1,5 +1,5 @@
 // Cores and threads the process may use, teams that the system refuses, and fork().
-#include "weft/core/cores.h"
+#include "weft/core/runtime/cores.h"
 
 #include <gtest/gtest.h>
 #include <omp.h>
@@ -15,8 +15,8 @@
 #include <string>
 #include <thread>
 
-#include "weft/core/parallel.h"
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/parallel.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/tests/core/use_up_threads.h"
 
 namespace weft {

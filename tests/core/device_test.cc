@@ -1,11 +1,11 @@
-#include "weft/core/device.h"
+#include "weft/core/base/device.h"
 
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 
-#include "weft/core/allocator.h"
-#include "weft/core/runtime.h"
+#include "weft/core/runtime/allocator.h"
+#include "weft/core/runtime/runtime.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/core/fake_runtime.h"
 

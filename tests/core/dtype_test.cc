@@ -1,4 +1,4 @@
-#include "weft/core/dtype.h"
+#include "weft/core/base/dtype.h"
 
 #include <gtest/gtest.h>
 

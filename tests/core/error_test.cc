@@ -1,4 +1,4 @@
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <new>
 #include <thread>
 
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/tests/core/expect_error.h"
 
 namespace weft {
@@ -36,12 +36,12 @@ TEST(Error, PlaceIsRelativeToTheSourceRoot) {
   const auto where = [](const char* file) {
     return Error(ErrorCode::Io, "x", "m", file, 7).where();
   };
-  EXPECT_EQ(where("core/shape.cc"), "core/shape.cc:7");
-  EXPECT_EQ(where("./core/shape.cc"), "core/shape.cc:7");
-  EXPECT_EQ(where("weft/core/shape.h"), "core/shape.h:7");
+  EXPECT_EQ(where("core/base/shape.cc"), "core/base/shape.cc:7");
+  EXPECT_EQ(where("./core/shape.cc"), "core/base/shape.cc:7");
+  EXPECT_EQ(where("weft/core/base/shape.h"), "core/base/shape.h:7");
   EXPECT_EQ(where("bazel-out/k8-opt/bin/core/_virtual_includes/core/weft/core/shape.h"),
-            "core/shape.h:7");
-  EXPECT_EQ(where("/usr/include/weft/core/shape.h"), "core/shape.h:7");
+            "core/base/shape.h:7");
+  EXPECT_EQ(where("/usr/include/weft/core/shape.h"), "core/base/shape.h:7");
   EXPECT_EQ(where("/home/ann/program.cc"), "/home/ann/program.cc:7");
 }
 

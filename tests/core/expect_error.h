@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 /// Expects `statement` to throw weft::Error with code `error_code` and `text` somewhere in what().
 #define EXPECT_WEFT_ERROR(statement, error_code, text)                              \

@@ -11,8 +11,8 @@
 #include <mutex>
 #include <vector>
 
-#include "weft/core/error.h"
-#include "weft/core/runtime.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/runtime.h"
 
 namespace weft::testing {
 

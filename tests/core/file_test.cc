@@ -1,4 +1,4 @@
-#include "weft/core/file.h"
+#include "weft/core/runtime/file.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

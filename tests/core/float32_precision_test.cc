@@ -1,10 +1,10 @@
-#include "weft/core/float32_precision.h"
+#include "weft/core/runtime/float32_precision.h"
 
 #include <gtest/gtest.h>
 
 #include <thread>
 
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/tests/core/expect_error.h"
 
 namespace weft {

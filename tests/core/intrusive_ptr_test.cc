@@ -1,4 +1,4 @@
-#include "weft/core/intrusive_ptr.h"
+#include "weft/core/base/intrusive_ptr.h"
 
 #include <gtest/gtest.h>
 

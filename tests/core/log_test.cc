@@ -1,4 +1,4 @@
-#include "weft/core/log.h"
+#include "weft/core/runtime/log.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/thread_state.h"
 
 namespace weft {
 namespace {

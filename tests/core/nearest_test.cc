@@ -1,4 +1,4 @@
-#include "weft/core/nearest.h"
+#include "weft/core/base/nearest.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "weft/core/parallel.h"
+#include "weft/core/runtime/parallel.h"
 
 #include <gtest/gtest.h>
 #include <omp.h>
@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "weft/core/device.h"
-#include "weft/core/thread_state.h"
+#include "weft/core/base/device.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/tests/core/expect_error.h"
 
 namespace weft {

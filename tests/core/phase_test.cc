@@ -1,5 +1,5 @@
 // What a launcher sees of a process, and faults on purpose. The processes are forks of this one.
-#include "weft/core/phase.h"
+#include "weft/core/runtime/phase.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -14,7 +14,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/tests/core/expect_error.h"
 
 namespace weft {

@@ -1,4 +1,4 @@
-#include "weft/core/pool.h"
+#include "weft/core/runtime/pool.h"
 
 #include <gtest/gtest.h>
 

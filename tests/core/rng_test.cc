@@ -1,4 +1,4 @@
-#include "weft/core/rng.h"
+#include "weft/core/runtime/rng.h"
 
 #include <gtest/gtest.h>
 
@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "weft/core/simd_level.h"
-#include "weft/core/thread_state.h"
+#include "weft/core/base/simd_level.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/core/fake_runtime.h"
 

@@ -1,4 +1,4 @@
-#include "weft/core/shape.h"
+#include "weft/core/base/shape.h"
 
 #include <gtest/gtest.h>
 

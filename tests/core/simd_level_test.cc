@@ -1,4 +1,4 @@
-#include "weft/core/simd_level.h"
+#include "weft/core/base/simd_level.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft {
 namespace {

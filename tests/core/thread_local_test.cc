@@ -1,4 +1,4 @@
-#include "weft/core/thread_local.h"
+#include "weft/core/runtime/thread_local.h"
 
 #include <gtest/gtest.h>
 #include <pthread.h>

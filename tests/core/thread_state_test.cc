@@ -1,4 +1,4 @@
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/thread_state.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "weft/core/trace.h"
+#include "weft/core/trace/trace.h"
 
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@
 #include <tuple>
 #include <vector>
 
-#include "weft/core/trace_device.h"
+#include "weft/core/trace/trace_device.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/core/fake_runtime.h"
 #include "weft/tests/core/heap_count.h"

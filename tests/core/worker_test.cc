@@ -1,5 +1,5 @@
 // Jobs, groups, workers and their stand-ins, on virtual CPU devices.
-#include "weft/core/worker.h"
+#include "weft/core/runtime/worker.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -18,8 +18,8 @@
 #include <thread>
 #include <vector>
 
-#include "weft/core/rng.h"
-#include "weft/core/trace.h"
+#include "weft/core/runtime/rng.h"
+#include "weft/core/trace/trace.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/core/fake_runtime.h"
 #include "weft/tests/core/heap_count.h"

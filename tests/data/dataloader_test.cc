@@ -14,11 +14,11 @@
 #include <set>
 #include <thread>
 
-#include "weft/core/capture.h"
-#include "weft/core/parallel.h"
-#include "weft/core/rng.h"
-#include "weft/core/thread_state.h"
-#include "weft/core/trace.h"
+#include "weft/core/runtime/capture.h"
+#include "weft/core/runtime/parallel.h"
+#include "weft/core/runtime/rng.h"
+#include "weft/core/runtime/thread_state.h"
+#include "weft/core/trace/trace.h"
 #include "weft/tensor/creation.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/data/numbers.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "weft/autograd/ops.h"
-#include "weft/core/rng.h"
+#include "weft/core/runtime/rng.h"
 #include "weft/data/concat_dataset.h"
 #include "weft/data/dataloader.h"
 #include "weft/data/fake.h"

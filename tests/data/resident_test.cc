@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "weft/core/capture.h"
-#include "weft/core/rng.h"
+#include "weft/core/runtime/capture.h"
+#include "weft/core/runtime/rng.h"
 #include "weft/data/dataloader.h"
 #include "weft/data/fake.h"
 #include "weft/tensor/creation.h"

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "weft/core/simd_level.h"
+#include "weft/core/base/simd_level.h"
 #include "weft/data/pixels.h"
 #include "weft/data/resample.h"
 

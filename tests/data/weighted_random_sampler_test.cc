@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "weft/core/rng.h"
+#include "weft/core/runtime/rng.h"
 #include "weft/data/dataloader.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/data/numbers.h"

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "weft/core/phase.h"
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/phase.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/train/interrupt.h"
 
 namespace weft {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "weft/autograd/autograd.h"
-#include "weft/core/allocator.h"
+#include "weft/core/runtime/allocator.h"
 #include "weft/examples/autoencoder.h"
 #include "weft/examples/mlp.h"
 #include "weft/nn/loss.h"

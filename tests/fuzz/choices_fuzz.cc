@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "weft/core/choices.h"
+#include "weft/kernels/plan/choice_cache.h"
 
 // The input as a file, and, since no random line has the right sum, each of its lines with one.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

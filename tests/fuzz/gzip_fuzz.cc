@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/io/gzip.h"
 
 namespace {

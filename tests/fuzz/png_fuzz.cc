@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <span>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/io/png.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/parallel/schedule.h"
 #include "weft/parallel/simulate.h"
 

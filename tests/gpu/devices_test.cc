@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "weft/core/copy_stream.h"
+#include "weft/core/runtime/copy_stream.h"
 #include "weft/tests/data/numbers.h"
 #include "weft/tests/tensor/tensor_util.h"
 #include "weft/weft.h"

@@ -9,7 +9,7 @@
 
 #include "weft/comm/nccl.h"
 #include "weft/comm/process_group.h"
-#include "weft/core/runtime.h"
+#include "weft/core/runtime/runtime.h"
 #include "weft/tests/comm/ranks.h"
 
 namespace weft::testing {

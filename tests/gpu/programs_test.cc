@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "weft/comm/nccl.h"
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/io/png.h"
 #include "weft/tests/io/files.h"
 

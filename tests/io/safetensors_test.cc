@@ -2,7 +2,7 @@
 
 #include <random>
 
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 #include "weft/tests/core/expect_error.h"

@@ -1,5 +1,5 @@
 // Choices by timing that outlive the process, and what the log says of them.
-#include "weft/core/choices.h"
+#include "weft/kernels/plan/choice_cache.h"
 
 #include <gtest/gtest.h>
 
@@ -10,10 +10,10 @@
 #include <map>
 #include <thread>
 
-#include "weft/core/parallel.h"
-#include "weft/core/phase.h"
-#include "weft/core/thread_state.h"
-#include "weft/kernels/choices.h"
+#include "weft/core/runtime/parallel.h"
+#include "weft/core/runtime/phase.h"
+#include "weft/core/runtime/thread_state.h"
+#include "weft/kernels/plan/choices.h"
 #include "weft/kernels/cpu/heavy.h"
 #include "weft/kernels/cpu/timing.h"
 #include "weft/tests/io/files.h"

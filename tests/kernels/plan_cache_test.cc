@@ -1,5 +1,5 @@
 // Plans built side by side, found without a lock, and forgotten.
-#include "weft/kernels/plan_cache.h"
+#include "weft/kernels/plan/plan_cache.h"
 
 #include <gtest/gtest.h>
 

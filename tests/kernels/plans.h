@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "weft/core/parallel.h"
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/parallel.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/kernels/cpu/heavy.h"
 #include "weft/kernels/cpu/simd.h"
 #include "weft/tests/kernels/device_buffers.h"

@@ -1,6 +1,6 @@
 // Random filling: the CPU hands out what the generator draws; everywhere the distributions are
 // right and a seed repeats them.
-#include "weft/core/rng.h"
+#include "weft/core/runtime/rng.h"
 #include "weft/tests/kernels/targets.h"
 
 namespace weft::testing {

@@ -1,5 +1,5 @@
 // WEFT_SIMD reaches the tables of kernels and oneDNN.
-#include "weft/core/simd_level.h"
+#include "weft/core/base/simd_level.h"
 
 #include <gtest/gtest.h>
 

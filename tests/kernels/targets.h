@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/kernels/cpu/simd.h"
 #include "weft/tests/kernels/device_buffers.h"
 

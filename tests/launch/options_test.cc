@@ -5,7 +5,7 @@
 
 #include <cstdlib>
 
-#include "weft/core/parallel.h"
+#include "weft/core/runtime/parallel.h"
 
 namespace weft::launch {
 namespace {

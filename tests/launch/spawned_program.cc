@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "weft/comm/init.h"
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/launch/spawn.h"
 #include "weft/tensor/creation.h"
 #include "weft/train/program.h"

@@ -10,7 +10,7 @@
 #include "weft/comm/member.h"
 #include "weft/comm/socket.h"
 #include "weft/comm/tcp_store.h"
-#include "weft/core/parallel.h"
+#include "weft/core/runtime/parallel.h"
 #include "weft/launch/launcher.h"
 #include "weft/tests/launch/weftrun.h"
 

@@ -7,7 +7,7 @@
 #include <map>
 #include <mutex>
 
-#include "weft/core/runtime.h"
+#include "weft/core/runtime/runtime.h"
 
 namespace weft::testing {
 

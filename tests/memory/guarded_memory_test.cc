@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "weft/core/allocator.h"
+#include "weft/core/runtime/allocator.h"
 
 namespace weft {
 namespace {

@@ -7,7 +7,7 @@
 #include <stdexcept>
 
 #include "weft/autograd/autograd.h"
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::testing {
 namespace {

@@ -23,11 +23,11 @@
 #include <string_view>
 #include <vector>
 
-#include "weft/core/allocator.h"
-#include "weft/core/log.h"
-#include "weft/core/parallel.h"
-#include "weft/core/rng.h"
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/allocator.h"
+#include "weft/core/runtime/log.h"
+#include "weft/core/runtime/parallel.h"
+#include "weft/core/runtime/rng.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/tests/core/draw.h"
 #include "weft/tests/memory/guarded_memory.h"
 #include "weft/tests/memory/program.h"

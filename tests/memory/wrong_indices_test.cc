@@ -1,7 +1,7 @@
 // Indices that a caller made up: nothing is written where they point.
 #include <gtest/gtest.h>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 #include "weft/tests/memory/guarded_memory.h"

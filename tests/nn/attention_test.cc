@@ -8,8 +8,8 @@
 
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/gradcheck.h"
-#include "weft/core/capture.h"
-#include "weft/core/rng.h"
+#include "weft/core/runtime/capture.h"
+#include "weft/core/runtime/rng.h"
 #include "weft/nn/embedding.h"
 #include "weft/nn/linear.h"
 #include "weft/nn/loss.h"

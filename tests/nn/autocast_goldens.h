@@ -1,7 +1,7 @@
 // Written by write_autocast_goldens.py with PyTorch 2.11.0. Do not edit.
 #pragma once
 
-#include "weft/core/dtype.h"
+#include "weft/core/base/dtype.h"
 
 namespace weft::goldens {
 

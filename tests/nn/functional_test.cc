@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "weft/autograd/autograd.h"
-#include "weft/core/rng.h"
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/rng.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/nn/activation.h"
 #include "weft/nn/dropout.h"
 #include "weft/nn/init.h"

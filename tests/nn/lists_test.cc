@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "weft/autograd/autograd.h"
-#include "weft/core/device.h"
-#include "weft/core/rng.h"
+#include "weft/core/base/device.h"
+#include "weft/core/runtime/rng.h"
 #include "weft/nn/activation.h"
 #include "weft/nn/any_module.h"
 #include "weft/nn/batch_norm.h"

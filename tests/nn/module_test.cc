@@ -11,7 +11,7 @@
 
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/autograd.h"
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/nn/activation.h"
 #include "weft/nn/any_module.h"
 #include "weft/nn/attention.h"

@@ -1,5 +1,5 @@
 // A traced training step: modules, operations, tape and optimiser in one picture.
-#include "weft/core/trace.h"
+#include "weft/core/trace/trace.h"
 
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@
 
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/ops.h"
-#include "weft/core/device.h"
+#include "weft/core/base/device.h"
 #include "weft/nn/activation.h"
 #include "weft/nn/linear.h"
 #include "weft/nn/loss.h"

@@ -94,7 +94,7 @@ columns = [results(device, dtype) for device in ("cpu", "cuda")
 names = {torch.float32: "DType::f32", torch.bfloat16: "DType::bf16"}
 version = torch.__version__.split("+")[0]
 print(f"// Written by write_autocast_goldens.py with PyTorch {version}. Do not edit.")
-print('#pragma once\n\n#include "weft/core/dtype.h"\n\nnamespace weft::goldens {\n')
+print('#pragma once\n\n#include "weft/core/base/dtype.h"\n\nnamespace weft::goldens {\n')
 print("/// The result's dtype by kind of device and the operand's dtype, f32 or bf16.")
 print("struct Autocast {\n  const char* op;\n  DType result[2][2];\n};\n")
 print("inline const Autocast autocast[] = {")

@@ -2,7 +2,7 @@
 """Writes goldens.h: initial weights and layer results of PyTorch 2.11, CPU.
 
 usage: python3 write_goldens.py > goldens.h   (needs torch)
-Weights come out bit for bit the same on CPUs with FMA; see Generator in core/rng.h.
+Weights come out bit for bit the same on CPUs with FMA; see Generator in core/runtime/rng.h.
 """
 import torch
 from torch import nn

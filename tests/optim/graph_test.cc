@@ -4,9 +4,9 @@
 
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/checkpoint.h"
-#include "weft/core/allocator.h"
-#include "weft/core/capture.h"
-#include "weft/core/rng.h"
+#include "weft/core/runtime/allocator.h"
+#include "weft/core/runtime/capture.h"
+#include "weft/core/runtime/rng.h"
 #include "weft/nn/activation.h"
 #include "weft/nn/batch_norm.h"
 #include "weft/nn/conv.h"

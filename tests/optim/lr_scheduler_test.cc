@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/optim/adam.h"
 #include "weft/optim/reduce_lr_on_plateau.h"
 #include "weft/optim/rmsprop.h"

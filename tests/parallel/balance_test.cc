@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "weft/core/rng.h"
+#include "weft/core/runtime/rng.h"
 #include "weft/nn/activation.h"
 #include "weft/nn/dropout.h"
 #include "weft/nn/linear.h"

@@ -14,8 +14,8 @@
 
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/checkpoint.h"
-#include "weft/core/allocator.h"
-#include "weft/core/trace.h"
+#include "weft/core/runtime/allocator.h"
+#include "weft/core/trace/trace.h"
 #include "weft/nn/batch_norm.h"
 #include "weft/nn/dropout.h"
 #include "weft/tests/core/expect_error.h"

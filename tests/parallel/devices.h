@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "weft/core/allocator.h"
-#include "weft/core/device.h"
-#include "weft/core/runtime.h"
+#include "weft/core/runtime/allocator.h"
+#include "weft/core/base/device.h"
+#include "weft/core/runtime/runtime.h"
 
 namespace weft::testing {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "weft/autograd/checkpoint.h"
-#include "weft/core/capture.h"
-#include "weft/core/device.h"
+#include "weft/core/runtime/capture.h"
+#include "weft/core/base/device.h"
 #include "weft/optim/sgd.h"
 #include "weft/parallel/distributed_optimizer.h"
 #include "weft/tests/core/expect_error.h"

@@ -13,9 +13,9 @@
 
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/ops.h"
-#include "weft/core/allocator.h"
-#include "weft/core/capture.h"
-#include "weft/core/worker.h"
+#include "weft/core/runtime/allocator.h"
+#include "weft/core/runtime/capture.h"
+#include "weft/core/runtime/worker.h"
 #include "weft/nn/batch_norm.h"
 #include "weft/nn/conv.h"
 #include "weft/nn/linear.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/parallel/horovod.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"

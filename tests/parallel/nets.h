@@ -13,7 +13,7 @@
 
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/ops.h"
-#include "weft/core/rng.h"
+#include "weft/core/runtime/rng.h"
 #include "weft/nn/activation.h"
 #include "weft/nn/conv.h"
 #include "weft/nn/flatten.h"

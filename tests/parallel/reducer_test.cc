@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "weft/autograd/checkpoint.h"
-#include "weft/core/capture.h"
-#include "weft/core/device.h"
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/capture.h"
+#include "weft/core/base/device.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/nn/batch_norm.h"
 #include "weft/optim/sgd.h"
 #include "weft/parallel/distributed_data_parallel.h"

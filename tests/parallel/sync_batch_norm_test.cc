@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "weft/autograd/checkpoint.h"
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/nn/activation.h"
 #include "weft/optim/sgd.h"
 #include "weft/parallel/distributed_data_parallel.h"

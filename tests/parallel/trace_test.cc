@@ -1,5 +1,5 @@
 // What a trace shows of the buckets: that they are reduced while backward runs, in their order.
-#include "weft/core/trace.h"
+#include "weft/core/trace/trace.h"
 
 #include <gtest/gtest.h>
 

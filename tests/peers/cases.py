@@ -643,7 +643,7 @@ REFUSED_BY_DESIGN = {"view_writes"}
 
 
 # --- Training --------------------------------------------------------------------------------------
-NORMAL_ROOM = 2e-6  # what core/rng.h promises of normal draws
+NORMAL_ROOM = 2e-6  # what core/runtime/rng.h promises of normal draws
 
 
 @family

@@ -25,7 +25,7 @@
 #include <iterator>
 
 #include "weft/autograd/ops.h"
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/tests/peers/calls.h"
 
 namespace weft::peers {

@@ -3,7 +3,7 @@
 #include <memory>
 #include <stdexcept>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/optim/adam.h"
 #include "weft/optim/lr_scheduler.h"
 #include "weft/optim/rmsprop.h"

@@ -19,7 +19,7 @@ namespace {
 
 struct Processor {
   const char* model;  // qemu's
-  std::string level;  // the widest that it offers, see core/simd_level.h
+  std::string level;  // the widest that it offers, see core/base/simd_level.h
   friend std::ostream& operator<<(std::ostream& out, const Processor& p) {
     return out << p.model << ", level " << p.level;
   }

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "weft/core/shape.h"
+#include "weft/core/base/shape.h"
 #include "weft/tensor/tensor.h"
 
 namespace weft::testing {

@@ -1,4 +1,4 @@
-#include "weft/core/device.h"
+#include "weft/core/base/device.h"
 #include "weft/tensor/ops.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/device_param.h"

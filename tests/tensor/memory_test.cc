@@ -1,7 +1,7 @@
 // Running out of memory changes nothing; a steady state asks nobody for memory.
 #include <functional>
 
-#include "weft/core/allocator.h"
+#include "weft/core/runtime/allocator.h"
 #include "weft/tensor/ops.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/core/heap_count.h"

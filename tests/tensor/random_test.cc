@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "weft/core/rng.h"
+#include "weft/core/runtime/rng.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/device_param.h"
 #include "weft/tests/tensor/goldens/random_goldens.h"

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/tensor/ops.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/device_param.h"

@@ -4,11 +4,11 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "weft/core/allocator.h"
-#include "weft/core/capture.h"
-#include "weft/core/copy_stream.h"
-#include "weft/core/runtime.h"
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/allocator.h"
+#include "weft/core/runtime/capture.h"
+#include "weft/core/runtime/copy_stream.h"
+#include "weft/core/runtime/runtime.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/tensor/ops.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/tensor/tensor_util.h"

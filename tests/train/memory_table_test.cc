@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "weft/core/allocator.h"
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/allocator.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/nn/linear.h"
 #include "weft/optim/adam.h"
 #include "weft/tensor/creation.h"

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "weft/comm/process_group.h"
-#include "weft/core/thread_state.h"
-#include "weft/core/trace.h"
+#include "weft/core/runtime/thread_state.h"
+#include "weft/core/trace/trace.h"
 #include "weft/data/dataloader.h"
 #include "weft/tensor/creation.h"
 #include "weft/tests/core/expect_error.h"

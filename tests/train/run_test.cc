@@ -15,11 +15,11 @@
 #include <thread>
 
 #include "weft/autograd/autocast.h"
-#include "weft/core/device.h"
-#include "weft/core/float32_precision.h"
-#include "weft/core/parallel.h"
-#include "weft/core/thread_state.h"
-#include "weft/core/worker.h"
+#include "weft/core/base/device.h"
+#include "weft/core/runtime/float32_precision.h"
+#include "weft/core/runtime/parallel.h"
+#include "weft/core/runtime/thread_state.h"
+#include "weft/core/runtime/worker.h"
 #include "weft/tests/io/files.h"
 #include "weft/train/checkpoint.h"
 #include "weft/train/interrupt.h"

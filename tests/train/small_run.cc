@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/data/dataloader.h"
 #include "weft/nn/activation.h"
 #include "weft/nn/flatten.h"

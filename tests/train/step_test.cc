@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "weft/autograd/autograd.h"
-#include "weft/core/rng.h"
+#include "weft/core/runtime/rng.h"
 #include "weft/nn/linear.h"
 #include "weft/nn/loss.h"
 #include "weft/optim/adam.h"

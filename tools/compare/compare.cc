@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/io/safetensors.h"
 #include "weft/tools/usage.h"
 

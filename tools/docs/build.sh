@@ -19,6 +19,6 @@ elif [[ -n $(ls -A "$1") ]]; then
 fi
 mkdir -p "$1"
 export WEFT_TREE=$tree WEFT_INPUT=$input WEFT_PAGES="${pages[*]}" WEFT_OUT=$1
-WEFT_VERSION=$(sed -n 's/.*kVersion = "\(.*\)";/\1/p' "$root/core/version.h")
+WEFT_VERSION=$(sed -n 's/.*kVersion = "\(.*\)";/\1/p' "$root/core/base/version.h")
 export WEFT_VERSION WEFT_THEME=/usr/share/doxygen-awesome-css/doxygen-awesome.css
 doxygen "$here/Doxyfile"

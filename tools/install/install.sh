@@ -4,7 +4,7 @@ set -euo pipefail
 prefix=$1 weftrun=$2 libraries=("${@:3}")
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 root=$(cd "$here/../.." && pwd -P)
-version=$(sed -n 's/.*kVersion = "\(.*\)";/\1/p' "$root/core/version.h")
+version=$(sed -n 's/.*kVersion = "\(.*\)";/\1/p' "$root/core/base/version.h")
 
 rm -rf "$prefix/include/weft"  # a header dropped since the last time must not linger
 for header in $("$root/tools/public_headers"); do
@@ -15,7 +15,7 @@ for library in "${libraries[@]}"; do
   name=$(basename "$library")
   soname=$(readelf -d "$library" | sed -n 's/.*(SONAME).*\[\(.*\)\]/\1/p')
   [[ $soname == "$name.${version%.*}" ]] ||
-    { echo "install: the library is $soname, weft is $version: //BUILD and core/version.h disagree" >&2; exit 1; }
+    { echo "install: the library is $soname, weft is $version: //BUILD and core/base/version.h disagree" >&2; exit 1; }
   # A running program keeps the library it has mapped: never write into that file.
   install -D -m 755 "$library" "$prefix/lib/$name.new"
   mv -f "$prefix/lib/$name.new" "$prefix/lib/$name.$version"

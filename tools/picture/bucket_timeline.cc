@@ -11,7 +11,7 @@
 #include <optional>
 #include <utility>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/tools/json_file.h"
 #include "weft/tools/picture/drawing.h"
 #include "weft/train/pictures.h"

@@ -10,7 +10,7 @@
 
 #include "weft/comm/backends.h"
 #include "weft/comm/process_group.h"
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/tools/picture/drawing.h"
 
 namespace weft::picture {

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "weft/core/error.h"
-#include "weft/core/file.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/file.h"
 #include "weft/parallel/simulate.h"
 #include "weft/tools/usage.h"
 

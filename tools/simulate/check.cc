@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <utility>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/tools/json_file.h"
 
 namespace weft::simulator {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/parallel/balance.h"
 #include "weft/parallel/buckets.h"
 #include "weft/parallel/scatter_gather.h"

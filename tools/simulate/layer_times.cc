@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "weft/autograd/autograd.h"
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 #include "weft/tools/simulate/clock.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::simulator {
 namespace {

@@ -1,7 +1,7 @@
 #include "weft/tools/simulate/programs.h"
 
 #include "weft/autograd/ops.h"
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/examples/autoencoder.h"
 #include "weft/examples/cnn.h"
 #include "weft/examples/mlp.h"

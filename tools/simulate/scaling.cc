@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/train/pictures.h"
 
 namespace weft::simulator {

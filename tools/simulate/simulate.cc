@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "weft/benchmarks/sides.h"
-#include "weft/core/device.h"
-#include "weft/core/error.h"
-#include "weft/core/file.h"
-#include "weft/core/parallel.h"
-#include "weft/core/rng.h"
+#include "weft/core/base/device.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/file.h"
+#include "weft/core/runtime/parallel.h"
+#include "weft/core/runtime/rng.h"
 #include "weft/io/png.h"
 #include "weft/tools/simulate/check.h"
 #include "weft/tools/simulate/measure.h"

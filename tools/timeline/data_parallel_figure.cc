@@ -4,7 +4,7 @@
 #include <map>
 #include <utility>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/tools/timeline/figures.h"
 
 namespace weft::timeline {

@@ -1,5 +1,5 @@
 // A step of DistributedDataParallel: two lanes a rank.
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/tools/timeline/figures.h"
 
 namespace weft::timeline {

@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/tools/timeline/figures.h"
 
 namespace weft::timeline {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/tools/json_file.h"
 
 namespace weft::timeline {
@@ -12,7 +12,7 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kOp = "timeline";
-// From this number on the threads of a trace are streams (core/trace_json.cc).
+// From this number on the threads of a trace are streams (core/trace/trace_json.cc).
 constexpr std::int64_t kFirstStream = 1'000'000;
 
 std::int64_t number(const json& object, const char* key) {

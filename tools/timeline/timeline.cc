@@ -6,7 +6,7 @@
 #include <exception>
 #include <string>
 
-#include "weft/core/file.h"
+#include "weft/core/runtime/file.h"
 #include "weft/tools/timeline/figures.h"
 #include "weft/tools/usage.h"
 

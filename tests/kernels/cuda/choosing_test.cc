@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/kernels/backend.h"
 #include "weft/kernels/cuda/libraries.h"
 #include "weft/kernels/cuda/runtime.h"

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "weft/core/thread_state.h"
-#include "weft/core/trace.h"
+#include "weft/core/runtime/thread_state.h"
+#include "weft/core/trace/trace.h"
 #include "weft/kernels/backend.h"
 #include "weft/kernels/cuda/check.h"
 #include "weft/kernels/cuda/conv2d.h"

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "weft/core/dtype.h"
-#include "weft/core/shape.h"
+#include "weft/core/base/dtype.h"
+#include "weft/core/base/shape.h"
 
 namespace weft::testing {
 

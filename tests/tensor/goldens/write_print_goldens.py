@@ -108,7 +108,7 @@ def main():
     print(f"// Written by write_print_goldens.py with numpy {np.__version__}. Do not edit.")
     print("#pragma once\n")
     print("#include <cmath>\n#include <cstdint>\n#include <vector>\n")
-    print('#include "weft/core/dtype.h"\n#include "weft/core/shape.h"\n')
+    print('#include "weft/core/base/dtype.h"\n#include "weft/core/base/shape.h"\n')
     print("namespace weft::testing {\n")
     print("struct PrintGolden {")
     print("  const char* name;\n  DType dtype;\n  Shape shape;")

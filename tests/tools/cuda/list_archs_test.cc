@@ -7,7 +7,7 @@
 #include <fstream>
 #include <string>
 
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/tests/io/files.h"
 
 namespace weft {

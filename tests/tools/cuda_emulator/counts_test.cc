@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "weft/core/allocator.h"
-#include "weft/core/capture.h"
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/allocator.h"
+#include "weft/core/runtime/capture.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 #include "weft/tests/tools/cuda_emulator/kernels.h"

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "weft/core/allocator.h"
-#include "weft/core/capture.h"
-#include "weft/core/thread_state.h"
+#include "weft/core/runtime/allocator.h"
+#include "weft/core/runtime/capture.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/tests/tools/cuda_emulator/kernels.h"
 
 namespace weft::testing {

@@ -1,0 +1,100 @@
+// Dims: the inline vector that shapes, strides and dimension lists are made of.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <iosfwd>
+#include <span>
+#include <string>
+
+#include "weft/core/base/compiler.h"
+#include "weft/core/base/error.h"
+
+namespace weft {
+
+/// Most dimensions a tensor may have. Inline storage: a shape never touches the heap.
+inline constexpr int kMaxDims = 8;
+
+class Dims {
+ public:
+  Dims() = default;
+  Dims(std::initializer_list<std::int64_t> values)
+      : Dims(std::span<const std::int64_t>(values.begin(), values.size())) {}
+  /// Throws Shape when there are more than kMaxDims values.
+  explicit Dims(std::span<const std::int64_t> values);
+  /// Throws Shape for a count that is negative or above kMaxDims.
+  static Dims filled(std::int64_t count, std::int64_t value);
+
+  int size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  std::int64_t operator[](std::int64_t i) const { return values_[std::size_t(i)]; }
+  std::int64_t& operator[](std::int64_t i) { return values_[std::size_t(i)]; }
+  std::int64_t back() const { return values_[std::size_t(size_ - 1)]; }
+  const std::int64_t* begin() const { return values_.data(); }
+  const std::int64_t* end() const { return values_.data() + size_; }
+  std::int64_t* begin() { return values_.data(); }
+  std::int64_t* end() { return values_.data() + size_; }
+  const std::int64_t* data() const { return values_.data(); }
+  operator std::span<const std::int64_t>() const { return {values_.data(), std::size_t(size_)}; }
+
+  void push_back(std::int64_t value);
+  void insert(std::int64_t at, std::int64_t value);
+  void erase(std::int64_t at);
+
+  friend bool operator==(const Dims& a, const Dims& b) {
+    return a.size_ == b.size_ && std::equal(a.begin(), a.end(), b.begin());
+  }
+
+ private:
+  std::array<std::int64_t, kMaxDims> values_{};
+  int size_ = 0;
+};
+
+using Shape = Dims;
+using Strides = Dims;
+
+/// Number of elements: the product, 1 for a scalar's empty shape.
+std::int64_t numel(const Shape& shape);
+/// Row-major strides, in elements. Throws Shape where they do not fit in 64 bits.
+Strides contiguous_strides(const Shape& shape);
+/// Strides of an [N,C,H,W] shape stored as N,H,W,C.
+Strides channels_last_strides(const Shape& shape);
+/// numpy's rule: align right, 1 stretches. Throws Shape, naming op and both shapes.
+Shape broadcast_shapes(const Shape& a, const Shape& b, const char* op);
+
+// --- What a user gives: dimensions, and sizes that are to be added or multiplied -----------------
+/// Maps a dimension in [-ndim, ndim) to [0, ndim). Throws Shape.
+int normalize_dim(std::int64_t dim, int ndim, const char* op);
+/// Throws Shape unless no size is negative and the row-major strides fit in 64 bits. The sizes of
+/// any of the dimensions can then be multiplied; an empty dimension counts as one here, so that
+/// this is also true of the others.
+void check_shape(const Shape& shape, const char* op);
+
+namespace detail {
+[[noreturn]] void throw_overflow(std::int64_t a, const char* sign, std::int64_t b, const char* op);
+}
+
+/// a + b. Throws Shape where it does not fit in 64 bits.
+inline std::int64_t checked_add(std::int64_t a, std::int64_t b, const char* op) {
+  std::int64_t sum;
+  if (__builtin_add_overflow(a, b, &sum)) [[unlikely]]
+    detail::throw_overflow(a, " + ", b, op);
+  return sum;
+}
+/// a * b. Throws Shape where it does not fit in 64 bits.
+inline std::int64_t checked_mul(std::int64_t a, std::int64_t b, const char* op) {
+  std::int64_t product;
+  if (__builtin_mul_overflow(a, b, &product)) [[unlikely]]
+    detail::throw_overflow(a, " * ", b, op);
+  return product;
+}
+/// a / b, rounded up, for a >= 0 and b > 0. Unlike (a + b - 1) / b it cannot overflow.
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0); }
+
+/// "[8,3,32,32]"
+std::string to_string(const Dims& dims);
+std::ostream& operator<<(std::ostream& out, const Dims& dims);
+
+}  // namespace weft

@@ -1,0 +1,37 @@
+#include "weft/core/runtime/copy_stream.h"
+
+#include <atomic>
+#include <mutex>
+
+#include "weft/core/base/error.h"
+
+namespace weft {
+namespace {
+
+constinit std::atomic<void*> handles[kMaxDevices];
+constinit std::mutex making;
+
+}  // namespace
+
+Stream copy_stream(Device device) {
+  Runtime& cuda = runtime(device);
+  WEFT_CHECK(device.is_cuda(), Device, "copy_stream", "expected a CUDA device, got ", device);
+  std::atomic<void*>& handle = handles[device.index];
+  if (!handle.load(std::memory_order_acquire)) {
+    const std::lock_guard lock(making);
+    if (!handle.load()) handle = cuda.new_stream(device.index).handle;
+  }
+  return {device, handle.load(std::memory_order_acquire)};
+}
+
+void wait_for_copies(const Stream& stream) {
+  if (!stream.device.is_cuda()) return;
+  const int index = stream.device.index;
+  void* const handle = handles[index].load(std::memory_order_acquire);
+  if (!handle) return;
+  const auto queued = runtime(stream.device).new_event(index);
+  queued->record({stream.device, handle});
+  queued->block(stream);
+}
+
+}  // namespace weft

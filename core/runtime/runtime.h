@@ -1,0 +1,117 @@
+// What a kind of device must offer besides kernels: raw memory, copies, streams, events.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "weft/core/base/device.h"
+
+namespace weft {
+
+/// A queue of work on one device. handle is the backend's own (cudaStream_t); CPU operations run on
+/// the calling thread, so there it is always null. A value: the Runtime owns what it names.
+struct Stream {
+  Device device;
+  void* handle = nullptr;
+  friend bool operator==(const Stream&, const Stream&) = default;
+};
+
+/// A point in a stream. Owns the backend's event.
+class Event {
+ public:
+  virtual ~Event() = default;
+  virtual void record(const Stream& stream) = 0;
+  /// Makes `stream` wait for the recorded point, without blocking the host.
+  virtual void block(const Stream& stream) = 0;
+  virtual bool done() const = 0;
+  virtual void synchronize() = 0;
+  /// From `earlier` to this, both made by new_timing_event() of one device, recorded and done.
+  /// Throws Unsupported where the backend has no such clock.
+  virtual std::int64_t elapsed_ns(const Event& earlier) const;
+};
+
+/// Work that a stream recorded instead of running it.
+class RecordedWork {
+ public:
+  /// Waits for the last launch.
+  virtual ~RecordedWork() = default;
+  /// Queues all of it; it runs on the memory it was recorded with.
+  virtual void launch(const Stream& stream) = 0;
+};
+
+/// Properties in which devices of one kind may differ; 0: not known.
+struct DeviceProperties {
+  std::int64_t memory_bytes = 0;
+  int compute_units = 0;  ///< streaming multiprocessors
+};
+
+/// One per kind of device, alive for the whole process. All calls are thread-safe.
+class Runtime {
+ public:
+  virtual ~Runtime() = default;
+
+  /// Called once per process, except on the CPU's runtime.
+  virtual int device_count() = 0;
+  /// Why device_count() is less than the machine has, for the text of an error; empty if it is not.
+  virtual std::string why_fewer_devices() { return {}; }
+  virtual DeviceProperties properties(int /*device*/) { return {}; }
+  /// nullptr when the device has no room; other failures throw Cuda or Library.
+  virtual void* allocate(int device, std::size_t bytes) = 0;
+  virtual void free(int device, void* p, std::size_t bytes) noexcept = 0;
+  /// Page-locked on CUDA, plain on the CPU; nullptr when there is no room.
+  virtual void* allocate_pinned(std::size_t bytes) = 0;
+  virtual void free_pinned(void* p) noexcept = 0;
+
+  /// The caching allocator lends `bytes` at `p`, a part of the memory from allocate() or
+  /// allocate_pinned(), to work on `stream`. Returns the address at which the borrower finds them:
+  /// another one on devices that check bounds.
+  virtual void* lend(void* p, std::size_t /*bytes*/, const Stream& /*stream*/) { return p; }
+  /// Ends a loan: the bytes may be lent again to work that is queued on `stream` from now on. For
+  /// page-locked memory, which the host itself may use at once, it is a stream of cpu:0.
+  virtual void take_back(void* /*p*/, const Stream& /*stream*/) noexcept {}
+
+  /// Either side may be host memory or a device of this runtime. Asynchronous on `stream` where the
+  /// hardware allows it; pageable host memory has been read when it returns, pinned is read later.
+  virtual void copy(void* dst, Device dst_device, const void* src, Device src_device,
+                    std::size_t bytes, const Stream& stream) = 0;
+  virtual void fill_zero(void* dst, std::size_t bytes, const Stream& stream) = 0;
+
+  virtual Stream default_stream(int device) = 0;
+  virtual Stream new_stream(int device) = 0;
+  virtual void synchronize(const Stream& stream) = 0;
+  virtual void synchronize_device(int device) = 0;
+  virtual std::unique_ptr<Event> new_event(int device) = 0;
+  /// An event that knows when it passed, which costs the device a little time. Throws Unsupported
+  /// where the backend has none.
+  virtual std::unique_ptr<Event> new_timing_event(int device);
+
+  /// Whether streams can record; if not, the following functions throw Internal.
+  virtual bool can_record() const { return false; }
+  /// From here on the calling thread's work on `stream` is recorded and not run. Not for default
+  /// streams.
+  virtual void begin_recording(const Stream& stream);
+  virtual std::unique_ptr<RecordedWork> end_recording(const Stream& stream);
+  /// In place of end_recording, when something went wrong.
+  virtual void abandon_recording(const Stream& stream) noexcept;
+  /// Writes up to kMaxWords words to device memory, in the stream's order; `words` may be changed
+  /// as soon as it returns.
+  static constexpr std::size_t kMaxWords = 256;
+  virtual void write_words(std::uint64_t* to, std::span<const std::uint64_t> words,
+                           const Stream& stream);
+};
+
+/// Set once by the backend that provides it, before the first use; nullptr where there is none.
+void register_runtime(DeviceType type, Runtime* runtime);
+/// In its place for one that is looked for when somebody asks for it, once: find() returns it, or
+/// null and the reason.
+void register_runtime_finder(DeviceType type, Runtime* (*find)(std::string& reason));
+/// Throws Device when there is no such device: "[cuda:0] ... this build has no CUDA", "... 2
+/// devices are visible", or why the one that is there is not used.
+Runtime& runtime(Device device);
+/// Without throwing: 0 when the kind has no runtime or no device.
+int device_count(DeviceType type);
+
+}  // namespace weft

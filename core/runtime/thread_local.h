@@ -1,0 +1,65 @@
+// Objects of which each thread has its own, made at its first use.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+
+namespace weft {
+namespace detail {
+
+/// Most ThreadLocals there may be, and one more: number 0 is nobody's.
+inline constexpr unsigned kThreadLocals = 32;
+
+struct ThreadObjects {
+  struct Made {
+    unsigned number;
+    void (*destroy)(void*);
+  };
+  std::array<void*, kThreadLocals> objects = {};  // by the numbers of their ThreadLocals
+  std::array<Made, kThreadLocals> made = {};      // in this order
+  std::size_t count = 0;                          // of made
+};
+
+// One pointer for all of them, for the reason of core/runtime/thread_state.h's.
+#if defined(__CUDACC__)  // as in core/runtime/thread_state.h
+extern constinit thread_local ThreadObjects* thread_objects;
+#else
+extern constinit thread_local ThreadObjects* thread_objects
+    __attribute__((tls_model("initial-exec")));
+#endif
+
+/// Makes the calling thread's object; the ThreadLocal gets its number if it has none yet.
+void* make_thread_object(std::atomic<unsigned>& number, void* (*make)(), void (*destroy)(void*));
+
+}  // namespace detail
+
+/// Each thread's own T, in place of a thread_local variable; only as a static object. A thread's
+/// objects are destroyed when it ends (core/runtime/thread_end.h says when that is), the last made first.
+template <class T>
+class ThreadLocal {
+ public:
+  constexpr ThreadLocal() = default;
+  ThreadLocal(const ThreadLocal&) = delete;
+  ThreadLocal& operator=(const ThreadLocal&) = delete;
+
+  T& operator*() {
+    if (T* const found = get()) [[likely]]
+      return *found;
+    return *static_cast<T*>(detail::make_thread_object(
+        number_, []() -> void* { return new T(); },
+        [](void* object) { delete static_cast<T*>(object); }));
+  }
+  T* operator->() { return &**this; }
+  /// Null if the thread has none yet.
+  T* get() const {
+    const detail::ThreadObjects* const mine = detail::thread_objects;
+    if (!mine) return nullptr;
+    return static_cast<T*>(mine->objects[number_.load(std::memory_order_relaxed)]);
+  }
+
+ private:
+  std::atomic<unsigned> number_{0};
+};
+
+}  // namespace weft

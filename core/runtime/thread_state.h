@@ -1,0 +1,201 @@
+// The context of a call: gradient mode, generator, device, module path, log and trace sinks. One
+// object per thread; worker threads and backward copy it from the thread that gave them work.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "weft/core/base/device.h"
+#include "weft/core/base/dtype.h"
+#include "weft/core/base/memory_owner.h"
+#include "weft/core/runtime/runtime.h"
+
+namespace weft {
+
+class ChoiceCache;
+class LogSink;
+class PoolChoice;
+class GeneratorSet;
+class Tracer;
+class WeightCache;
+namespace graph {
+class Capture;
+}
+
+/// Listens to the calls of modules; nn/ defines what it is told.
+class CallObserver {
+ public:
+  virtual ~CallObserver() = default;
+};
+
+/// One step of the module path, linked through the stack frames of the calls: pushing is two
+/// stores. A null name (the root module) does not show.
+struct PathNode {
+  const char* name = nullptr;
+  const PathNode* parent = nullptr;
+  /// What interned_path() found; threads that share the path may write it at once.
+  mutable const PathNode* interned = nullptr;
+};
+
+struct ThreadState {
+  bool grad_enabled = true;
+  /// autograd::checkpoint runs a forward again for its backward: running statistics must not count
+  /// it a second time.
+  bool recomputing = false;
+  /// Fixed kernel choice, no timing, no algorithm whose result depends on scheduling.
+  bool deterministic = false;
+  /// Time the candidates of a kernel when a shape is new (set_benchmark).
+  bool benchmark = false;
+  /// autograd::Autocast: for each kind of device the dtype of matrix products; f32: off there.
+  using AutocastTypes = std::array<DType, 2>;
+  AutocastTypes autocast = {DType::f32, DType::f32};
+  /// Where Autocast keeps converted weights: an object that is never freed, and the number of the
+  /// scope that uses it. After that scope has ended the object has another number.
+  struct AutocastCache {
+    WeightCache* weights = nullptr;
+    std::uint64_t scope = 0;
+  };
+  AutocastCache autocast_cache;
+  /// TF32 as PyTorch's defaults: convolutions yes, matmuls no. Only CUDA looks at it
+  /// (core/runtime/float32_precision.h).
+  bool allow_tf32_conv = true;
+  bool allow_tf32_matmul = false;
+  /// Also tells the log how each kernel was chosen: candidates, their times, the winner and why.
+  bool log_perf = false;
+  int rank = 0;
+  std::int64_t step = -1;  ///< of training, shown in traces; whoever drives the steps sets it
+  /// Team size of parallel_for and oneDNN; 0: all cores of the process, divided by the number of
+  /// virtual CPU devices.
+  int num_threads = 0;
+  MemoryOwner memory_owner = MemoryOwner::activations;  ///< of what is allocated (allocator.h)
+  Device device;                       ///< where creation functions put tensors by default
+  GeneratorSet* generators = nullptr;  ///< null: the thread's own
+  const PathNode* path = nullptr;
+  LogSink* log = nullptr;  ///< null: warnings to stderr (core/runtime/log.h)
+  Tracer* tracer = nullptr;
+  ChoiceCache* choices = nullptr;     ///< null: what was timed is forgotten with the process
+  graph::Capture* capture = nullptr;  ///< set while graph::capture records a step
+  const PoolChoice* pools = nullptr;  ///< of that capture
+  CallObserver* calls = nullptr;      ///< told of every call of a module
+  /// Where matrix products and convolutions count their multiply-adds; null: nowhere.
+  std::int64_t* multiply_adds = nullptr;
+};
+
+namespace detail {
+// Null until the thread's first use, and again when it has ended. A pointer, since the loader keeps
+// few bytes for the thread-local variables of libraries that are opened at run time. constinit: no
+// guard and no wrapper call; initial-exec: one load from the thread pointer, also across shared
+// libraries.
+#if defined(__CUDACC__)  // does not know the attribute; the access by a call it makes works as well
+extern constinit thread_local ThreadState* current_thread_state;
+#else
+extern constinit thread_local ThreadState* current_thread_state
+    __attribute__((tls_model("initial-exec")));
+#endif
+ThreadState& make_thread_state();
+}  // namespace detail
+
+inline ThreadState& thread_state() {
+  ThreadState* const mine = detail::current_thread_state;
+  if (!mine) [[unlikely]]
+    return detail::make_thread_state();
+  return *mine;
+}
+
+/// As torch.backends.cudnn.benchmark, but for matrix products too, and on the CPU: for each new
+/// shape the candidates are timed, and the fastest is kept. Off, as at the start, a fixed rule
+/// chooses at once. For programs whose shapes stay: a shape takes from milliseconds to a second. Of
+/// shapes that differ only in their batch or image size, rounded to a power of two, the first few
+/// are timed, and the others share what they found. For this thread and those that work for it; of
+/// no effect where ThreadState::deterministic is set.
+inline void set_benchmark(bool on) { thread_state().benchmark = on; }
+
+/// Swaps in another state and puts the old one back: how a worker runs a job as its submitter
+/// would.
+class ThreadStateGuard {
+ public:
+  explicit ThreadStateGuard(const ThreadState& state) : saved_(thread_state()) {
+    thread_state() = state;
+  }
+  ~ThreadStateGuard() { thread_state() = saved_; }
+  ThreadStateGuard(const ThreadStateGuard&) = delete;
+  ThreadStateGuard& operator=(const ThreadStateGuard&) = delete;
+
+ private:
+  ThreadState saved_;
+};
+
+/// Sets one field for a scope: Scoped no_grad(&ThreadState::grad_enabled, false);
+template <class T>
+class Scoped {
+ public:
+  using Field = T ThreadState::*;
+
+  Scoped(Field field, T value) : field_(field), saved_(thread_state().*field) {
+    thread_state().*field = value;
+  }
+  ~Scoped() { thread_state().*field_ = saved_; }
+  Scoped(const Scoped&) = delete;
+  Scoped& operator=(const Scoped&) = delete;
+
+ private:
+  Field field_;
+  T saved_;
+};
+template <class T, class V>
+Scoped(T ThreadState::*, V) -> Scoped<T>;
+
+/// Names the module being run, for errors and spans. `name` must outlive the scope.
+class PathScope {
+ public:
+  explicit PathScope(const char* name) : node_{name, thread_state().path, nullptr} {
+    thread_state().path = &node_;
+  }
+  ~PathScope() { thread_state().path = node_.parent; }
+  PathScope(const PathScope&) = delete;
+  PathScope& operator=(const PathScope&) = delete;
+
+ private:
+  PathNode node_;
+};
+
+/// "layer1.0.conv1"; empty outside any module.
+std::string module_path();
+std::string module_path(const PathNode* path);
+/// The calling thread's path in memory that is never freed: one object per path, so pointers can be
+/// compared. Null outside any module. Takes a lock and memory only at a path's first use.
+const PathNode* interned_path();
+
+namespace graph {
+/// Unsupported: "[item] cannot be captured: <why>"
+[[noreturn]] void refuse(const char* op, const char* why);
+/// Refuses in graph::capture (core/runtime/capture.h).
+inline void check_not_capturing(const char* op, const char* why) {
+  if (thread_state().capture) [[unlikely]]
+    refuse(op, why);
+}
+}  // namespace graph
+
+/// The stream new work of this thread goes to on `device`: the last set_current_stream(), else the
+/// runtime's default. Not part of ThreadState: a worker has streams of its own. Throws Device when
+/// there is no such CUDA device.
+Stream current_stream(Device device);
+/// Sets it for this thread; returns the previous one. Throws Unsupported inside graph::capture.
+Stream set_current_stream(const Stream& stream);
+/// Makes `stream` current for a scope. Inside graph::capture, where there is one stream for all, it
+/// does nothing.
+class StreamScope {
+ public:
+  explicit StreamScope(const Stream& stream);
+  ~StreamScope();
+  StreamScope(const StreamScope&) = delete;
+  StreamScope& operator=(const StreamScope&) = delete;
+
+ private:
+  std::optional<Stream> before_;
+};
+
+}  // namespace weft

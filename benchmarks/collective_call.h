@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "weft/comm/process_group.h"
+#include "weft/comm/group/process_group.h"
 
 namespace weft::bench {
 

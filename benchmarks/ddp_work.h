@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "weft/benchmarks/work.h"
-#include "weft/comm/process_group.h"
+#include "weft/comm/group/process_group.h"
 #include "weft/parallel/reducer.h"
 
 namespace weft::bench {

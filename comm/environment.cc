@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "weft/comm/init.h"
-#include "weft/comm/member.h"
-#include "weft/comm/socket.h"
+#include "weft/comm/store/member.h"
+#include "weft/comm/store/socket.h"
 #include "weft/core/base/error.h"
 
 namespace weft::comm {

@@ -6,12 +6,12 @@
 #include <string_view>
 #include <utility>
 
-#include "weft/comm/backends.h"
+#include "weft/comm/backend/backends.h"
+#include "weft/comm/backend/nccl.h"
 #include "weft/comm/descriptors.h"
-#include "weft/comm/nccl.h"
-#include "weft/comm/rendezvous.h"
-#include "weft/comm/socket.h"
-#include "weft/comm/tcp_store.h"
+#include "weft/comm/store/rendezvous.h"
+#include "weft/comm/store/socket.h"
+#include "weft/comm/store/tcp_store.h"
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/phase.h"
 #include "weft/core/runtime/thread_state.h"

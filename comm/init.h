@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "weft/comm/process_group.h"
+#include "weft/comm/group/process_group.h"
 
 namespace weft::comm {
 

@@ -11,13 +11,14 @@
 #include <utility>
 #include <vector>
 
-#include "weft/comm/backends.h"
-#include "weft/comm/failure.h"
-#include "weft/comm/process_group.h"
+#include "weft/comm/backend/backends.h"
+#include "weft/comm/group/process_group.h"
+#include "weft/comm/store/failure.h"
+#include "weft/core/base/error.h"
 #include "weft/core/runtime/capture.h"
 #include "weft/core/runtime/cores.h"
-#include "weft/core/base/error.h"
 #include "weft/core/runtime/parallel.h"
+#include "weft/core/runtime/thread_name.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/core/trace/trace.h"
 

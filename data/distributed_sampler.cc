@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "weft/core/base/error.h"
+#include "weft/core/runtime/log.h"
 #include "weft/core/runtime/thread_state.h"
 
 namespace weft::data {

@@ -12,6 +12,7 @@
 #include "weft/core/runtime/capture.h"
 #include "weft/core/runtime/cores.h"
 #include "weft/core/runtime/thread_local.h"
+#include "weft/core/runtime/thread_name.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/core/trace/trace.h"
 #include "weft/tensor/creation.h"

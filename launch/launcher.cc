@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "weft/comm/descriptors.h"
-#include "weft/comm/failure.h"
+#include "weft/comm/store/failure.h"
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/phase.h"
 

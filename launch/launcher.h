@@ -16,11 +16,11 @@ namespace weft::launch {
 /// Everything happens in the calling thread, in one loop around poll(): deaths and signals to
 /// weftrun come as events of a SignalQueue, lines of the ranks by pipes.
 ///
-/// A rank that ends with another status than 0 is told to all ranks (comm/failure.h). From then on,
-/// as after a signal to weftrun, which is passed on, the ranks have options.grace to end by
-/// themselves; then each process group gets SIGTERM, and 1.5 s later SIGKILL. The groups of ranks
-/// that have ended well get them when the last rank has ended. A second signal, half a second after
-/// the first or later, is SIGKILL at once.
+/// A rank that ends with another status than 0 is told to all ranks (comm/store/failure.h). From
+/// then on, as after a signal to weftrun, which is passed on, the ranks have options.grace to end
+/// by themselves; then each process group gets SIGTERM, and 1.5 s later SIGKILL. The groups of
+/// ranks that have ended well get them when the last rank has ended. A second signal, half a second
+/// after the first or later, is SIGKILL at once.
 ///
 /// Then those get the same signals that have left their rank's group, as daemons do. In weftrun
 /// they are all known: who has lost its parent has become weftrun's child. In a program that

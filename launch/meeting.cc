@@ -20,9 +20,9 @@
 #include <thread>
 #include <utility>
 
-#include "weft/comm/random_number.h"
-#include "weft/comm/socket.h"
-#include "weft/comm/tcp_store.h"
+#include "weft/comm/backend/random_number.h"
+#include "weft/comm/store/socket.h"
+#include "weft/comm/store/tcp_store.h"
 #include "weft/core/base/error.h"
 #include "weft/launch/process.h"
 #include "weft/launch/report.h"

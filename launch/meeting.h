@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "weft/comm/failure.h"
+#include "weft/comm/store/failure.h"
 #include "weft/launch/environment.h"
 #include "weft/launch/options.h"
 

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "weft/core/base/error.h"
+#include "weft/core/runtime/log.h"
 #include "weft/core/runtime/parallel.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/tensor/creation.h"

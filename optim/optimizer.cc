@@ -5,12 +5,13 @@
 #include <unordered_set>
 
 #include "weft/autograd/autograd.h"
-#include "weft/core/runtime/capture.h"
 #include "weft/core/base/error.h"
+#include "weft/core/runtime/capture.h"
+#include "weft/core/runtime/log.h"
 #include "weft/core/runtime/phase.h"
 #include "weft/core/runtime/thread_state.h"
-#include "weft/core/trace/trace.h"
 #include "weft/core/runtime/worker.h"
+#include "weft/core/trace/trace.h"
 #include "weft/kernels/backend.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"

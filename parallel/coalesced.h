@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "weft/comm/process_group.h"
+#include "weft/comm/group/process_group.h"
 #include "weft/tensor/tensor.h"
 
 namespace weft::parallel {

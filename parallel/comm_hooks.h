@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "weft/comm/process_group.h"
+#include "weft/comm/group/process_group.h"
 #include "weft/tensor/tensor.h"
 
 namespace weft::parallel {

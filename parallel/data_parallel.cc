@@ -6,6 +6,7 @@
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/graph.h"
 #include "weft/core/runtime/allocator.h"
+#include "weft/core/runtime/log.h"
 #include "weft/core/runtime/runtime.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/core/runtime/worker.h"

@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "weft/comm/process_group.h"
+#include "weft/comm/group/process_group.h"
 #include "weft/nn/module.h"
 #include "weft/parallel/reducer.h"
 #include "weft/tensor/tree.h"

@@ -28,7 +28,7 @@
 #include <vector>
 
 #include "weft/autograd/autograd.h"
-#include "weft/comm/process_group.h"
+#include "weft/comm/group/process_group.h"
 #include "weft/optim/optimizer.h"
 #include "weft/parallel/comm_hooks.h"
 #include "weft/parallel/horovod.h"

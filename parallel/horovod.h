@@ -14,8 +14,8 @@
 #include <string>
 #include <utility>
 
+#include "weft/comm/group/process_group.h"
 #include "weft/comm/init.h"
-#include "weft/comm/process_group.h"
 #include "weft/optim/optimizer.h"
 #include "weft/parallel/named_collectives.h"
 #include "weft/tensor/tensor.h"

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "weft/comm/process_group.h"
+#include "weft/comm/group/process_group.h"
 #include "weft/parallel/tensor_layout.h"
 #include "weft/tensor/tensor.h"
 

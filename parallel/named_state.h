@@ -1,7 +1,7 @@
 // Copies the state of one rank to the others. Private to parallel/.
 #pragma once
 
-#include "weft/comm/process_group.h"
+#include "weft/comm/group/process_group.h"
 #include "weft/optim/optimizer.h"
 
 namespace weft::parallel {

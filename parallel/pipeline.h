@@ -28,7 +28,7 @@
 #include <string>
 #include <vector>
 
-#include "weft/comm/process_group.h"
+#include "weft/comm/group/process_group.h"
 #include "weft/core/base/device.h"
 #include "weft/nn/any_module.h"
 #include "weft/optim/optimizer.h"
@@ -74,10 +74,10 @@ struct PipelineOptions {
 /// through the stages in evaluation mode, so that a stage that does not fit the one before it is
 /// reported before anything runs. With a group this happens only before the first batch.
 ///
-/// A device's worker (core/runtime/worker.h) runs its actions, and waits for the results of others that
-/// they need. When an action fails, the other workers stop after their current one, and the error
-/// is rethrown with stage and micro-batch. Gradients may then be incomplete; the next batch may be
-/// run. From one thread at a time. Unsupported in graph::capture.
+/// A device's worker (core/runtime/worker.h) runs its actions, and waits for the results of others
+/// that they need. When an action fails, the other workers stop after their current one, and the
+/// error is rethrown with stage and micro-batch. Gradients may then be incomplete; the next batch
+/// may be run. From one thread at a time. Unsupported in graph::capture.
 ///
 /// With a group its ranks make the pipeline together, and make the same calls together. Each rank
 /// passes all stages, the same ones, and runs its own on the calling thread; the stages of the
@@ -142,8 +142,8 @@ class Pipeline {
   const Schedule& schedule(int micro_batches) const;
   /// The actions of the last step, forward or backward, in the form of simulate()'s predictions:
   /// seconds from the first action on, measured by the threads that ran them. CUDA devices go on
-  /// after those: for their times use a trace with device time (core/trace/trace.h). With a group: this
-  /// rank's list, as that of device 0.
+  /// after those: for their times use a trace with device time (core/trace/trace.h). With a group:
+  /// this rank's list, as that of device 0.
   const Timeline& timeline() const;
 
   /// What this rank has exchanged with those of the neighbouring stages, by groups of its own; the

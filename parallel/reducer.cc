@@ -6,8 +6,9 @@
 #include <utility>
 
 #include "weft/autograd/checkpoint.h"
-#include "weft/core/runtime/capture.h"
 #include "weft/core/base/error.h"
+#include "weft/core/runtime/capture.h"
+#include "weft/core/runtime/log.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/core/trace/trace.h"
 #include "weft/nn/repr.h"

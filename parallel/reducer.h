@@ -27,7 +27,7 @@
 #include <vector>
 
 #include "weft/autograd/autograd.h"
-#include "weft/comm/process_group.h"
+#include "weft/comm/group/process_group.h"
 #include "weft/nn/module.h"
 #include "weft/parallel/buckets.h"
 #include "weft/parallel/coalesced.h"

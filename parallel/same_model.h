@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "weft/comm/process_group.h"
+#include "weft/comm/group/process_group.h"
 #include "weft/nn/module.h"
 
 namespace weft::parallel {

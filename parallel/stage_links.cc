@@ -6,9 +6,10 @@
 #include <string>
 #include <thread>
 
-#include "weft/core/runtime/cores.h"
 #include "weft/core/base/error.h"
+#include "weft/core/runtime/cores.h"
 #include "weft/core/runtime/streams.h"
+#include "weft/core/runtime/thread_name.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/core/trace/trace.h"
 #include "weft/tensor/creation.h"

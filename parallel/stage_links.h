@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "weft/comm/process_group.h"
+#include "weft/comm/group/process_group.h"
 #include "weft/parallel/schedule.h"
 #include "weft/tensor/tensor.h"
 

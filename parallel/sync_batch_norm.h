@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "weft/comm/process_group.h"
+#include "weft/comm/group/process_group.h"
 #include "weft/nn/batch_norm.h"
 
 namespace weft::parallel {

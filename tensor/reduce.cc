@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "weft/core/runtime/log.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/internal.h"
 #include "weft/tensor/ops.h"

@@ -35,7 +35,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SCRATCH = os.path.expanduser("~/.cache/weft/sync_mutants")
 BAZEL = ["bazel", "--output_base=" + os.path.join(SCRATCH, "bazel")]
 
-FOLDERS = ("autograd/", "comm/device_tensors", "comm/nccl/", "comm/work", "core/", "data/", "io/", "kernels/cuda/",
+FOLDERS = ("autograd/", "comm/group/device_tensors", "comm/nccl/", "comm/group/work", "core/", "data/", "io/", "kernels/cuda/",
            "nn/", "optim/", "tensor/", "train/")
 # Of a statement, at the place where it does what may be left out.
 KINDS = {
@@ -53,7 +53,7 @@ GUARD = re.compile(r"(?:const )?(\w+) (\w+)(?:\((.*)\))?$", re.S)
 
 # Sites that no test can notice: why.
 WHY_NOT = {
-    "comm/device_tensors.cc DeviceOperations::run: x.storage()->record_stream(stream)":
+    "comm/group/device_tensors.cc DeviceOperations::run: x.storage()->record_stream(stream)":
         "an operation keeps its tensors until the device is done with them; abort() ends the kernels of one that fails "
         "before, and this is for what may be left of them",
     "kernels/cuda/recording.cu CudaRuntime::end_recording: use_device(stream.device.index)":

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "weft/core/base/error.h"
+#include "weft/core/runtime/log.h"
 
 namespace weft::train {
 

@@ -1,15 +1,16 @@
 // Settings that programs read from the environment, and where their messages go.
 #pragma once
 
-#include "weft/kernels/plan/choice_cache.h"
+#include "weft/core/runtime/log.h"
 #include "weft/core/runtime/thread_state.h"
+#include "weft/kernels/plan/choice_cache.h"
 
 namespace weft::train {
 
 /// For the life of a program: a log on stderr, which explains kernel choices if WEFT_LOG=perf, and
 /// kernels chosen by timing (set_benchmark), since a program's shapes stay, and those choices
-/// remembered in default_choice_folder() (kernels/plan/choice_cache.h), which WEFT_CACHE names. Warns of another
-/// value of WEFT_LOG.
+/// remembered in default_choice_folder() (kernels/plan/choice_cache.h), which WEFT_CACHE names.
+/// Warns of another value of WEFT_LOG.
 class EnvironmentScope {
  public:
   EnvironmentScope();

@@ -11,6 +11,7 @@
 
 #include "weft/autograd/autograd.h"
 #include "weft/core/base/error.h"
+#include "weft/core/runtime/log.h"
 #include "weft/core/runtime/phase.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/data/dataloader.h"

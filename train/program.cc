@@ -9,11 +9,12 @@
 #include <nlohmann/json.hpp>
 
 #include "weft/autograd/autocast.h"
-#include "weft/core/runtime/allocator.h"
 #include "weft/core/base/device.h"
 #include "weft/core/base/error.h"
+#include "weft/core/runtime/allocator.h"
 #include "weft/core/runtime/file.h"
 #include "weft/core/runtime/float32_precision.h"
+#include "weft/core/runtime/log.h"
 #include "weft/core/runtime/parallel.h"
 #include "weft/core/runtime/rng.h"
 #include "weft/core/runtime/runtime.h"

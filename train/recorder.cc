@@ -13,15 +13,16 @@
 #include <numeric>
 #include <system_error>
 
-#include "weft/kernels/plan/choice_cache.h"
 #include "weft/core/base/device.h"
+#include "weft/core/base/version.h"
 #include "weft/core/runtime/file.h"
+#include "weft/core/runtime/log.h"
 #include "weft/core/runtime/parallel.h"
 #include "weft/core/runtime/phase.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/core/trace/trace.h"
-#include "weft/core/base/version.h"
 #include "weft/io/png.h"
+#include "weft/kernels/plan/choice_cache.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 #include "weft/train/interrupt.h"

@@ -13,7 +13,7 @@
 #include <thread>
 #include <utility>
 
-#include "weft/comm/nccl.h"
+#include "weft/comm/backend/nccl.h"
 #include "weft/comm/nccl/library.h"
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/phase.h"

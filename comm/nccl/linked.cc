@@ -1,5 +1,5 @@
 // For programs that the CUDA backend is linked into.
-#include "weft/comm/nccl.h"
+#include "weft/comm/backend/nccl.h"
 
 namespace {
 

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "weft/core/base/error.h"
+#include "weft/core/runtime/log.h"
 #include "weft/core/runtime/thread_local.h"
 #include "weft/core/runtime/thread_state.h"
 

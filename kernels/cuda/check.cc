@@ -3,6 +3,7 @@
 #include <atomic>
 #include <string>
 
+#include "weft/core/runtime/log.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/kernels/cuda/gpus.h"
 

@@ -1,5 +1,6 @@
 // Convolutions by cuDNN's legacy interface.
 #include "weft/kernels/cuda/conv2d.h"
+#include "weft/core/runtime/log.h"
 
 #include <algorithm>
 #include <array>

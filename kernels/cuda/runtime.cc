@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "weft/core/runtime/capture.h"
+#include "weft/core/runtime/log.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/kernels/cuda/check.h"
 #include "weft/kernels/cuda/gpus.h"

@@ -7,10 +7,11 @@
 #include <map>
 #include <mutex>
 
-#include "weft/kernels/plan/choice_cache.h"
 #include "weft/core/base/error.h"
+#include "weft/core/runtime/log.h"
 #include "weft/core/runtime/phase.h"
 #include "weft/core/runtime/thread_state.h"
+#include "weft/kernels/plan/choice_cache.h"
 
 namespace weft {
 namespace {

@@ -10,6 +10,7 @@
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/checkpoint.h"
 #include "weft/autograd/ops.h"
+#include "weft/core/runtime/allocator.h"
 #include "weft/core/runtime/rng.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/tests/tensor/tensor_util.h"

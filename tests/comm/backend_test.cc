@@ -1,5 +1,5 @@
 // What every backend promises, with 1 to 5 ranks: results, order, and how it fails.
-#include "weft/comm/backend.h"
+#include "weft/comm/backend/backend.h"
 
 #include <gtest/gtest.h>
 

@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "weft/comm/process_group.h"
-#include "weft/comm/progress.h"
+#include "weft/comm/group/process_group.h"
+#include "weft/comm/group/progress.h"
 #include "weft/core/runtime/phase.h"
 #include "weft/tensor/creation.h"
 #include "weft/tests/comm/ranks.h"

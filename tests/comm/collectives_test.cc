@@ -1,6 +1,6 @@
-// The algorithms of comm/collectives.h: results where the backends' tests do not reach, and the
-// steps and bytes that the header states.
-#include "weft/comm/collectives.h"
+// The algorithms of comm/backend/collectives.h: results where the backends' tests do not reach, and
+// the steps and bytes that the header states.
+#include "weft/comm/backend/collectives.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Operations on tensors of a device that is made of host memory; those of emulated GPUs are in
 // tests/gpu/comm_test.cc.
-#include "weft/comm/device_tensors.h"
+#include "weft/comm/group/device_tensors.h"
 
 #include <gtest/gtest.h>
 
@@ -13,9 +13,9 @@
 #include <thread>
 #include <vector>
 
-#include "weft/comm/backends.h"
-#include "weft/comm/failure.h"
-#include "weft/comm/process_group.h"
+#include "weft/comm/backend/backends.h"
+#include "weft/comm/group/process_group.h"
+#include "weft/comm/store/failure.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 #include "weft/tests/comm/hooked_store.h"

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "weft/comm/init.h"
-#include "weft/comm/member.h"
+#include "weft/comm/store/member.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/io/files.h"
 

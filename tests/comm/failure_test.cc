@@ -1,5 +1,5 @@
 // What ranks and launchers leave of the first failure.
-#include "weft/comm/failure.h"
+#include "weft/comm/store/failure.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The file: who may have it, what is left in it by killed writers, and how long it grows.
-#include "weft/comm/file_store.h"
+#include "weft/comm/store/file_store.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

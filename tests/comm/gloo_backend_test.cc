@@ -11,8 +11,8 @@
 #include <string>
 #include <tuple>
 
-#include "weft/comm/collectives.h"
-#include "weft/comm/reduce.h"
+#include "weft/comm/backend/collectives.h"
+#include "weft/comm/backend/reduce.h"
 #include "weft/tests/comm/ranks.h"
 
 namespace weft::comm {

@@ -1,7 +1,7 @@
 // A build without Gloo.
 #include <gtest/gtest.h>
 
-#include "weft/comm/backends.h"
+#include "weft/comm/backend/backends.h"
 #include "weft/tests/core/expect_error.h"
 
 namespace weft::comm {

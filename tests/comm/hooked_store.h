@@ -9,7 +9,7 @@
 #include <string_view>
 #include <utility>
 
-#include "weft/comm/store.h"
+#include "weft/comm/store/store.h"
 #include "weft/core/base/error.h"
 
 namespace weft::testing {

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "weft/comm/backends.h"
-#include "weft/comm/socket.h"
-#include "weft/comm/tcp_store.h"
+#include "weft/comm/backend/backends.h"
+#include "weft/comm/store/socket.h"
+#include "weft/comm/store/tcp_store.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/tensor/creation.h"
 #include "weft/tests/comm/ranks.h"

@@ -1,5 +1,5 @@
 // What becomes of operations: their order, their Work, their errors, what logs and traces say.
-#include "weft/comm/operation_queue.h"
+#include "weft/comm/group/operation_queue.h"
 
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -25,10 +25,12 @@
 #include <utility>
 #include <vector>
 
-#include "weft/comm/backends.h"
-#include "weft/comm/failure.h"
-#include "weft/comm/process_group.h"
+#include "weft/comm/backend/backends.h"
+#include "weft/comm/group/process_group.h"
+#include "weft/comm/store/failure.h"
+#include "weft/core/runtime/log.h"
 #include "weft/core/runtime/rng.h"
+#include "weft/core/runtime/thread_name.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/core/trace/trace.h"
 #include "weft/tensor/creation.h"

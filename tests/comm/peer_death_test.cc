@@ -16,7 +16,7 @@
 #include <tuple>
 #include <vector>
 
-#include "weft/comm/tcp_store.h"
+#include "weft/comm/store/tcp_store.h"
 #include "weft/tests/comm/ranks.h"
 
 extern char** environ;

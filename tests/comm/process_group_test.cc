@@ -1,5 +1,5 @@
 // What ProcessGroup's operations do to tensors, and what they refuse.
-#include "weft/comm/process_group.h"
+#include "weft/comm/group/process_group.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -19,10 +19,11 @@
 #include <tuple>
 #include <vector>
 
-#include "weft/comm/backends.h"
-#include "weft/comm/connect.h"
-#include "weft/comm/failure.h"
+#include "weft/comm/backend/backends.h"
+#include "weft/comm/group/connect.h"
+#include "weft/comm/store/failure.h"
 #include "weft/core/base/device.h"
+#include "weft/core/runtime/allocator.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"

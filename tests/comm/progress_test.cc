@@ -1,5 +1,5 @@
 // Whom a slow operation waits for.
-#include "weft/comm/progress.h"
+#include "weft/comm/group/progress.h"
 
 #include <gtest/gtest.h>
 

@@ -16,9 +16,9 @@
 #include <type_traits>
 #include <vector>
 
-#include "weft/comm/backends.h"
-#include "weft/comm/process_group.h"
-#include "weft/comm/store.h"
+#include "weft/comm/backend/backends.h"
+#include "weft/comm/group/process_group.h"
+#include "weft/comm/store/store.h"
 #include "weft/core/base/dtype.h"
 #include "weft/core/base/error.h"
 

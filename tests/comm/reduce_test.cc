@@ -1,5 +1,5 @@
 // Element-wise reductions on the host.
-#include "weft/comm/reduce.h"
+#include "weft/comm/backend/reduce.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Ranks that meet, do not come, come twice or do not fit each other, in a store and in a file.
-#include "weft/comm/rendezvous.h"
+#include "weft/comm/store/rendezvous.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "weft/comm/failure.h"
-#include "weft/comm/file_store.h"
-#include "weft/comm/tcp_store.h"
+#include "weft/comm/store/failure.h"
+#include "weft/comm/store/file_store.h"
+#include "weft/comm/store/tcp_store.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/io/files.h"
 

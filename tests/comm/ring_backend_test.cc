@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "weft/comm/socket.h"
+#include "weft/comm/store/socket.h"
 #include "weft/tests/comm/ranks.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/core/file_limit.h"

@@ -13,8 +13,9 @@
 #include <string>
 #include <thread>
 
-#include "weft/comm/process_group.h"
+#include "weft/comm/group/process_group.h"
 #include "weft/core/runtime/rng.h"
+#include "weft/core/runtime/thread_name.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/core/trace/trace.h"
 #include "weft/tensor/creation.h"

@@ -14,8 +14,8 @@
 #include <thread>
 #include <vector>
 
-#include "weft/comm/backends.h"
-#include "weft/comm/process_group.h"
+#include "weft/comm/backend/backends.h"
+#include "weft/comm/group/process_group.h"
 #include "weft/tensor/ops.h"
 #include "weft/tests/comm/ranks.h"
 #include "weft/tests/core/expect_error.h"

@@ -1,5 +1,5 @@
 // Sockets against peers that come, go and keep silent.
-#include "weft/comm/socket.h"
+#include "weft/comm/store/socket.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <vector>
 
-#include "weft/comm/process_group.h"
+#include "weft/comm/group/process_group.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 

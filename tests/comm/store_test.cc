@@ -1,5 +1,5 @@
 // What every store promises, of all of them and of PrefixStore over each.
-#include "weft/comm/store.h"
+#include "weft/comm/store/store.h"
 
 #include <gtest/gtest.h>
 
@@ -14,8 +14,8 @@
 #include <thread>
 #include <vector>
 
-#include "weft/comm/file_store.h"
-#include "weft/comm/tcp_store.h"
+#include "weft/comm/store/file_store.h"
+#include "weft/comm/store/tcp_store.h"
 #include "weft/core/base/error.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/io/files.h"

@@ -1,5 +1,5 @@
 // The server against clients of all kinds, and the client against servers of all kinds.
-#include "weft/comm/tcp_store.h"
+#include "weft/comm/store/tcp_store.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@
 #include <thread>
 #include <vector>
 
-#include "weft/comm/socket.h"
+#include "weft/comm/store/socket.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/core/file_limit.h"
 

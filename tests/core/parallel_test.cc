@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "weft/core/base/device.h"
+#include "weft/core/runtime/allocator.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/tests/core/expect_error.h"
 

@@ -18,6 +18,7 @@
 #include <tuple>
 #include <vector>
 
+#include "weft/core/runtime/thread_name.h"
 #include "weft/core/trace/trace_device.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/core/fake_runtime.h"

@@ -1,5 +1,7 @@
 // Jobs, groups, workers and their stand-ins, on virtual CPU devices.
 #include "weft/core/runtime/worker.h"
+#include "weft/core/runtime/allocator.h"
+#include "weft/core/runtime/thread_name.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "weft/core/runtime/allocator.h"
 #include "weft/core/runtime/capture.h"
 #include "weft/core/runtime/rng.h"
 #include "weft/data/dataloader.h"

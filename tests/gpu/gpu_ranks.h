@@ -7,8 +7,8 @@
 #include <memory>
 #include <string>
 
-#include "weft/comm/nccl.h"
-#include "weft/comm/process_group.h"
+#include "weft/comm/backend/nccl.h"
+#include "weft/comm/group/process_group.h"
 #include "weft/core/runtime/runtime.h"
 #include "weft/tests/comm/ranks.h"
 

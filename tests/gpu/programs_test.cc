@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "weft/comm/nccl.h"
+#include "weft/comm/backend/nccl.h"
 #include "weft/core/base/error.h"
 #include "weft/io/png.h"
 #include "weft/tests/io/files.h"

@@ -2,6 +2,7 @@
 
 #include <random>
 
+#include "weft/core/runtime/allocator.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"

@@ -1,4 +1,5 @@
 // Choices by timing that outlive the process, and what the log says of them.
+#include "weft/core/runtime/log.h"
 #include "weft/kernels/plan/choice_cache.h"
 
 #include <gtest/gtest.h>
@@ -13,9 +14,9 @@
 #include "weft/core/runtime/parallel.h"
 #include "weft/core/runtime/phase.h"
 #include "weft/core/runtime/thread_state.h"
-#include "weft/kernels/plan/choices.h"
 #include "weft/kernels/cpu/heavy.h"
 #include "weft/kernels/cpu/timing.h"
+#include "weft/kernels/plan/choices.h"
 #include "weft/tests/io/files.h"
 
 namespace weft::cpu {

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "weft/comm/socket.h"
+#include "weft/comm/store/socket.h"
 #include "weft/tests/comm/ranks.h"
 #include "weft/tests/io/files.h"
 #include "weft/tests/launch/strangers.h"
@@ -309,7 +309,7 @@ bool is_stopped(pid_t pid) {
 }
 
 // They come to the run's store and to the ranks while these meet: rank 1 stands still when both
-// listen. (Not with Gloo, whose ranks end then; see comm/backends.h.)
+// listen. (Not with Gloo, whose ranks end then; see comm/backend/backends.h.)
 TEST(StrangersTest, DoNotDisturbRanksThatMeet) {
   Training training({.backend = "ring",
                      .options = "--epochs 1",

@@ -8,7 +8,7 @@
 #include <string>
 #include <tuple>
 
-#include "weft/comm/socket.h"
+#include "weft/comm/store/socket.h"
 #include "weft/tests/comm/ranks.h"
 #include "weft/tests/launch/training.h"
 #include "weft/tests/launch/weftrun.h"

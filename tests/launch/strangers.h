@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "weft/comm/socket.h"
+#include "weft/comm/store/socket.h"
 #include "weft/tests/io/files.h"
 
 namespace weft::testing {

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <thread>
 
-#include "weft/comm/socket.h"
+#include "weft/comm/store/socket.h"
 #include "weft/launch/report.h"
 #include "weft/tests/launch/weftrun.h"
 

@@ -6,10 +6,10 @@
 #include <regex>
 #include <thread>
 
-#include "weft/comm/failure.h"
-#include "weft/comm/member.h"
-#include "weft/comm/socket.h"
-#include "weft/comm/tcp_store.h"
+#include "weft/comm/store/failure.h"
+#include "weft/comm/store/member.h"
+#include "weft/comm/store/socket.h"
+#include "weft/comm/store/tcp_store.h"
 #include "weft/core/runtime/parallel.h"
 #include "weft/launch/launcher.h"
 #include "weft/tests/launch/weftrun.h"

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "weft/autograd/autograd.h"
+#include "weft/core/runtime/allocator.h"
 #include "weft/nn/batch_norm.h"
 #include "weft/nn/linear.h"
 #include "weft/nn/sequential.h"

@@ -1,4 +1,5 @@
 // Activations, losses and initialisation against PyTorch in f64; dropout.
+#include "weft/core/runtime/log.h"
 #include "weft/tests/nn/functional_goldens.h"
 
 #include <gtest/gtest.h>

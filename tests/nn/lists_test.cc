@@ -9,6 +9,7 @@
 
 #include "weft/autograd/autograd.h"
 #include "weft/core/base/device.h"
+#include "weft/core/runtime/allocator.h"
 #include "weft/core/runtime/rng.h"
 #include "weft/nn/activation.h"
 #include "weft/nn/any_module.h"

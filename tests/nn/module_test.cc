@@ -1,5 +1,6 @@
 // Modules: names, state, copies, printing, paths in errors.
 #include "weft/nn/module.h"
+#include "weft/core/runtime/allocator.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,6 @@
 // A traced training step: modules, operations, tape and optimiser in one picture.
 #include "weft/core/trace/trace.h"
+#include "weft/core/runtime/allocator.h"
 
 #include <gtest/gtest.h>
 

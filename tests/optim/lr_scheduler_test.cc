@@ -1,5 +1,6 @@
 // Learning rates step by step against PyTorch.
 #include "weft/optim/lr_scheduler.h"
+#include "weft/core/runtime/log.h"
 
 #include <gtest/gtest.h>
 

@@ -15,6 +15,7 @@
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/checkpoint.h"
 #include "weft/core/runtime/allocator.h"
+#include "weft/core/runtime/log.h"
 #include "weft/core/trace/trace.h"
 #include "weft/nn/batch_norm.h"
 #include "weft/nn/dropout.h"

@@ -1,5 +1,6 @@
 // When an optimiser's gradients are sent, and what they are, in every way a loop may be written.
 #include "weft/parallel/gradient_exchange.h"
+#include "weft/core/runtime/allocator.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +10,8 @@
 #include <vector>
 
 #include "weft/autograd/checkpoint.h"
-#include "weft/core/runtime/capture.h"
 #include "weft/core/base/device.h"
+#include "weft/core/runtime/capture.h"
 #include "weft/optim/sgd.h"
 #include "weft/parallel/distributed_optimizer.h"
 #include "weft/tests/core/expect_error.h"

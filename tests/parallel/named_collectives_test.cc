@@ -1,5 +1,6 @@
 // Collectives by name: in any order, together, and when the ranks do not agree.
 #include "weft/parallel/named_collectives.h"
+#include "weft/core/runtime/log.h"
 
 #include <gtest/gtest.h>
 

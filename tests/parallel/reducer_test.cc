@@ -1,5 +1,7 @@
 // What the gradients are, and when they are sent, in every way a model may be used.
 #include "weft/parallel/reducer.h"
+#include "weft/core/runtime/allocator.h"
+#include "weft/core/runtime/log.h"
 
 #include <gtest/gtest.h>
 
@@ -13,8 +15,8 @@
 #include <vector>
 
 #include "weft/autograd/checkpoint.h"
-#include "weft/core/runtime/capture.h"
 #include "weft/core/base/device.h"
+#include "weft/core/runtime/capture.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/nn/batch_norm.h"
 #include "weft/optim/sgd.h"

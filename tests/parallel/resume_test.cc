@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/core/runtime/log.h"
 #include "weft/data/dataloader.h"
 #include "weft/data/distributed_sampler.h"
 #include "weft/data/tensor_dataset.h"

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "weft/comm/process_group.h"
+#include "weft/comm/group/process_group.h"
 #include "weft/parallel/distributed_data_parallel.h"
 #include "weft/tests/comm/ranks.h"
 #include "weft/tests/io/files.h"

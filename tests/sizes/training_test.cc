@@ -1,7 +1,7 @@
 // Rows of optim/ and parallel/.
 #include <memory>
 
-#include "weft/comm/process_group.h"
+#include "weft/comm/group/process_group.h"
 #include "weft/nn/activation.h"
 #include "weft/nn/batch_norm.h"
 #include "weft/nn/linear.h"

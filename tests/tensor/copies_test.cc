@@ -1,4 +1,5 @@
 #include "weft/core/base/device.h"
+#include "weft/core/runtime/allocator.h"
 #include "weft/tensor/ops.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/device_param.h"

@@ -2,6 +2,7 @@
 #include <limits>
 #include <set>
 
+#include "weft/core/runtime/allocator.h"
 #include "weft/core/runtime/rng.h"
 #include "weft/tensor/ops.h"
 #include "weft/tests/core/expect_error.h"

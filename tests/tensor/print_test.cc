@@ -1,6 +1,7 @@
 // Printing, against numpy's own output.
 #include <sstream>
 
+#include "weft/core/runtime/allocator.h"
 #include "weft/tests/device_param.h"
 #include "weft/tests/tensor/goldens/print_goldens.h"
 #include "weft/tests/tensor/tensor_util.h"

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "weft/core/runtime/log.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/tensor/ops.h"
 #include "weft/tests/core/expect_error.h"

@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "weft/core/runtime/log.h"
 #include "weft/data/dataloader.h"
 #include "weft/tensor/creation.h"
 #include "weft/tests/device_param.h"

@@ -1,5 +1,6 @@
 // Several recorders that keep the books of one run.
 #include "weft/train/ranks.h"
+#include "weft/core/runtime/log.h"
 
 #include <gtest/gtest.h>
 
@@ -16,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "weft/comm/process_group.h"
+#include "weft/comm/group/process_group.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/core/trace/trace.h"
 #include "weft/data/dataloader.h"

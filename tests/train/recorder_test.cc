@@ -9,6 +9,7 @@
 #include <set>
 
 #include "weft/autograd/ops.h"
+#include "weft/core/runtime/log.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/data/dataloader.h"
 #include "weft/data/tensor_dataset.h"

@@ -16,6 +16,7 @@
 
 #include "weft/autograd/autocast.h"
 #include "weft/core/base/device.h"
+#include "weft/core/runtime/allocator.h"
 #include "weft/core/runtime/float32_precision.h"
 #include "weft/core/runtime/parallel.h"
 #include "weft/core/runtime/thread_state.h"

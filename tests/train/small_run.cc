@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "weft/core/runtime/log.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/data/dataloader.h"
 #include "weft/nn/activation.h"

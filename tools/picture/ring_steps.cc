@@ -8,8 +8,8 @@
 #include <string_view>
 #include <utility>
 
-#include "weft/comm/backends.h"
-#include "weft/comm/process_group.h"
+#include "weft/comm/backend/backends.h"
+#include "weft/comm/group/process_group.h"
 #include "weft/core/base/error.h"
 #include "weft/tools/picture/drawing.h"
 

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "weft/autograd/autograd.h"
-#include "weft/comm/backends.h"
-#include "weft/comm/process_group.h"
-#include "weft/comm/store.h"
+#include "weft/comm/backend/backends.h"
+#include "weft/comm/group/process_group.h"
+#include "weft/comm/store/store.h"
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/parallel.h"
 #include "weft/core/runtime/thread_state.h"

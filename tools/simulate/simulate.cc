@@ -12,6 +12,7 @@
 #include "weft/benchmarks/sides.h"
 #include "weft/core/base/device.h"
 #include "weft/core/base/error.h"
+#include "weft/core/runtime/allocator.h"
 #include "weft/core/runtime/file.h"
 #include "weft/core/runtime/parallel.h"
 #include "weft/core/runtime/rng.h"

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "weft/core/runtime/log.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/kernels/backend.h"
 #include "weft/kernels/cuda/libraries.h"

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "weft/core/runtime/log.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/core/trace/trace.h"
 #include "weft/kernels/backend.h"

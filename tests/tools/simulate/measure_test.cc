@@ -1,5 +1,6 @@
 // What is timed, and what of it counts. No time is tested.
 #include "weft/tools/simulate/measure.h"
+#include "weft/core/runtime/allocator.h"
 
 #include <gtest/gtest.h>
 

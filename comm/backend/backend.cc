@@ -1,0 +1,71 @@
+// Which algorithm of comm/backend/collectives.h a backend uses that has none of its own.
+#include "weft/comm/backend/backend.h"
+
+#include "weft/comm/backend/collectives.h"
+
+namespace weft::comm {
+namespace {
+
+// Below, a message costs more by being one than by its bytes: few steps count then.
+constexpr std::size_t kSmallBytes = std::size_t{64} << 10;
+
+bool small(std::size_t bytes) { return bytes <= kSmallBytes; }
+
+}  // namespace
+
+const char* to_string(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum: return "sum";
+    case ReduceOp::avg: return "avg";
+    case ReduceOp::product: return "product";
+    case ReduceOp::min: return "min";
+    case ReduceOp::max: return "max";
+  }
+  return "?";
+}
+
+void Backend::broadcast(const Buffer& x, int root, const Deadline& deadline) {
+  (small(x.bytes()) ? tree_broadcast : chain_broadcast)(*this, x, root, deadline);
+}
+
+void Backend::all_reduce(const Buffer& x, ReduceOp op, const Deadline& deadline) {
+  (small(x.bytes() * size_) ? direct_all_reduce : ring_all_reduce)(*this, x, op, deadline);
+}
+
+void Backend::reduce(const Buffer& x, ReduceOp op, int root, const Deadline& deadline) {
+  (small(x.bytes() * size_) ? direct_reduce : chain_reduce)(*this, x, op, root, deadline);
+}
+
+void Backend::all_gather(const Buffer& x, const Buffer& y, const Deadline& deadline) {
+  (small(y.bytes()) ? direct_all_gather : ring_all_gather)(*this, x, y, deadline);
+}
+
+void Backend::reduce_scatter(const Buffer& x, const Buffer& y, ReduceOp op,
+                             const Deadline& deadline) {
+  ring_reduce_scatter(*this, x, y, op, deadline);
+}
+
+void Backend::gather(const Buffer& x, const Buffer& y, int root, const Deadline& deadline) {
+  direct_gather(*this, x, y, root, deadline);
+}
+
+void Backend::scatter(const Buffer& x, const Buffer& y, int root, const Deadline& deadline) {
+  direct_scatter(*this, x, y, root, deadline);
+}
+
+void Backend::all_to_all(const Buffer& x, const Buffer& y, const Deadline& deadline) {
+  direct_all_to_all(*this, x, y, deadline);
+}
+
+void Backend::barrier(const Deadline& deadline) { dissemination_barrier(*this, deadline); }
+
+void Backend::meet(const Deadline& deadline) {
+  barrier(deadline);
+  traffic_ = {};
+}
+
+intrusive_ptr<Storage> Backend::allocate(std::size_t bytes, const Deadline&) {
+  return Storage::allocate(Device(), bytes);
+}
+
+}  // namespace weft::comm

@@ -1,0 +1,132 @@
+// Backend: what moves bytes between the ranks of one group. A ProcessGroup checks, numbers and
+// queues the operations; a backend runs them, one after the other, on the group's thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "weft/comm/store/deadline.h"
+#include "weft/comm/store/store.h"
+#include "weft/core/base/dtype.h"
+#include "weft/core/runtime/allocator.h"
+
+namespace weft::comm {
+
+/// Of booleans sum and max are "any", product and min "all".
+enum class ReduceOp { sum, avg, product, min, max };
+
+/// "sum", "avg" ...
+const char* to_string(ReduceOp op);
+
+/// One side of a message: that many bytes to or from a rank.
+struct Outgoing {
+  int to;
+  std::span<const std::byte> bytes;
+};
+struct Incoming {
+  int from;
+  std::span<std::byte> bytes;
+};
+
+/// What an operation works on: `count` numbers, dense.
+struct Buffer {
+  void* data;
+  std::int64_t count;
+  DType dtype;
+
+  std::size_t bytes() const { return static_cast<std::size_t>(count) * size_of(dtype); }
+  /// Numbers [first, first + count).
+  Buffer part(std::int64_t first, std::int64_t part_count) const {
+    return {static_cast<std::byte*>(data) + static_cast<std::size_t>(first) * size_of(dtype),
+            part_count, dtype};
+  }
+  std::span<std::byte> span() const { return {static_cast<std::byte*>(data), bytes()}; }
+};
+
+/// What a rank has sent and received, counted where the backend passes it on.
+struct Traffic {
+  std::int64_t bytes_sent = 0, bytes_received = 0;
+  std::int64_t messages_sent = 0;
+};
+
+/// Calls come from one thread at a time, except abort() and wake(). All ranks make the same calls
+/// in the same order; in exchange() what one rank sends the other receives. The calls throw
+///   PeerFailed    a rank is gone: "rank 2 closed its connection"
+///   Timeout       the deadline passed: "rank 2 has sent 0 of 400 bytes"
+///   Comm          abort() was called, an earlier call failed, or a rank sends another number of
+///                 bytes than is expected
+/// After an error the backend cannot be used.
+///
+/// exchange() is the only operation that a backend must have: the collectives are composed of it
+/// (comm/backend/collectives.h), and a backend overrides those that it does better.
+class Backend {
+ public:
+  Backend(int rank, int size) : rank_(rank), size_(size) {}
+  virtual ~Backend() = default;
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  /// "gloo", "ring" ...
+  virtual const char* name() const = 0;
+
+  /// Sends and receives all messages at once: those between two ranks in the given order, others in
+  /// any order. Returns when all has been received and the memory that is sent may be changed. No
+  /// message goes to the rank itself; messages may be empty.
+  virtual void exchange(std::span<const Outgoing> out, std::span<const Incoming> in,
+                        const Deadline& deadline) = 0;
+  /// From any thread: a thread that waits in a call gets Comm, at once.
+  virtual void abort() noexcept = 0;
+  /// From any thread, when the deadline of a call has been moved: a thread that waits in the call
+  /// reads it again. Only for backends that would not read it before the old deadline.
+  virtual void wake() noexcept {}
+
+  virtual void broadcast(const Buffer& x, int root, const Deadline& deadline);
+  virtual void all_reduce(const Buffer& x, ReduceOp op, const Deadline& deadline);
+  /// The result is in root's x; the others' x is undefined afterwards.
+  virtual void reduce(const Buffer& x, ReduceOp op, int root, const Deadline& deadline);
+  /// Rank r's numbers become part r of y, which has size() x x.count.
+  virtual void all_gather(const Buffer& x, const Buffer& y, const Deadline& deadline);
+  /// y becomes part rank() of the reduced x, which has size() x y.count; x is undefined afterwards.
+  virtual void reduce_scatter(const Buffer& x, const Buffer& y, ReduceOp op,
+                              const Deadline& deadline);
+  /// y is used at root alone.
+  virtual void gather(const Buffer& x, const Buffer& y, int root, const Deadline& deadline);
+  /// x is used at root alone.
+  virtual void scatter(const Buffer& x, const Buffer& y, int root, const Deadline& deadline);
+  /// Part r of x goes to rank r, part r of y comes from there.
+  virtual void all_to_all(const Buffer& x, const Buffer& y, const Deadline& deadline);
+  virtual void barrier(const Deadline& deadline);
+
+  /// Returns when all ranks are connected; each calls it first. If a rank left before that, the
+  /// ranks still connecting would lose its connections, and the store if it hosts it. Traffic is
+  /// counted from here on.
+  void meet(const Deadline& deadline);
+
+  /// Memory of the host that all_reduce() works on without copying it. All ranks call it, with the
+  /// same number of bytes. The content is undefined.
+  virtual intrusive_ptr<Storage> allocate(std::size_t bytes, const Deadline& deadline);
+
+  const Traffic& traffic() const { return traffic_; }
+
+ protected:
+  Traffic traffic_;
+
+ private:
+  const int rank_, size_;
+};
+
+/// Makes a backend for rank `rank` of `size`, which find each other in `store` by keys of the
+/// group's own (a PrefixStore), used only once. Called by all of them. `deadline` also checks
+/// whether another rank has failed, and then throws PeerFailed where somebody waits; it ends with
+/// the call.
+using BackendMaker = std::function<std::unique_ptr<Backend>(
+    const std::shared_ptr<Store>& store, int rank, int size, const Deadline& deadline)>;
+
+}  // namespace weft::comm

@@ -1,0 +1,51 @@
+// What the exchange() of every backend has to say when it does not go well.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <string>
+
+#include "weft/comm/backend/backend.h"
+
+namespace weft::comm {
+
+/// Whether a backend may still be used, and the errors of one that may not; `backend` is its name.
+class ExchangeState {
+ public:
+  explicit ExchangeState(const char* backend) : backend_(backend) {}
+
+  /// exchange(), as f(). Throws Comm instead where an earlier one failed or abort() was called.
+  template <class F>
+  void run(F&& f) {
+    check();
+    try {
+      f();
+    } catch (const std::exception& error) {
+      failure_ = error.what();
+      throw;
+    }
+  }
+
+  void abort() noexcept { aborted_ = true; }
+  bool aborted() const { return aborted_; }
+
+  /// "rank 2 closed its connection"; but Comm after abort(), which looks the same from here.
+  [[noreturn]] void throw_closed(int rank, const std::string& reason = {}) const;
+  /// "rank 2 has sent 0 of 400 bytes", or taken.
+  [[noreturn]] void throw_timeout(int rank, const char* did, const std::string& done,
+                                  std::size_t bytes) const;
+  /// Throws Comm unless the sender's number of bytes is the receiver's.
+  void check_bytes(int from, std::uint64_t sent, int to, std::uint64_t expected) const;
+  [[noreturn]] void throw_aborted() const;
+
+ private:
+  void check() const;
+
+  const char* backend_;
+  std::atomic<bool> aborted_{false};
+  std::string failure_;
+};
+
+}  // namespace weft::comm

@@ -1,0 +1,408 @@
+// Gloo's connections, threads and buffers under weft's collectives.
+//
+// A message is announced by its number of bytes, on a slot of its own. The bytes themselves travel
+// on a slot that says how many they are: where the ranks do not agree, none move, and whoever waits
+// for them finds another number announced. (Gloo's own check ends the process.)
+//
+// When a connection breaks, Gloo tells those whose receive has not begun, but not who is in the
+// middle of a message, nor who sends: they would wait for their deadline. So a thread waits for
+// messages that nobody sends, from all ranks, and wakes the others when that fails.
+
+#include <gloo/transport/context.h>
+#include <gloo/transport/tcp/device.h>
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <ctime>
+#include <exception>
+#include <future>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "weft/comm/backend/backends.h"
+#include "weft/comm/backend/exchange_state.h"
+#include "weft/comm/store/failure.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/phase.h"
+#include "weft/core/runtime/thread_name.h"
+#include "weft/core/trace/trace.h"
+
+namespace weft::comm {
+namespace {
+
+constexpr char kName[] = "gloo";
+
+using gloo::transport::UnboundBuffer;
+using std::chrono::milliseconds;
+
+// As long as anything in this process may live.
+constexpr milliseconds kForever = std::chrono::hours(100'000);
+
+// --- What the system does behind Gloo ------------------------------------------------------------
+
+// Gloo writes to broken connections, which raises SIGPIPE in the thread that does. For the length
+// of this it is blocked there, and in threads that are started meanwhile for good.
+class NoSigpipe {
+ public:
+  NoSigpipe() {
+    sigset_t pending;
+    sigpending(&pending);
+    was_pending_ = sigismember(&pending, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &sigpipe(), &before_);
+  }
+  ~NoSigpipe() {
+    const timespec now = {};
+    if (!was_pending_) sigtimedwait(&sigpipe(), nullptr, &now);  // it must not come later
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoSigpipe(const NoSigpipe&) = delete;
+  NoSigpipe& operator=(const NoSigpipe&) = delete;
+
+ private:
+  static const sigset_t& sigpipe() {
+    static const sigset_t set = [] {
+      sigset_t only;
+      sigemptyset(&only);
+      sigaddset(&only, SIGPIPE);
+      return only;
+    }();
+    return set;
+  }
+
+  sigset_t before_;
+  bool was_pending_;
+};
+
+// Threads started meanwhile are SCHED_BATCH: Gloo's thread, which wakes at every byte, then does
+// not interrupt the one that has given it work. Saves a third of a small message's time.
+class BatchThreads {
+ public:
+  BatchThreads() : policy_(sched_getscheduler(0)) {
+    if (policy_ == SCHED_OTHER) set(SCHED_BATCH);
+  }
+  ~BatchThreads() {
+    if (policy_ == SCHED_OTHER) set(SCHED_OTHER);
+  }
+  BatchThreads(const BatchThreads&) = delete;
+  BatchThreads& operator=(const BatchThreads&) = delete;
+
+ private:
+  static void set(int policy) {
+    const sched_param priority = {};
+    sched_setscheduler(0, policy, &priority);
+  }
+
+  int policy_;
+};
+
+// --- Meeting -------------------------------------------------------------------------------------
+
+// Where each of the other ranks reaches this one, in their order; all are of one length.
+std::string addresses_of(gloo::transport::Context& context) {
+  std::string all;
+  for (int r = 0; r < context.size; ++r) {
+    if (r == context.rank) continue;
+    const std::vector<char> bytes = context.createPair(r)->address().bytes();
+    all.append(bytes.begin(), bytes.end());
+  }
+  return all;
+}
+
+// The part for this rank of what another one has written.
+std::vector<char> address_in(const std::string& all, int rank, int of, int size) {
+  const std::size_t length = all.size() / static_cast<std::size_t>(size - 1);
+  const std::string part =
+      all.substr(length * static_cast<std::size_t>(rank - (rank > of)), length);
+  return {part.begin(), part.end()};
+}
+
+// Gloo's connect() waits for the other rank and looks at nothing else, so a thread of its own calls
+// it. Who closes the connection ends that.
+void connect_pairs(gloo::transport::Context& context,
+                   const std::vector<std::vector<char>>& addresses, const Deadline& deadline) {
+  std::atomic<int> rank{0};
+  std::atomic<bool> ending{false};
+  auto connecting = std::async(std::launch::async, [&] {
+    for (int r = 0; r < context.size && !ending; ++r) {
+      if (r == context.rank) continue;
+      rank = r;
+      context.getPair(r)->connect(addresses[r]);
+    }
+  });
+  try {
+    while (connecting.wait_for(deadline.left()) != std::future_status::ready) {
+      WEFT_CHECK(!deadline.passed(), Timeout, kName, "rank ", rank, " has not connected");
+    }
+  } catch (...) {
+    ending = true;
+    // That one alone: a connection that is reset before the other rank's Gloo has accepted it would
+    // end that process (getpeername() in Gloo's own thread, where nobody catches).
+    do {
+      context.getPair(rank)->close();
+    } while (connecting.wait_for(milliseconds(10)) != std::future_status::ready);
+    throw;
+  }
+  try {
+    connecting.get();
+  } catch (const std::exception& error) {
+    WEFT_THROW(PeerFailed, kName, "cannot connect to rank ", rank, ": ", error.what());
+  }
+}
+
+std::string address_key(int rank) { return "addresses/" + std::to_string(rank); }
+
+// The other ranks find it in the store.
+std::shared_ptr<gloo::transport::Context> listening_context(Store& store,
+                                                            const std::string& local_addr, int rank,
+                                                            int size) {
+  const BatchThreads batch;
+  try {
+    const std::shared_ptr<gloo::transport::Context> context =
+        gloo::transport::tcp::CreateDevice(local_addr.c_str())->createContext(rank, size);
+    context->setTimeout(kForever);
+    store.set(address_key(rank), addresses_of(*context));
+    return context;
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    WEFT_THROW(Comm, kName, "cannot listen on ", local_addr, ": ", error.what());
+  }
+}
+
+void connect_mesh(gloo::transport::Context& context, Store& store, const Deadline& deadline) {
+  const int rank = context.rank, size = context.size;
+  const auto told = [&](int by, const std::string& key) {
+    return within(detail::concat("meeting rank ", by), [&] { return store.get(key, deadline); });
+  };
+  std::vector<std::vector<char>> addresses(size);
+  for (int r = 0; r < size; ++r) {
+    if (r != rank) addresses[r] = address_in(told(r, address_key(r)), rank, r, size);
+  }
+  // Gloo's own thread ends the process when a connection breaks that it has just made, since it
+  // then asks for the name of the other end. So nobody connects to a rank that may have gone while
+  // it waited for the others.
+  const auto ready_key = [](int of) { return "ready/" + std::to_string(of); };
+  store.set(ready_key(rank), "");
+  for (int r = 0; r < size; ++r) told(r, ready_key(r));
+  connect_pairs(context, addresses, deadline);
+}
+
+// --- Messages ------------------------------------------------------------------------------------
+
+// Slots; messages of one slot between two ranks keep their order. An empty message is announced and
+// no more.
+constexpr std::uint64_t kAnnounceSlot = 0, kNeverSlot = 1;
+std::uint64_t slot_of(std::size_t bytes) { return kNeverSlot + bytes; }
+
+// Sending to and receiving from one rank. These buffers are the whole memory, offsets in them are
+// addresses: they live as long as the backend, so that abort() can wake whoever waits at any time.
+struct Channel {
+  std::unique_ptr<UnboundBuffer> announcements, bytes;
+  std::atomic<bool> lost{false};
+};
+
+// What has been given to Gloo, and not waited for: a message's announcement, or its bytes.
+struct Pending {
+  int rank;
+  bool outgoing;
+  bool announcement;
+  std::size_t bytes;           // of the message
+  const std::uint64_t* given;  // the number announced
+};
+
+class GlooBackend final : public Backend {
+ public:
+  GlooBackend(int rank, int size, std::shared_ptr<gloo::transport::Context> context)
+      : Backend(rank, size), context_(std::move(context)), channels_(size) {
+    const NoSigpipe no_sigpipe;
+    for (int r = 0; r < size; ++r) {
+      if (r == rank) continue;
+      for (auto* buffer : {&channels_[r].announcements, &channels_[r].bytes}) {
+        *buffer = context_->createUnboundBuffer(nullptr, std::numeric_limits<std::size_t>::max());
+      }
+    }
+    watcher_ = std::thread([this] { watch(); });
+  }
+
+  ~GlooBackend() override {
+    {
+      std::lock_guard lock(mutex_);
+      stopping_ = true;
+      if (endless_) endless_->abortWaitRecv();
+    }
+    watcher_.join();
+  }
+
+  const char* name() const override { return kName; }
+
+  void exchange(std::span<const Outgoing> out, std::span<const Incoming> in,
+                const Deadline& deadline) override {
+    if (out.empty() && in.empty()) return;
+    state_.run([&] {
+      const NoSigpipe no_sigpipe;
+      try {
+        post(out, in);
+        while (!pending_.empty()) wait_for_one(deadline);
+      } catch (...) {
+        close();  // nothing must arrive any more in memory that is the caller's again
+        throw;
+      }
+      for (const Outgoing& message : out) traffic_.bytes_sent += message.bytes.size();
+      for (const Incoming& message : in) traffic_.bytes_received += message.bytes.size();
+      traffic_.messages_sent += static_cast<std::int64_t>(out.size());
+    });
+  }
+
+  void abort() noexcept override {
+    state_.abort();
+    wake();
+    close();
+  }
+
+  // Who does not wait yet comes back at once the next time.
+  void wake() noexcept override {
+    for (Channel& channel : channels_) {
+      for (UnboundBuffer* buffer : {channel.announcements.get(), channel.bytes.get()}) {
+        if (!buffer) continue;
+        buffer->abortWaitRecv();
+        buffer->abortWaitSend();
+      }
+    }
+  }
+
+ private:
+  void post(std::span<const Outgoing> out, std::span<const Incoming> in) {
+    pending_.clear();
+    sizes_.resize(in.size() + out.size());  // no other place may they have until all is through
+    std::uint64_t* size = sizes_.data();
+    for (const auto& [from, bytes] : in) post(from, false, bytes, size++);
+    for (const auto& [to, bytes] : out) {
+      *size = bytes.size();
+      post(to, true, bytes, size++);
+    }
+  }
+
+  void post(int rank, bool outgoing, std::span<const std::byte> bytes, const std::uint64_t* size) {
+    start({rank, outgoing, true, bytes.size(), size}, kAnnounceSlot,
+          std::as_bytes(std::span(size, 1)));
+    if (bytes.empty()) return;
+    start({rank, outgoing, false, bytes.size(), size}, slot_of(bytes.size()), bytes);
+  }
+
+  void start(const Pending& pending, std::uint64_t slot, std::span<const std::byte> bytes) {
+    const auto offset = reinterpret_cast<std::uintptr_t>(bytes.data());
+    try {
+      if (pending.outgoing) {
+        buffer_of(pending).send(pending.rank, slot, offset, bytes.size());
+      } else {
+        buffer_of(pending).recv(pending.rank, slot, offset, bytes.size());
+      }
+    } catch (const std::exception&) {
+      state_.throw_closed(pending.rank);
+    }
+    pending_.push_back(pending);
+  }
+
+  UnboundBuffer& buffer_of(const Pending& pending) {
+    Channel& channel = channels_[pending.rank];
+    return *(pending.announcement ? channel.announcements : channel.bytes);
+  }
+
+  // Waits for the first that is pending, but asks the lost ranks first. Comes back without a result
+  // when it has been woken.
+  void wait_for_one(const Deadline& of_call) {
+    const Deadline deadline = of_call;  // which may be moved while Gloo says that it has passed
+    auto next = std::find_if(pending_.begin(), pending_.end(), [&](const Pending& pending) {
+      return channels_[pending.rank].lost.load();
+    });
+    const bool lost = next != pending_.end();
+    if (!lost) next = pending_.begin();
+    const milliseconds left = lost ? milliseconds(0) : deadline.left();
+    bool through = false;
+    try {
+      UnboundBuffer& buffer = buffer_of(*next);
+      through = next->outgoing ? buffer.waitSend(nullptr, left) : buffer.waitRecv(nullptr, left);
+    } catch (const std::exception&) {
+      if (lost || !deadline.passed()) state_.throw_closed(next->rank);
+      state_.throw_timeout(next->rank, next->outgoing ? "taken" : "sent",
+                           next->announcement ? "0" : "not all", next->bytes);
+    }
+    if (state_.aborted()) state_.throw_aborted();
+    if (!through) return;
+    if (!next->outgoing) state_.check_bytes(next->rank, *next->given, rank(), next->bytes);
+    pending_.erase(next);
+  }
+
+  // Until the backend dies: finds out who is lost.
+  void watch() {
+    set_thread_name("gloo watch");
+    for (;;) {
+      const auto endless = context_->createUnboundBuffer(nullptr, 0);
+      {
+        std::lock_guard lock(mutex_);
+        if (stopping_) return;
+        endless_ = endless.get();
+      }
+      for (int r = 0; r < size(); ++r) {
+        if (r == rank() || channels_[r].lost) continue;
+        try {
+          endless->recv(r, kNeverSlot, 0, 0);
+        } catch (const std::exception&) {
+          channels_[r].lost = true;
+          wake();
+        }
+      }
+      try {
+        endless->waitRecv(nullptr, kForever);
+      } catch (const std::exception&) {
+      }
+      std::lock_guard lock(mutex_);
+      endless_ = nullptr;
+    }
+  }
+
+  void close() noexcept {
+    for (int r = 0; r < size(); ++r) {
+      if (r != rank()) context_->getPair(r)->close();
+    }
+  }
+
+  const std::shared_ptr<gloo::transport::Context> context_;
+  ExchangeState state_{kName};
+  std::vector<Channel> channels_;  // this rank's own is empty
+  std::vector<Pending> pending_;
+  std::vector<std::uint64_t> sizes_;
+
+  std::mutex mutex_;
+  bool stopping_ = false;
+  UnboundBuffer* endless_ = nullptr;  // what the watcher waits for
+  std::thread watcher_;
+};
+
+}  // namespace
+
+BackendMaker gloo_backend(std::string local_addr) {
+  return [local_addr = std::move(local_addr)](const std::shared_ptr<Store>& store, int rank,
+                                              int size, const Deadline& deadline) {
+    const NoSigpipe no_sigpipe;
+    const auto context = listening_context(*store, local_addr, rank, size);
+    fault_point();
+    return closing_late(context, [&] {
+      connect_mesh(*context, *store, deadline);
+      return std::make_unique<GlooBackend>(rank, size, context);
+    });
+  };
+}
+
+}  // namespace weft::comm

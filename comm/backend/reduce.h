@@ -1,0 +1,17 @@
+// Element-wise arithmetic of reductions on the host, for every dtype.
+#pragma once
+
+#include "weft/comm/backend/backend.h"
+
+namespace weft::comm {
+
+/// into[i] = into[i] op from[i]; `from` has as many numbers as `into` and does not overlap it. avg
+/// adds, and finish_reduce() divides. bf16 is computed in f32 and rounded; integers wrap around; a
+/// NaN wins as minimum and as maximum.
+void reduce_into(const Buffer& into, const void* from, ReduceOp op);
+
+/// To be called on what is reduced over all `ranks`: avg divides by their number, the others are
+/// done. Throws Dtype for an avg of what is no floating dtype.
+void finish_reduce(const Buffer& x, ReduceOp op, int ranks);
+
+}  // namespace weft::comm

@@ -1,0 +1,504 @@
+// The ranks of one host, by way of memory that all of them have mapped.
+//
+// Memory that a rank has from allocate() lies in one block with that of the others, so all_reduce
+// needs no copies: each rank adds up its part of everybody's numbers, and writes the sums where
+// everybody wants them. Other tensors go through a staging area of fixed size, piece by piece, and
+// messages between two ranks through a channel, a ring of bytes.
+//
+// Nothing is locked, so nobody can die with a lock. A rank writes what is its own and rings: it
+// changes the doorbell of who may wait for it. Who waits sleeps on its own doorbell (a futex), and
+// looks now and then whether the others still live.
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstring>
+#include <ctime>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "weft/comm/backend/backends.h"
+#include "weft/comm/backend/collectives.h"
+#include "weft/comm/backend/exchange_state.h"
+#include "weft/comm/backend/local_peers.h"
+#include "weft/comm/backend/reduce.h"
+#include "weft/comm/store/failure.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/phase.h"
+
+namespace weft::comm {
+namespace {
+
+constexpr char kName[] = "shm";
+constexpr std::size_t kStagingBytes = std::size_t{4} << 20;   // of all ranks
+constexpr std::size_t kChannelsBytes = std::size_t{4} << 20;  // of all pairs
+constexpr std::size_t kMostChannelBytes = std::size_t{256} << 10;
+constexpr std::size_t kLine = 64;  // bytes that one core has to itself
+// Sums are made in a piece of the first cache, and written from there.
+constexpr std::size_t kPieceBytes = std::size_t{16} << 10;
+// Up to here each rank adds up everything for itself.
+constexpr std::size_t kSmallBytes = std::size_t{4} << 10;
+// So often a rank looks before it goes to sleep, some microseconds: others may want this core.
+constexpr int kSpins = 300;
+constexpr std::chrono::milliseconds kLookEvery{10};
+
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
+
+/// What all_reduce is called with, for comparison, and where the numbers lie.
+struct Call {
+  std::int64_t block = 0;  // -1: in the staging area
+  std::int64_t offset = 0;
+  std::int64_t count = 0;
+  DType dtype = DType::f32;
+  ReduceOp op = ReduceOp::sum;
+};
+
+/// Written by its rank alone, but for the doorbell.
+struct alignas(kLine) Desk {
+  std::atomic<std::uint32_t> doorbell;
+  std::atomic<std::uint32_t> asleep;
+  alignas(kLine) std::atomic<std::uint32_t> stage;  // so many reached
+  Call calls[2];  // of the last two stages: a slow rank may still read the first
+};
+
+/// From one rank to another; counters of bytes, which wrap around.
+struct alignas(kLine) Channel {
+  std::atomic<std::uint32_t> written;
+  alignas(kLine) std::atomic<std::uint32_t> read;
+};
+
+std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
+
+/// Where things lie in the memory that a group begins with.
+struct Layout {
+  explicit Layout(int ranks)
+      : n(static_cast<std::size_t>(ranks)),
+        staging(kStagingBytes / n / 2 / kLine * kLine),
+        channel(std::min(kMostChannelBytes,
+                         std::bit_floor(kChannelsBytes / std::max<std::size_t>(n * (n - 1), 1)))) {}
+
+  std::size_t n;
+  std::size_t staging;  // bytes of a rank; there are two of each
+  std::size_t channel;  // bytes; a power of two, for counters that wrap around
+
+  std::size_t desk(std::size_t rank) const { return rank * sizeof(Desk); }
+  std::size_t channel_head(std::size_t from, std::size_t to) const {
+    return desk(n) + (from * n + to) * sizeof(Channel);
+  }
+  std::size_t channel_bytes(std::size_t from, std::size_t to) const {
+    return channel_head(n, 0) + (from * n + to) * channel;
+  }
+  std::size_t staging_bytes(std::size_t rank, std::size_t half) const {
+    return channel_bytes(n, 0) + (rank * 2 + half) * staging;
+  }
+  std::size_t bytes() const { return staging_bytes(n, 0); }
+};
+
+/// What allocate() has given out: the same number of bytes for each rank, one after the other.
+struct Block {
+  std::unique_ptr<SharedMemory> memory;
+  std::size_t bytes;  // of a rank
+};
+
+class ShmBackend final : public Backend {
+ public:
+  ShmBackend(std::shared_ptr<LocalPeers> peers, int rank, int size, const Deadline& deadline)
+      : Backend(rank, size),
+        peers_(std::move(peers)),
+        layout_(size),
+        memory_(peers_->share(layout_.bytes(), deadline)) {}
+
+  const char* name() const override { return kName; }
+
+  void abort() noexcept override {
+    state_.abort();
+    peers_->shut_down();
+    ring(rank());
+  }
+
+  void exchange(std::span<const Outgoing> out, std::span<const Incoming> in,
+                const Deadline& deadline) override {
+    state_.run([&] { pass_messages(out, in, deadline); });
+  }
+  void barrier(const Deadline& deadline) override {
+    state_.run([&] { reach_next_stage(deadline); });
+  }
+  void all_reduce(const Buffer& x, ReduceOp op, const Deadline& deadline) override {
+    state_.run([&] { reduce_for_all(x, op, deadline); });
+  }
+  void broadcast(const Buffer& x, int root, const Deadline& deadline) override {
+    state_.run([&] { show_to_all(x, root, deadline); });
+  }
+  void all_gather(const Buffer& x, const Buffer& y, const Deadline& deadline) override {
+    state_.run([&] { collect(x, y, deadline); });
+  }
+  intrusive_ptr<Storage> allocate(std::size_t bytes, const Deadline& deadline) override {
+    intrusive_ptr<Storage> memory;
+    state_.run([&] { memory = share_block(bytes, deadline); });
+    return memory;
+  }
+
+ private:
+  Desk& desk(int rank) const { return *at<Desk>(layout_.desk(index(rank))); }
+  Channel& channel(int from, int to) const {
+    return *at<Channel>(layout_.channel_head(index(from), index(to)));
+  }
+  std::byte* channel_bytes(int from, int to) const {
+    return at<std::byte>(layout_.channel_bytes(index(from), index(to)));
+  }
+  std::byte* staging(int rank, std::size_t half) const {
+    return at<std::byte>(layout_.staging_bytes(index(rank), half));
+  }
+  template <class T>
+  T* at(std::size_t offset) const {
+    return reinterpret_cast<T*>(memory_->data() + offset);
+  }
+  static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
+
+  void ring(int rank) const noexcept;
+  template <class Lacking, class What>
+  void wait(const Lacking& lacking, const What& what, const Deadline& deadline);
+  void reach_next_stage(const Deadline& deadline);
+  void reduce_for_all(const Buffer& x, ReduceOp op, const Deadline& deadline);
+  bool agree(const Call& call, const Deadline& deadline);
+  Call call_of(const Buffer& x, ReduceOp op) const;
+  template <class NumbersOf>
+  void reduce_part(const Buffer& x, ReduceOp op, const NumbersOf& numbers_of);
+  void reduce_staged(const Buffer& x, ReduceOp op, const Deadline& deadline);
+  template <class F>
+  void for_each_piece(std::size_t bytes, const F& f);
+
+  void show_to_all(const Buffer& x, int root, const Deadline& deadline);
+  void collect(const Buffer& x, const Buffer& y, const Deadline& deadline);
+  void pass_messages(std::span<const Outgoing> out, std::span<const Incoming> in,
+                     const Deadline& deadline);
+  intrusive_ptr<Storage> share_block(std::size_t bytes, const Deadline& deadline);
+  bool push(int to, std::span<const std::byte> bytes, std::size_t& done);
+  bool pull(int from, std::span<std::byte> bytes, std::size_t& done);
+
+  const std::shared_ptr<const LocalPeers> peers_;
+  const Layout layout_;
+  const std::unique_ptr<SharedMemory> memory_;
+  std::uint32_t stage_ = 0;
+  std::size_t half_ = 0;  // of the staging area: that which nobody reads any more
+  std::vector<std::weak_ptr<Block>> blocks_;  // the tensors on them own them
+  ExchangeState state_{kName};
+};
+
+void futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
+           const timespec* timeout = nullptr) {
+  ::syscall(SYS_futex, &word, operation, value, timeout, nullptr, 0);
+}
+
+void ShmBackend::ring(int rank) const noexcept {
+  Desk& other = desk(rank);
+  other.doorbell.fetch_add(1);
+  if (other.asleep.load() != 0) futex(other.doorbell, FUTEX_WAKE, 1);
+}
+
+/// Until lacking(), the rank that is waited for, is none (-1). what(): what it has not done.
+template <class Lacking, class What>
+void ShmBackend::wait(const Lacking& lacking, const What& what, const Deadline& deadline) {
+  for (int spin = 0; spin < kSpins; ++spin) {
+    if (lacking() < 0) return;
+  }
+  Desk& own = desk(rank());
+  for (;;) {
+    const std::uint32_t heard = own.doorbell.load();
+    own.asleep.store(1);
+    int rank = lacking();
+    if (rank >= 0 && !state_.aborted()) {
+      const auto sleep = deadline.left(kLookEvery);
+      const timespec timeout{0, static_cast<long>(sleep.count()) * 1'000'000};
+      futex(own.doorbell, FUTEX_WAIT, heard, &timeout);
+    }
+    own.asleep.store(0);
+    if (state_.aborted()) state_.throw_aborted();
+    if ((rank = lacking()) < 0) return;
+    if (peers_->gone(rank)) {
+      // What it did last may have come in between.
+      if (lacking() < 0) return;
+      state_.throw_closed(rank);
+    }
+    WEFT_CHECK(!deadline.passed(), Timeout, kName, "rank ", rank, ' ', what());
+  }
+}
+
+void ShmBackend::reach_next_stage(const Deadline& deadline) {
+  desk(rank()).stage.store(++stage_);
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer != rank()) ring(peer);
+  }
+  wait(
+      [&] {
+        for (int peer = 0; peer < size(); ++peer) {
+          if (static_cast<std::int32_t>(desk(peer).stage.load() - stage_) < 0) return peer;
+        }
+        return -1;
+      },
+      [] { return "has not come"; }, deadline);
+}
+
+// --- all_reduce ----------------------------------------------------------------------------------
+
+Call ShmBackend::call_of(const Buffer& x, ReduceOp op) const {
+  const auto* const data = static_cast<const std::byte*>(x.data);
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    const auto block = blocks_[i].lock();
+    if (!block) continue;
+    const std::byte* const own = block->memory->data() + index(rank()) * block->bytes;
+    if (data >= own && data + x.bytes() <= own + block->bytes) {
+      return {static_cast<std::int64_t>(i), data - own, x.count, x.dtype, op};
+    }
+  }
+  return {-1, 0, x.count, x.dtype, op};
+}
+
+/// All ranks are here, and reduce the same numbers: else Comm, on all of them. Whether they have
+/// them in the same place of one block.
+bool ShmBackend::agree(const Call& call, const Deadline& deadline) {
+  const std::size_t slot = stage_ % 2;
+  desk(rank()).calls[slot] = call;
+  reach_next_stage(deadline);
+  const Call& first = desk(0).calls[slot];
+  bool direct = first.block >= 0;
+  for (int peer = 1; peer < size(); ++peer) {
+    const Call& other = desk(peer).calls[slot];
+    WEFT_CHECK(other.count == first.count && other.dtype == first.dtype && other.op == first.op,
+               Comm, kName, "all_reduce: rank 0 has ", first.count, ' ', to_string(first.dtype),
+               " (", to_string(first.op), "), rank ", peer, " has ", other.count, ' ',
+               to_string(other.dtype), " (", to_string(other.op), ')');
+    direct = direct && other.block == first.block && other.offset == first.offset;
+  }
+  return direct;
+}
+
+/// This rank's part of x: adds up everybody's in the order of ranks, and writes the sums to all.
+/// numbers_of(r): where rank r's x lies.
+template <class NumbersOf>
+void ShmBackend::reduce_part(const Buffer& x, ReduceOp op, const NumbersOf& numbers_of) {
+  alignas(kLine) std::byte piece[kPieceBytes];
+  const Buffer part = part_of(x, rank(), size());
+  auto offset = static_cast<std::size_t>(static_cast<std::byte*>(part.data) -
+                                         static_cast<std::byte*>(x.data));
+  for (std::size_t left = part.bytes(); left > 0;) {
+    const std::size_t bytes = std::min(left, kPieceBytes);
+    const Buffer sum{piece, static_cast<std::int64_t>(bytes / size_of(x.dtype)), x.dtype};
+    std::memcpy(piece, numbers_of(0) + offset, bytes);
+    for (int r = 1; r < size(); ++r) reduce_into(sum, numbers_of(r) + offset, op);
+    finish_reduce(sum, op, size());
+    for (int r = 0; r < size(); ++r) std::memcpy(numbers_of(r) + offset, piece, bytes);
+    offset += bytes;
+    left -= bytes;
+  }
+}
+
+void ShmBackend::reduce_for_all(const Buffer& x, ReduceOp op, const Deadline& deadline) {
+  const Call call = call_of(x, op);
+  const bool direct = agree(call, deadline);
+  fault_point();
+  const auto moved = static_cast<std::int64_t>(x.bytes()) * 2 * (size() - 1) / size();
+  traffic_.bytes_sent += moved;
+  traffic_.bytes_received += moved;
+  if (!direct) return reduce_staged(x, op, deadline);
+  const std::shared_ptr<Block> block = blocks_[static_cast<std::size_t>(call.block)].lock();
+  reduce_part(x, op,
+              [&](int r) { return block->memory->data() + index(r) * block->bytes + call.offset; });
+  reach_next_stage(deadline);
+}
+
+/// f(offset, bytes) for each piece that fits the staging area, which it may use from then on.
+template <class F>
+void ShmBackend::for_each_piece(std::size_t bytes, const F& f) {
+  for (std::size_t offset = 0; offset < bytes; offset += layout_.staging) {
+    f(offset, std::min(layout_.staging, bytes - offset));
+    half_ = 1 - half_;
+  }
+}
+
+void ShmBackend::reduce_staged(const Buffer& x, ReduceOp op, const Deadline& deadline) {
+  for_each_piece(x.bytes(), [&](std::size_t offset, std::size_t bytes) {
+    std::byte* const own = static_cast<std::byte*>(x.data) + offset;
+    const Buffer shown{staging(rank(), half_), static_cast<std::int64_t>(bytes / size_of(x.dtype)),
+                       x.dtype};
+    std::memcpy(shown.data, own, bytes);
+    reach_next_stage(deadline);
+    if (bytes <= kSmallBytes) {  // one stage less for all
+      const Buffer sum{own, shown.count, x.dtype};
+      std::memcpy(own, staging(0, half_), bytes);
+      for (int r = 1; r < size(); ++r) reduce_into(sum, staging(r, half_), op);
+      finish_reduce(sum, op, size());
+      return;
+    }
+    reduce_part(shown, op, [&](int r) { return staging(r, half_); });
+    reach_next_stage(deadline);
+    std::memcpy(own, shown.data, bytes);
+  });
+}
+
+// --- Others that many read at once ---------------------------------------------------------------
+
+// One stage for each piece: who writes the next but one knows by the stage between that all have
+// read this one.
+void ShmBackend::show_to_all(const Buffer& x, int root, const Deadline& deadline) {
+  for_each_piece(x.bytes(), [&](std::size_t offset, std::size_t bytes) {
+    std::byte* const own = static_cast<std::byte*>(x.data) + offset;
+    if (rank() == root) std::memcpy(staging(root, half_), own, bytes);
+    reach_next_stage(deadline);
+    if (rank() != root) std::memcpy(own, staging(root, half_), bytes);
+  });
+  if (rank() == root) {
+    traffic_.bytes_sent += static_cast<std::int64_t>(x.bytes()) * (size() - 1);
+  } else {
+    traffic_.bytes_received += static_cast<std::int64_t>(x.bytes());
+  }
+}
+
+void ShmBackend::collect(const Buffer& x, const Buffer& y, const Deadline& deadline) {
+  for_each_piece(x.bytes(), [&](std::size_t offset, std::size_t bytes) {
+    std::memcpy(staging(rank(), half_), static_cast<std::byte*>(x.data) + offset, bytes);
+    reach_next_stage(deadline);
+    for (int r = 0; r < size(); ++r) {
+      std::byte* const to = static_cast<std::byte*>(y.data) + index(r) * x.bytes() + offset;
+      std::memcpy(to, staging(r, half_), bytes);
+    }
+  });
+  traffic_.bytes_sent += static_cast<std::int64_t>(x.bytes()) * (size() - 1);
+  traffic_.bytes_received += static_cast<std::int64_t>(x.bytes()) * (size() - 1);
+}
+
+// --- Messages ------------------------------------------------------------------------------------
+
+/// Moves what has room; whether that was all.
+bool ShmBackend::push(int to, std::span<const std::byte> bytes, std::size_t& done) {
+  if (done == bytes.size()) return true;  // an empty tensor has no address
+  Channel& head = channel(rank(), to);
+  std::byte* const ring_bytes = channel_bytes(rank(), to);
+  const std::uint32_t written = head.written.load();
+  const std::size_t room = layout_.channel - (written - head.read.load());
+  const std::size_t count = std::min(room, bytes.size() - done);
+  const std::size_t begin = written % layout_.channel;
+  const std::size_t before_end = std::min(count, layout_.channel - begin);
+  std::memcpy(ring_bytes + begin, bytes.data() + done, before_end);
+  std::memcpy(ring_bytes, bytes.data() + done + before_end, count - before_end);
+  if (count > 0) {
+    done += count;
+    head.written.store(written + static_cast<std::uint32_t>(count));
+    ring(to);
+  }
+  return done == bytes.size();
+}
+
+bool ShmBackend::pull(int from, std::span<std::byte> bytes, std::size_t& done) {
+  if (done == bytes.size()) return true;  // an empty tensor has no address
+  Channel& head = channel(from, rank());
+  const std::byte* const ring_bytes = channel_bytes(from, rank());
+  const std::uint32_t read = head.read.load();
+  const std::size_t there = head.written.load() - read;
+  const std::size_t count = std::min(there, bytes.size() - done);
+  const std::size_t begin = read % layout_.channel;
+  const std::size_t before_end = std::min(count, layout_.channel - begin);
+  std::memcpy(bytes.data() + done, ring_bytes + begin, before_end);
+  std::memcpy(bytes.data() + done + before_end, ring_bytes, count - before_end);
+  if (count > 0) {
+    done += count;
+    head.read.store(read + static_cast<std::uint32_t>(count));
+    ring(from);
+  }
+  return done == bytes.size();
+}
+
+void ShmBackend::pass_messages(std::span<const Outgoing> out, std::span<const Incoming> in,
+                               const Deadline& deadline) {
+  // A message is its number of bytes, and these.
+  struct Progress {
+    std::uint64_t bytes = 0;
+    std::size_t size_done = 0, done = 0;
+    bool complete = false;
+  };
+  std::vector<Progress> sent(out.size()), received(in.size());
+  for (std::size_t i = 0; i < out.size(); ++i) sent[i].bytes = out[i].bytes.size();
+
+  const auto send = [&](std::size_t i) {
+    Progress& p = sent[i];
+    return push(out[i].to, std::as_bytes(std::span(&p.bytes, 1)), p.size_done) &&
+           push(out[i].to, out[i].bytes, p.done);
+  };
+  const auto receive = [&](std::size_t i) {
+    Progress& p = received[i];
+    if (!pull(in[i].from, std::as_writable_bytes(std::span(&p.bytes, 1)), p.size_done)) {
+      return false;
+    }
+    state_.check_bytes(in[i].from, p.bytes, rank(), in[i].bytes.size());
+    return pull(in[i].from, in[i].bytes, p.done);
+  };
+  // The first that is not through; of those between the same two only the first may move.
+  const auto lacking_of = [this](const auto& messages, auto rank_of,
+                                 std::vector<Progress>& progress, const auto& move) {
+    int first = -1;
+    std::vector<bool> busy(static_cast<std::size_t>(size()));  // ranks
+    for (std::size_t i = 0; i < messages.size(); ++i) {
+      const int rank = rank_of(messages[i]);
+      if (!progress[i].complete && !busy[index(rank)]) progress[i].complete = move(i);
+      if (progress[i].complete) continue;
+      busy[index(rank)] = true;
+      if (first < 0) first = rank;
+    }
+    return first;
+  };
+  wait(
+      [&] {
+        const int not_sent = lacking_of(out, [](const Outgoing& m) { return m.to; }, sent, send);
+        const int not_received =
+            lacking_of(in, [](const Incoming& m) { return m.from; }, received, receive);
+        return not_received >= 0 ? not_received : not_sent;
+      },
+      [&] {
+        for (std::size_t i = 0; i < in.size(); ++i) {
+          if (received[i].complete) continue;
+          return detail::concat("has sent ", received[i].done, " of ", in[i].bytes.size(),
+                                " bytes");
+        }
+        return std::string("has not taken all of a message");
+      },
+      deadline);
+  for (const Outgoing& message : out) {
+    traffic_.bytes_sent += static_cast<std::int64_t>(message.bytes.size());
+    ++traffic_.messages_sent;
+  }
+  for (const Incoming& message : in) {
+    traffic_.bytes_received += static_cast<std::int64_t>(message.bytes.size());
+  }
+}
+
+// --- Memory --------------------------------------------------------------------------------------
+
+intrusive_ptr<Storage> ShmBackend::share_block(std::size_t bytes, const Deadline& deadline) {
+  const std::size_t each = round_up(std::max<std::size_t>(bytes, 1), kLine);
+  auto block = std::make_shared<Block>(Block{peers_->share(each * index(size()), deadline), each});
+  {
+    blocks_.push_back(block);
+  }
+  std::byte* const own = block->memory->data() + index(rank()) * each;
+  return Storage::borrow(
+      Device(), own, bytes, [](void* held) { delete static_cast<std::shared_ptr<Block>*>(held); },
+      new std::shared_ptr<Block>(std::move(block)));
+}
+
+}  // namespace
+
+BackendMaker shm_backend() {
+  return [](const std::shared_ptr<Store>& store, int rank, int size, const Deadline& deadline) {
+    const auto peers = std::make_shared<LocalPeers>(rank, size);
+    return closing_late(peers, [&] {
+      peers->connect(*store, deadline);
+      return std::make_unique<ShmBackend>(peers, rank, size, deadline);
+    });
+  };
+}
+
+}  // namespace weft::comm

@@ -1,0 +1,192 @@
+#include "weft/comm/group/connect.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "weft/comm/group/progress.h"
+#include "weft/comm/store/failure.h"
+#include "weft/comm/store/member.h"
+#include "weft/comm/store/rendezvous.h"
+#include "weft/core/runtime/phase.h"
+#include "weft/core/runtime/thread_state.h"
+
+namespace weft::comm {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr const char* kOp = "process_group";
+
+// The keys:
+//   arrival/2      rank 2 has come
+//   arrival/count  how many ranks have come
+//   arrival/all    nothing, by the last to come
+//   left           the first rank that gave up, and why
+//   backend/...    those of the backend
+constexpr const char* kArrival = "arrival";
+constexpr const char* kCount = "count";
+constexpr const char* kAll = "all";
+constexpr const char* kLeft = "left";
+constexpr const char* kBackend = "backend";
+
+std::optional<Failure> failure_under(Store& store, std::string_view key) {
+  const std::optional<std::string> text = store.try_get(key);
+  if (!text) return {};
+  return parse_failure(*text);
+}
+
+// What a rank knows of the others while it waits for them. For one thread.
+class Others {
+ public:
+  Others(Store& store, Store& run_store, const Members& members)
+      : store_(store),
+        run_store_(run_store),
+        members_(members),
+        mine_(members.number_in_run(members.rank)) {}
+
+  /// Throws PeerFailed when another rank has failed, or has given up. Often returns without
+  /// looking.
+  void look();
+  /// The error with the rank that failed first. The others are told why this one leaves, and then
+  /// its connections are closed.
+  Error explained(Error& error);
+
+ private:
+  using Clock = Deadline::Clock;
+
+  std::optional<Failure> first_failure();
+  std::vector<Member> processes_here();
+  std::string who_was_first(bool lost_a_rank, const std::optional<Failure>& left);
+
+  Store &store_, &run_store_;
+  const Members& members_;
+  const int mine_;
+  // A failure of before this group. Who only gave up waiting then, or is this rank, is alive.
+  const std::optional<Failure> before_ =
+      if_told<std::optional<Failure>>([&] { return failure_under(run_store_, kFailureKey); });
+  Clock::time_point next_ = Clock::now() + Deadline::kCheckEvery;
+  std::optional<std::vector<Member>> processes_;  // once they have been asked for
+  bool noticed_ = false;                          // by look(), whose error says who failed first
+};
+
+std::optional<Failure> Others::first_failure() {
+  const std::optional<Failure> first = failure_under(run_store_, kFailureKey);
+  const bool old = before_ && before_->timed_out;
+  return !first || old || first->rank == mine_ ? std::nullopt : first;
+}
+
+void Others::look() {
+  if (Clock::now() < next_) return;
+  try {
+    const std::optional<Failure> failure = first_failure();
+    noticed_ = failure.has_value();
+    WEFT_CHECK(!failure, PeerFailed, kOp, "rank ", failure->rank,
+               failure->timed_out ? " was the first to give up" : " failed",
+               " before all ranks had connected: ", describe(*failure));
+    const std::optional<Failure> left = failure_under(store_, kLeft);
+    WEFT_CHECK(!left, PeerFailed, kOp, "another rank does not wait any longer");
+    if (!processes_) processes_ = processes_here();
+    for (const Member& process : *processes_) {
+      WEFT_CHECK(!has_ended(process), PeerFailed, kOp, "rank ", process.rank,
+                 " ended before all ranks had connected (", describe(process), ")");
+    }
+  } catch (const Error& error) {
+    // A store that is slow says nothing. One that is gone has ended with its rank, or launcher.
+    if (error.code() != ErrorCode::Timeout) throw;
+  }
+  next_ = Clock::now() + Deadline::kCheckEvery;
+}
+
+// The others, for where no launcher watches them. Those of another host are known by their
+// connections alone.
+std::vector<Member> Others::processes_here() {
+  const Member here = this_member(mine_, "");
+  std::vector<Member> processes;
+  for (int r = 0; r < members_.size(); ++r) {
+    const int number = members_.number_in_run(r);
+    if (number == mine_) continue;
+    auto member = member_of(run_store_, number);
+    if (member && member->boot == here.boot) processes.push_back(std::move(*member));
+  }
+  return processes;
+}
+
+Error Others::explained(Error& error) {
+  const Failure mine{mine_, error.what(), "connect", thread_state().step,
+                     error.code() == ErrorCode::Timeout};
+  const bool lost_a_rank = error.code() == ErrorCode::PeerFailed;
+  const auto left =
+      if_told<std::optional<Failure>>([&] { return note_failure(store_, mine, kLeft); });
+  if_told<Failure>(
+      [&] { return note_failure(run_store_, mine, lost_a_rank ? kLostKey : kFailureKey); });
+  if (auto* const unconnected = dynamic_cast<ConnectError*>(&error)) {
+    unconnected->close_connections();
+  }
+  const std::string first = noticed_ ? "" : who_was_first(lost_a_rank, left);
+  return error.with_context("connect on " + members_.me +
+                            (first.empty() ? "" : " (" + first + ')'));
+}
+
+// If a rank was lost, waits for up to kStoreTimeout for the launcher, which knows why.
+std::string Others::who_was_first(bool lost_a_rank, const std::optional<Failure>& left) {
+  const auto first = if_told<std::optional<Failure>>([&] {
+    if (lost_a_rank && !before_) run_store_.wait(kFailureKey, Deadline(kStoreTimeout));
+    return first_failure();
+  });
+  if (first) return as_first(*first);
+  if (!left || left->rank == mine_) return {};
+  return detail::concat("rank ", left->rank, " left before: ", describe(*left));
+}
+
+std::vector<int> missing(Store& store, const Members& members) {
+  std::vector<int> ranks;
+  for (int r = 0; r < members.size(); ++r) {
+    if (!store.try_get(std::to_string(r))) ranks.push_back(members.number_in_run(r));
+  }
+  return ranks;
+}
+
+void await_members(Store& store, const Members& members, milliseconds timeout,
+                   const std::function<void()>& check) {
+  store.set(std::to_string(members.rank), "");
+  if (store.add(kCount, 1) == members.size()) store.set(kAll, "");
+  if (store.wait(kAll, Deadline(timeout, check))) return;
+  const std::vector<int> absent = missing(store, members);
+  WEFT_CHECK(absent.empty(), Timeout, kOp, list_of(absent), " did not come to make a group within ",
+             to_text(timeout), ", seen on ", members.me);
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> connect_members(const BackendMaker& make,
+                                         const std::shared_ptr<Store>& store, Store& run_store,
+                                         const Members& members, milliseconds timeout) {
+  const PhaseScope phase("connect");
+  // Those that have to answer keep that time.
+  store->set_timeout(timeout);
+  PrefixStore arrival(kArrival, store);
+  const auto keys = std::make_shared<PrefixStore>(kBackend, store);
+  store->set_timeout(kStoreTimeout);
+  run_store.set_timeout(kStoreTimeout);
+  Others others(*store, run_store, members);
+  const auto check = [&] { others.look(); };
+  std::unique_ptr<Backend> backend;  // closed after the others have been told why
+  try {
+    await_members(arrival, members, timeout, check);
+    backend = make(keys, members.rank, members.size(), Deadline(timeout, check));
+    // Who is connected notices by that when another one is gone.
+    backend->meet(Deadline(timeout));
+    return backend;
+  } catch (Error& error) {
+    // All ranks refuse alike.
+    if (error.code() == ErrorCode::Unsupported) throw;
+    throw others.explained(error);
+  } catch (...) {
+    Error error = caught_error(kOp);
+    throw others.explained(error);
+  }
+}
+
+}  // namespace weft::comm

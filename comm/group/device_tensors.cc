@@ -1,0 +1,264 @@
+#include "weft/comm/group/device_tensors.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <new>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "weft/comm/group/work.h"
+#include "weft/comm/store/member.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/log.h"
+#include "weft/core/runtime/thread_state.h"
+#include "weft/core/runtime/worker.h"
+#include "weft/tensor/creation.h"
+
+namespace weft::comm {
+namespace {
+
+constexpr int kSharingVersion = 23000;  // of NCCL: 2.30 lets ranks share a GPU if it is told to
+
+// Streams that nobody owns now: a runtime keeps those it has made for good.
+struct SpareStreams {
+  std::mutex mutex;
+  std::vector<Stream> streams;
+
+  static SpareStreams& instance() {
+    static auto* const spare = new SpareStreams;
+    return *spare;
+  }
+};
+
+// As many numbers in page-locked memory, which `stream` uses; nothing of an undefined tensor.
+Tensor on_host(const Tensor& x, const Stream& stream) {
+  if (!x.defined()) return {};
+  const auto memory = Storage::allocate_pinned(buffer_of(x).bytes());
+  memory->record_stream(stream);
+  const Shape shape{x.numel()};
+  return as_strided(memory, x.dtype(), shape, contiguous_strides(shape), 0);
+}
+
+void queue_copy(const Tensor& to, const Tensor& from, const Stream& stream) {
+  const Tensor& there = to.device().is_cuda() ? to : from;
+  there.storage()->record_stream(stream);
+  runtime(stream.device)
+      .copy(to.raw_data(), to.device(), from.raw_data(), from.device(), buffer_of(to).bytes(),
+            stream);
+}
+
+}  // namespace
+
+std::shared_ptr<Event> event_here(Device device) {
+  std::shared_ptr<Event> event = runtime(device).new_event(device.index);
+  event->record(current_stream(device));
+  return event;
+}
+
+void wait_for(const Event& event, Device device, const Deadline& deadline,
+              const std::function<void()>& check) {
+  if (spin_until([&] { return event.done(); })) return;
+  while (!event.done()) {
+    check();
+    WEFT_CHECK(!deadline.passed(), Timeout, "process_group", "the work on ", device,
+               " that this operation has to wait for is not done");
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+}
+
+SideStream::SideStream(Device device) {
+  auto& [mutex, streams] = SpareStreams::instance();
+  const std::lock_guard lock(mutex);
+  const auto found = std::ranges::find(streams, device, &Stream::device);
+  if (found == streams.end()) {
+    stream_ = runtime(device).new_stream(device.index);
+  } else {
+    stream_ = *found;
+    streams.erase(found);
+  }
+}
+
+SideStream::~SideStream() {
+  auto& [mutex, streams] = SpareStreams::instance();
+  const std::lock_guard lock(mutex);
+  try {
+    streams.insert(streams.begin(), stream_);
+  } catch (const std::bad_alloc&) {  // nobody finds it again
+  }
+}
+
+// --- By way of the host --------------------------------------------------------------------------
+
+void DeviceOperations::stage(const Operation& operation, const Stream& stream, Backend& host,
+                             const Deadline& deadline) {
+  const Device device = stream.device;
+  Operation staged = operation;
+  staged.x = on_host(operation.x, stream);
+  staged.y = on_host(operation.y, stream);
+  if (staged.x.defined()) queue_copy(staged.x, operation.x, stream);
+  const std::shared_ptr<Event> event = runtime(device).new_event(device.index);
+  event->record(stream);
+  wait_for(*event, device, deadline);
+
+  staged.run(staged, host, deadline);
+
+  if (operation.y.defined()) {
+    queue_copy(operation.y, staged.y, stream);
+  } else if (operation.writes_x) {
+    queue_copy(operation.x, staged.x, stream);
+  }
+  event->record(stream);
+  operation.work->event = event;
+  operation.work->device = device;
+}
+
+// --- By NCCL -------------------------------------------------------------------------------------
+
+namespace {
+
+void put(char (&to)[128], const std::string& text) { text.copy(to, sizeof to - 1); }
+
+NcclPlace place_here(int device) {
+  NcclPlace place;
+  try {
+    check_nccl();
+    const Member here = this_member(0, "");
+    put(place.gpu, registered_nccl()->gpu(device) + " " + here.boot);
+    put(place.process, detail::concat(here.boot, ' ', here.pids, ' ', here.pid, ' ', here.start));
+    place.version = registered_nccl()->version();
+  } catch (const Error& error) {
+    std::string(error.what()).copy(place.problem, sizeof place.problem - 1);
+  }
+  return place;
+}
+
+// Several ranks on one GPU, before NCCL's first call. What the user has set stays.
+void prepare_sharing(int version, const Members& members, int ranks_per_gpu) {
+  const auto set = [](const char* name, const std::string& value) {
+    ::setenv(name, value.c_str(), /*overwrite=*/0);
+  };
+  set("NCCL_NVLS_ENABLE", "0");
+  if (version >= kSharingVersion) {
+    set("NCCL_MULTI_RANK_GPU_ENABLE", "1");
+    set("NCCL_MAX_CTAS", std::to_string(std::max(1, 8 / ranks_per_gpu)));
+    return;
+  }
+  // As if each were on a host of its own, so that all goes by sockets.
+  set("NCCL_HOSTID",
+      detail::concat(this_member(0, "").host, "-r", members.number_in_run(members.rank)));
+  set("NCCL_NET", "Socket");
+  set("NCCL_IB_DISABLE", "1");
+  set("NCCL_SOCKET_IFNAME", "lo");
+}
+
+template <class T>
+Buffer bytes_of(std::span<T> values) {
+  return {values.data(), static_cast<std::int64_t>(values.size_bytes()), DType::u8};
+}
+
+}  // namespace
+
+NcclPlan plan_nccl(std::span<const NcclPlace> places, const Members& members,
+                   CudaTransport transport) {
+  const auto name = [&](std::size_t r) {
+    return "rank " + std::to_string(members.number_in_run(static_cast<int>(r)));
+  };
+  NcclPlan plan;
+  for (std::size_t r = 0; r < places.size(); ++r) {
+    if (places[r].problem[0]) return {.problem = name(r) + ": " + places[r].problem};
+    int on_its_gpu = 1;
+    for (std::size_t other = 0; other < r; ++other) {
+      if (std::strcmp(places[r].gpu, places[other].gpu) != 0) continue;
+      ++on_its_gpu;
+      const bool threads = std::strcmp(places[r].process, places[other].process) == 0;
+      if (transport == CudaTransport::automatic ||
+          (threads && places[r].version < kSharingVersion)) {
+        return {.problem = detail::concat(name(other), " and ", name(r), " have the same GPU",
+                                          threads ? " and are threads of one process" : "")};
+      }
+    }
+    plan.ranks_per_gpu = std::max(plan.ranks_per_gpu, on_its_gpu);
+  }
+  return plan;
+}
+
+DeviceOperations::Gpu& DeviceOperations::gpu(Device device, Backend& host, const Deadline& deadline,
+                                             const std::function<void()>& check) {
+  if (const auto found = gpus_.find(device.index); found != gpus_.end()) return found->second;
+  std::unique_lock lock(mutex_);
+  Gpu& gpu = gpus_.try_emplace(device.index, device).first->second;
+  const std::string keys = "nccl/" + std::to_string(gpus_.size());
+  lock.unlock();
+  if (transport_ == CudaTransport::staging) return gpu;
+  if (transport_ == CudaTransport::automatic && !registered_nccl()) return gpu;
+
+  NcclPlace mine = place_here(device.index);
+  std::vector<NcclPlace> places(members_.ranks.size());
+  host.all_gather(bytes_of(std::span(&mine, 1)), bytes_of(std::span(places)), deadline);
+  const NcclPlan plan = plan_nccl(places, members_, transport_);
+  if (!plan.problem.empty()) {
+    WEFT_CHECK(transport_ != CudaTransport::nccl, Unsupported, "nccl", plan.problem,
+               "; the other backends carry CUDA tensors through the host's memory");
+    return gpu;
+  }
+  gpu.is_shared = plan.ranks_per_gpu > 1;
+  if (gpu.is_shared) {
+    prepare_sharing(mine.version, members_, plan.ranks_per_gpu);
+    if (members_.rank == 0) {
+      log_warning(detail::concat("EMULATED: ", plan.ranks_per_gpu,
+                                 " ranks share a GPU; timings are not representative"));
+    }
+  }
+  PrefixStore store(keys, store_->duplicate());
+  std::unique_ptr<DeviceBackend> nccl = registered_nccl()->make(
+      store, members_.rank, members_.size(), gpu.stream.get(), deadline, check);
+  lock.lock();
+  if (aborted_) nccl->abort();
+  gpu.nccl = std::move(nccl);
+  return gpu;
+}
+
+void DeviceOperations::run(const Operation& operation, Backend& host, const Deadline& deadline,
+                           const std::function<void()>& check) {
+  const Device device = operation.part().device();
+  Gpu& gpu = this->gpu(device, host, deadline, check);
+  const Stream& stream = gpu.stream.get();
+  // Kernels of ranks that share a GPU may wait for each other for ever: one at a time.
+  if (gpu.is_shared) wait_for(*operation.ready, device, deadline, check);
+  operation.ready->block(stream);
+  if (!gpu.nccl) return stage(operation, stream, host, deadline);
+
+  for (const Tensor& x : {operation.x, operation.y}) {
+    if (x.defined()) x.storage()->record_stream(stream);
+  }
+  operation.run(operation, *gpu.nccl, deadline);
+  const std::shared_ptr<Event> event = runtime(device).new_event(device.index);
+  event->record(stream);
+  operation.work->event = event;
+  operation.work->device = device;
+  if (!gpu.is_shared) operation.work->finish(nullptr);
+  wait_for(*event, device, deadline, [&] {
+    gpu.nccl->check();
+    check();
+  });
+}
+
+void DeviceOperations::abort() noexcept {
+  const std::lock_guard lock(mutex_);
+  aborted_ = true;
+  for (auto& [index, gpu] : gpus_) {
+    if (gpu.nccl) gpu.nccl->abort();
+  }
+}
+
+void DeviceOperations::close() {
+  const std::lock_guard lock(mutex_);
+  gpus_.clear();
+}
+
+}  // namespace weft::comm

@@ -1,0 +1,105 @@
+// Operations on tensors of CUDA devices. Private to comm/.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+
+#include "weft/comm/backend/nccl.h"
+#include "weft/comm/group/operation.h"
+#include "weft/comm/store/store.h"
+#include "weft/core/runtime/runtime.h"
+
+namespace weft::comm {
+
+/// An event that is recorded now in the calling thread's current stream of a CUDA device.
+std::shared_ptr<Event> event_here(Device device);
+
+/// Returns when the device has reached the event. Throws Timeout if it has not by the deadline; the
+/// driver's own wait has no deadline. `check` is called now and then and may throw.
+void wait_for(
+    const Event& event, Device device, const Deadline& deadline,
+    const std::function<void()>& check = [] {});
+
+/// A stream that programs do not use, for one owner at a time.
+class SideStream {
+ public:
+  explicit SideStream(Device device);
+  ~SideStream();
+  SideStream(const SideStream&) = delete;
+  SideStream& operator=(const SideStream&) = delete;
+
+  const Stream& get() const { return stream_; }
+
+ private:
+  Stream stream_;
+};
+
+/// Runs operations on tensors of CUDA devices: with NCCL on the devices, or with the host's backend
+/// on copies in page-locked memory.
+///
+///   caller's stream   ... x is made | event                               wait()'s stream | event
+///   side stream         staged:       | copy x to the host     copy back | event
+///   host                              |           backend      |
+///   side stream         NCCL:         | all-reduce ......................| event
+///
+/// For one thread, except abort().
+class DeviceOperations {
+ public:
+  /// `store`: keys of the group; null for one rank.
+  DeviceOperations(const Members& members, CudaTransport transport, Store* store)
+      : members_(members), transport_(transport), store_(store) {}
+
+  /// operation.work gets the event to wait for the results by, and is done when they are queued.
+  /// Returns when the devices have done what other ranks wait for; until then `check` is called
+  /// again and again, and may throw. NCCL keeps it, for as long as close() has not been called.
+  void run(const Operation& operation, Backend& host, const Deadline& deadline,
+           const std::function<void()>& check);
+  /// From any thread: a thread that waits in run() gets Comm, at once.
+  void abort() noexcept;
+  /// Ends NCCL's communicators.
+  void close();
+
+ private:
+  struct Gpu {
+    explicit Gpu(Device device) : stream(device) {}
+    SideStream stream;
+    std::unique_ptr<DeviceBackend> nccl = nullptr;  // null: staged
+    bool is_shared = false;                         // with other ranks
+  };
+
+  Gpu& gpu(Device device, Backend& host, const Deadline& deadline,
+           const std::function<void()>& check);
+  void stage(const Operation& operation, const Stream& stream, Backend& host,
+             const Deadline& deadline);
+
+  const Members& members_;
+  const CudaTransport transport_;
+  Store* const store_;
+  std::mutex mutex_;  // guards gpus_ and aborted_
+  std::map<int, Gpu> gpus_;
+  bool aborted_ = false;
+};
+
+/// What a rank tells the others before they use NCCL, as bytes.
+struct NcclPlace {
+  char gpu[128] = {}, process[128] = {};  ///< of the world
+  char problem[256] = {};                 ///< why it cannot; empty: it can
+  std::int32_t version = 0;
+};
+
+/// Whether and how NCCL is used; the same on all ranks.
+struct NcclPlan {
+  std::string problem = {};  ///< why NCCL is not to be used; empty: it is
+  int ranks_per_gpu = 1;     ///< the most
+};
+/// By NCCL's rules: ranks of one process have different GPUs. So have the ranks of one host, unless
+/// they have allowed more ranks per GPU (NCCL 2.30) or given another host id.
+NcclPlan plan_nccl(std::span<const NcclPlace> places, const Members& members,
+                   CudaTransport transport);
+
+}  // namespace weft::comm

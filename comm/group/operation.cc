@@ -1,0 +1,89 @@
+#include "weft/comm/group/operation.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/thread_local.h"
+
+namespace weft::comm {
+namespace {
+
+constinit ThreadLocal<std::string> current_tag;
+
+}  // namespace
+
+ProcessGroup::Tag::Tag(std::string_view text)
+    : before_(std::exchange(*current_tag, std::string(text))) {}
+
+ProcessGroup::Tag::~Tag() { *current_tag = std::move(before_); }
+
+Members Members::of_run(int rank, int size) {
+  constexpr const char* op = "process_group";
+  WEFT_CHECK(size >= 1, InvalidArgument, op, "a group of ", size, " ranks; needs at least 1");
+  WEFT_CHECK(rank >= 0 && rank < size, InvalidArgument, op, "rank ", rank, " of ", size,
+             "; ranks count from 0 to ", size - 1);
+  Members members{.rank = rank, .me = "rank " + std::to_string(rank)};
+  for (int r = 0; r < size; ++r) members.ranks.push_back(r);
+  return members;
+}
+
+Members Members::some(const std::vector<int>& chosen, int place) const {
+  Members members{.rank = place};
+  for (const int r : chosen) members.ranks.push_back(number_in_run(r));
+  members.me = detail::concat("rank ", members.number_in_run(place), " (", place,
+                              " of the group of ", list_of(members.ranks), ')');
+  return members;
+}
+
+std::string list_of(const std::vector<int>& ranks) {
+  constexpr std::size_t kShown = 16;
+  std::string text = ranks.size() == 1 ? "rank" : "ranks";
+  for (std::size_t i = 0; i < std::min(ranks.size(), kShown); ++i) {
+    text += (i > 0 ? ", " : " ") + std::to_string(ranks[i]);
+  }
+  if (ranks.size() > kShown) text += " ... (" + std::to_string(ranks.size()) + ')';
+  return text;
+}
+
+std::string to_string(const Call& call) {
+  std::string text = call.name;
+  text += ' ' + std::to_string(call.number);
+  if (!call.tag.empty()) text += " (" + call.tag + ')';
+  return text;
+}
+
+std::string place_of(const Call& call) {
+  std::string text;
+  if (call.step >= 0) text += " at step " + std::to_string(call.step);
+  if (call.path) text += " in " + module_path(call.path);
+  return text;
+}
+
+// Operations run as their caller would, but for what belongs to the caller's thread alone. They
+// have one core: what they add up waits for memory and for other ranks, and the caller's team has
+// the others.
+void Operation::set_caller() {
+  caller = thread_state();
+  caller.path = interned_path();
+  caller.num_threads = 1;
+  caller.generators = nullptr;
+  caller.multiply_adds = nullptr;
+  caller.calls = nullptr;
+  call.tag = *current_tag;
+  call.step = caller.step;
+  call.path = caller.path;
+}
+
+const Tensor& Operation::part() const {
+  if (!x.defined() || !y.defined()) return x.defined() ? x : y;
+  return y.numel() < x.numel() ? y : x;
+}
+
+Buffer buffer_of(const Tensor& x) {
+  if (!x.defined()) return {nullptr, 0, DType::u8};
+  return {x.raw_data(), x.numel(), x.dtype()};
+}
+
+}  // namespace weft::comm

@@ -1,0 +1,86 @@
+// An operation of a group: what was called, on what, by whom. Private to comm/.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "weft/comm/backend/backend.h"
+#include "weft/comm/group/work.h"
+#include "weft/core/runtime/runtime.h"
+#include "weft/core/runtime/thread_state.h"
+#include "weft/tensor/tensor.h"
+
+namespace weft::comm {
+
+/// Who belongs to a group.
+struct Members {
+  int rank = 0;
+  /// The ranks' numbers in the group of the whole run, which messages use.
+  std::vector<int> ranks;
+  /// This rank in messages: "rank 1", in a subgroup "rank 2 (1 of the group of ranks 0, 2)".
+  std::string me;
+
+  /// All ranks. Throws InvalidArgument for a rank that does not exist.
+  static Members of_run(int rank, int size);
+  /// The ranks `chosen` of this group, of which this one is the `place`-th.
+  Members some(const std::vector<int>& chosen, int place) const;
+
+  int size() const { return static_cast<int>(ranks.size()); }
+  int number_in_run(int r) const { return ranks[static_cast<std::size_t>(r)]; }
+};
+
+/// "rank 2", "ranks 2, 3"; for many ranks the first ones and the number of the others.
+std::string list_of(const std::vector<int>& ranks);
+
+/// A call, as messages name it.
+struct Call {
+  const char* name = "";  ///< "all_reduce", a literal
+  /// From 1: one count for the group's collectives, one for this rank's sends and receives.
+  std::int64_t number = 0;
+  std::string tag;
+  std::int64_t step = -1;
+  const PathNode* path = nullptr;  ///< interned
+};
+/// "all_reduce 17 (bucket 2)"
+std::string to_string(const Call& call);
+/// " at step 5 in layer3", or what of it is known.
+std::string place_of(const Call& call);
+
+struct Operation {
+  using Run = void (*)(const Operation& operation, Backend& backend, const Deadline& deadline);
+
+  Call call;
+  Run run = nullptr;
+  /// Kept alive until it is done. An operation with x alone works in place, else the result is y; a
+  /// tensor that this rank does not need is undefined.
+  Tensor y = {}, x = {};
+  bool writes_x = false;
+  ReduceOp reduce = ReduceOp::sum;
+  int root = 0;
+  /// The other rank of a send or recv; -1: all ranks call the operation.
+  int peer = -1;
+  /// The result of Backend::allocate(), for so many bytes.
+  struct Memory {
+    std::size_t bytes = 0;
+    intrusive_ptr<Storage> storage = {};
+  };
+  std::shared_ptr<Memory> memory = nullptr;
+  ThreadState caller = {};
+  /// For tensors on a CUDA device: the event that the operation waits for, after the work that the
+  /// caller has queued on them.
+  std::shared_ptr<Event> ready = nullptr;
+  std::shared_ptr<Work::State> work = nullptr;
+
+  /// The calling thread's state, module, step and tag.
+  void set_caller();
+  /// x or y, whichever every rank has in the same size; undefined in a barrier.
+  const Tensor& part() const;
+};
+
+/// A dense tensor's memory, nothing of an undefined one.
+Buffer buffer_of(const Tensor& x);
+
+}  // namespace weft::comm

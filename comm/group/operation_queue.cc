@@ -1,0 +1,323 @@
+#include "weft/comm/group/operation_queue.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <new>
+#include <system_error>
+#include <utility>
+
+#include "weft/comm/group/fingerprint.h"
+#include "weft/comm/group/progress.h"
+#include "weft/comm/group/work.h"
+#include "weft/comm/store/failure.h"
+#include "weft/core/runtime/cores.h"
+#include "weft/core/runtime/log.h"
+#include "weft/core/runtime/phase.h"
+#include "weft/core/runtime/thread_name.h"
+#include "weft/core/trace/trace.h"
+#include "weft/tensor/ops.h"
+
+namespace weft::comm {
+namespace {
+
+constexpr const char* kOp = "process_group";
+
+// f() in a span, with the operation's tag behind the module path.
+template <class F>
+void traced(const Operation& operation, F&& f) {
+  const std::string& tag = operation.call.tag;
+  std::optional<PathScope> path;
+  if (thread_state().tracer && !tag.empty()) path.emplace(tag.c_str());
+  Span span("comm", operation.call.name);
+  if (span.on()) {
+    span.set_arg("bytes", static_cast<std::int64_t>(buffer_of(operation.part()).bytes()));
+    span.set_arg("number", operation.call.number);
+  }
+  f();
+}
+
+// Who waits finds the tensors with one owner less.
+void finish(Operation& operation, std::exception_ptr error) {
+  operation.y = operation.x = Tensor();
+  operation.work->finish(std::move(error));
+}
+
+template <class F>
+void start(std::thread& thread, F f) {
+  try {
+    thread = std::thread(std::move(f));
+  } catch (const std::system_error& error) {
+    WEFT_THROW(Library, kOp, "cannot start the group's threads: ", error.what(),
+               "; the process or its user is at the limit of threads");
+  }
+}
+
+// Written to by a rank that is gone, a socket would end the process.
+void block_sigpipe() {
+  sigset_t pipe;
+  sigemptyset(&pipe);
+  sigaddset(&pipe, SIGPIPE);
+  pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
+}
+
+}  // namespace
+
+OperationQueue::OperationQueue(Members members, const ProcessGroupOptions& options,
+                               std::unique_ptr<Backend> backend, std::shared_ptr<Store> group_store,
+                               std::unique_ptr<Store> run_store)
+    : members_(std::move(members)),
+      rank_of_thread_(thread_state().rank),
+      options_(options),
+      backend_(std::move(backend)),
+      group_store_(std::move(group_store)),
+      run_store_(std::move(run_store)),
+      others_(run_store_.get(), members_.number_in_run(members_.rank)),
+      devices_(members_, options_.cuda, group_store_.get()) {
+  for (Store* const store : {group_store_.get(), run_store_.get()}) {
+    if (store) store->set_timeout(kStoreTimeout);
+  }
+  // Before the first operation, for which others may already wait.
+  if (backend_) start(watch_, [this] { watch(); });
+}
+
+OperationQueue::~OperationQueue() {
+  bool pending = false;
+  {
+    const std::lock_guard lock(mutex_);
+    quit_ = true;
+    // What has been waited for may go on on its device.
+    pending = (running_ && !Work(running_->work).done()) || !queue_.empty();
+  }
+  if (pending) abort("the group was destroyed before this was done; wait() for it first");
+  wake_.notify_all();
+  wake_watch_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  if (watch_.joinable()) watch_.join();
+}
+
+Traffic OperationQueue::traffic() const {
+  const std::lock_guard lock(mutex_);
+  return traffic_;
+}
+
+void OperationQueue::check_alive(const char* op) const { check_alive(op, std::lock_guard(mutex_)); }
+
+void OperationQueue::check_alive(const char* op, const std::lock_guard<std::mutex>&) const {
+  WEFT_CHECK(!failure_, Comm, op,
+             "this group has ended, of which there has to be a new one: ", failure_text_);
+}
+
+Work OperationQueue::submit(Operation operation) {
+  auto work = operation.work = std::make_shared<Work::State>();
+  {
+    const std::lock_guard lock(mutex_);
+    check_alive(operation.call.name, lock);
+    operation.call.number = operation.peer < 0 ? ++collectives_ : ++messages_;
+    if (backend_) {
+      if (!thread_.joinable()) start(thread_, [this] { serve(); });
+      queue_.push_back(std::move(operation));
+      wake_.notify_one();
+      return Work(std::move(work));
+    }
+  }
+  traced(operation, [&] {
+    const Tensor &y = operation.y, &x = operation.x;
+    if (y.defined() && x.defined()) raw::copy_(y, raw::reshape(x, y.shape()));
+  });
+  work->finish(nullptr);
+  return Work(std::move(work));
+}
+
+void OperationQueue::serve() {
+  block_sigpipe();
+  leave_thread_unbound();
+  set_thread_name("comm");
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    wake_.wait(lock, [&] { return quit_ || !queue_.empty(); });
+    if (queue_.empty()) break;
+    Operation operation = std::move(queue_.front());
+    queue_.pop_front();
+    running_ = &operation;
+    began_ = Deadline::Clock::now();
+    deadline_.move_to(began_ + options_.timeout);
+    warned_ = false;
+    if (operation.peer < 0) begun_ = operation.call;
+
+    lock.unlock();
+    const std::optional<Error> error = run(operation);
+    lock.lock();
+    running_ = nullptr;
+    traffic_ = backend_->traffic();
+    const bool aborted = failure_ != nullptr;
+
+    lock.unlock();
+    if (error && !aborted) end(explain(*error, operation));
+    finish(operation, error ? failure_ : nullptr);
+    if (error) devices_.close();  // then streams go on: who reads what they leave can know it
+    lock.lock();
+  }
+  lock.unlock();
+  devices_.close();
+}
+
+std::optional<Error> OperationQueue::run(const Operation& operation) {
+  try {
+    const ThreadStateGuard as_caller(operation.caller);
+    const PhaseScope phase(operation.call.name, [&] { return to_string(operation.call); });
+    traced(operation, [&] {
+      if (options_.check_fingerprints && operation.peer < 0) {
+        check_fingerprints(operation, members_, *backend_, deadline_);
+      }
+      if (operation.ready) {
+        devices_.run(operation, *backend_, deadline_, [this] { check_others(); });
+      } else {
+        operation.run(operation, *backend_, deadline_);
+      }
+    });
+  } catch (...) {
+    return caught_error(kOp);
+  }
+  return {};
+}
+
+// What works on a device does not notice when another rank has failed: the store may have been
+// told.
+void OperationQueue::check_others() {
+  const std::optional<Failure> failure = others_.look();
+  WEFT_CHECK(!failure, PeerFailed, kOp, "rank ", failure->rank, " failed");
+}
+
+// --- Failures ------------------------------------------------------------------------------------
+
+void OperationQueue::end(const Error& error) {
+  std::deque<Operation> rest;
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_) return;
+    failure_text_ = error.what();
+    failure_ = std::make_exception_ptr(error);
+    rest.swap(queue_);
+  }
+  if (backend_) backend_->abort();
+  devices_.abort();
+  for (Operation& operation : rest) finish(operation, failure_);
+}
+
+void OperationQueue::abort(const char* why) noexcept {
+  try {
+    end(Error(ErrorCode::Comm, kOp, why, __FILE__, __LINE__).with_context(members_.me));
+  } catch (const std::bad_alloc&) {
+    if (backend_) backend_->abort();  // which each of the operations then ends by
+    devices_.abort();
+  }
+}
+
+Error OperationQueue::explain(const Error& error, const Operation& operation) {
+  const Call& call = operation.call;
+  std::string absent;
+  if (error.code() == ErrorCode::Timeout && operation.peer < 0) {
+    absent =
+        if_told<std::string>([&] { return absent_ranks(*group_store_, members_, call.number); });
+    if (!absent.empty()) absent = " (waiting for " + absent + ')';
+  }
+  const std::string first = first_failure(error, call, absent);
+  return error.with_context(to_string(call) + place_of(call) + " on " + members_.me + absent +
+                            (first.empty() ? "" : " (" + first + ')'));
+}
+
+// Ends the backend: of what the store is told the others may only learn the end afterwards.
+std::string OperationQueue::first_failure(const Error& error, const Call& call,
+                                          const std::string& absent) {
+  const Failure mine{members_.number_in_run(members_.rank), error.what() + absent, to_string(call),
+                     call.step, error.code() == ErrorCode::Timeout};
+  const FailureReport report(*run_store_, mine, error.code() == ErrorCode::PeerFailed);
+  backend_->abort();
+  // All ranks whose operations do not fit find that out by themselves.
+  return error.code() == ErrorCode::Comm ? "" : report.who_was_first();
+}
+
+// --- The watch -----------------------------------------------------------------------------------
+
+void OperationQueue::watch() {
+  set_thread_name("comm watch");
+  const auto tick =
+      std::max(std::min(options_.slow, options_.timeout / 4) / 4, std::chrono::milliseconds(1));
+  Seen seen;
+  std::unique_lock lock(mutex_);
+  // A store or a log that fails is no failure of the group, nor does it keep the rest from its
+  // turn.
+  const auto attempt = [&](const auto& step) {
+    if (quit_) return;
+    try {
+      step();
+    } catch (const std::exception&) {
+      if (!lock.owns_lock()) lock.lock();
+    }
+  };
+  while (!quit_) {
+    attempt([&] { publish(lock, seen); });
+    attempt([&] { extend_deadline(lock, seen); });
+    attempt([&] { warn_of_slow(lock); });
+    auto next = Deadline::Clock::now() + tick;
+    if (running_ && !warned_) next = std::min(next, began_ + options_.slow);
+    wake_watch_.wait_until(lock, next, [&] { return quit_; });
+  }
+}
+
+void OperationQueue::publish(std::unique_lock<std::mutex>& lock, Seen& seen) {
+  // Who is in an operation, and waits there, keeps nobody waiting by what it does itself.
+  const char* const busy = running_ ? nullptr : busy_with(rank_of_thread_);
+  const Call begun = begun_;
+  const bool news = begun.number != seen.published || (busy && busy != seen.published_busy);
+  if (!news && !busy) return;
+  lock.unlock();
+  if (news) {
+    publish_progress(*group_store_, members_.rank, begun, busy);
+    seen.published = begun.number;  // else the next time
+    seen.published_busy = busy;
+  }
+  if (busy) run_store_->add(kBusyKey, 1);
+  lock.lock();
+}
+
+void OperationQueue::extend_deadline(std::unique_lock<std::mutex>& lock, Seen& seen) {
+  if (!running_) return;
+  const auto began = began_;
+  lock.unlock();
+  const auto busy_ranks = run_store_->try_get(kBusyKey);
+  lock.lock();
+  const bool looked_before = std::exchange(seen.began, began) == began;
+  const bool changed = std::exchange(seen.busy_ranks, busy_ranks) != busy_ranks;
+  if (!running_ || began_ != began || !looked_before || !changed) return;
+  deadline_.move_to(std::min(Deadline::Clock::now() + options_.timeout,
+                             began + kMostTimeouts * options_.timeout));
+  backend_->wake();
+}
+
+void OperationQueue::warn_of_slow(std::unique_lock<std::mutex>& lock) {
+  if (!running_ || warned_ || Deadline::Clock::now() < began_ + options_.slow) return;
+  warned_ = true;
+  const Call call = running_->call;
+  using Told = std::optional<std::string>;
+  Told whom;  // empty: nobody; nothing: the store does not say
+  if (const int peer = running_->peer; peer >= 0) {
+    whom = "rank " + std::to_string(members_.number_in_run(peer));
+  } else {
+    lock.unlock();
+    whom = if_told<Told>([&] { return absent_ranks(*group_store_, members_, call.number); });
+    lock.lock();
+  }
+  // Under the lock: once the operation is done its caller's log may be gone.
+  if (!running_ || running_->call.name != call.name || running_->call.number != call.number) return;
+  const ThreadStateGuard as_caller(running_->caller);
+  log_warning(detail::concat(to_string(call), ": waiting for ", to_text(options_.slow),
+                             !whom           ? ""
+                             : whom->empty() ? ", though all ranks have come"
+                                             : " for " + *whom));
+}
+
+}  // namespace weft::comm

@@ -1,0 +1,109 @@
+// The operations of a group, the thread that runs them one after the other, and what happens to
+// them when one fails. Private to comm/.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "weft/comm/group/device_tensors.h"
+#include "weft/comm/group/operation.h"
+#include "weft/comm/store/failure.h"
+#include "weft/comm/store/store.h"
+#include "weft/core/base/error.h"
+
+namespace weft::comm {
+
+/// Two threads. "comm", made at the first operation, runs the operations. "comm watch" watches the
+/// time, which a backend that waits cannot do: it logs an operation that takes long, and writes
+/// into the store how far this rank has come. It wakes four times in options.slow, whether there
+/// are operations or not, so that starting one need not wake it; and 16 times in options.timeout.
+///
+/// While this rank is busy (core/runtime/phase.h), its watch increments a number in the store of
+/// the run whenever it wakes. While an operation runs, the watch checks whether the number changes,
+/// and then moves the deadline to one timeout from now, but at most kMostTimeouts from the
+/// beginning. So no clocks are compared, and a process that was stopped, with its watch, blocks
+/// nobody. Any busy rank of the run counts, not only the one that is waited for, since that one may
+/// wait for another.
+class OperationQueue {
+ public:
+  /// `group_store`: keys of this group; `run_store`: the run's first failure. Both are connections
+  /// of the queue's own. A group of one rank has neither, and no backend: its operations are done
+  /// at once.
+  OperationQueue(Members members, const ProcessGroupOptions& options,
+                 std::unique_ptr<Backend> backend, std::shared_ptr<Store> group_store,
+                 std::unique_ptr<Store> run_store);
+  /// Aborts what has not run.
+  ~OperationQueue();
+
+  /// An operation may take this many timeouts, however long others are busy.
+  static constexpr int kMostTimeouts = 10;
+
+  const Members& members() const { return members_; }
+  const ProcessGroupOptions& options() const { return options_; }
+  /// Null in a group of one.
+  const Backend* backend() const { return backend_.get(); }
+  Traffic traffic() const;
+
+  /// Throws Comm when the group has ended.
+  Work submit(Operation operation);
+  /// Throws Comm when the group has ended, with the error that ended it; `op`: what was called.
+  void check_alive(const char* op) const;
+  /// Ends the group: nothing runs any more, and all its operations fail with Comm and this text.
+  void abort(const char* why) noexcept;
+
+ private:
+  void check_alive(const char* op, const std::lock_guard<std::mutex>& lock) const;
+  void serve();
+  std::optional<Error> run(const Operation& operation);
+  void check_others();
+  Error explain(const Error& error, const Operation& operation);
+  std::string first_failure(const Error& error, const Call& call, const std::string& absent);
+  void end(const Error& error);
+
+  // What the watch knows from the last time.
+  struct Seen {
+    std::int64_t published = 0;                  // the number of the collective
+    const char* published_busy = nullptr;        // since then
+    Deadline::Clock::time_point began;           // of the operation that ran
+    std::optional<std::string> busy_ranks = {};  // what the store said then
+  };
+  void watch();
+  void publish(std::unique_lock<std::mutex>& lock, Seen& seen);
+  void extend_deadline(std::unique_lock<std::mutex>& lock, Seen& seen);
+  void warn_of_slow(std::unique_lock<std::mutex>& lock);
+
+  const Members members_;
+  const int rank_of_thread_;  // by which its BusyScopes are found
+  const ProcessGroupOptions options_;
+  const std::unique_ptr<Backend> backend_;
+  const std::shared_ptr<Store> group_store_;
+  const std::unique_ptr<Store> run_store_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable wake_, wake_watch_;
+  std::deque<Operation> queue_;
+  std::int64_t collectives_ = 0, messages_ = 0;  // called so far
+  std::exception_ptr failure_;                   // that ended the group
+  std::string failure_text_;
+  Traffic traffic_;
+  bool quit_ = false;
+
+  const Operation* running_ = nullptr;
+  Deadline::Clock::time_point began_;
+  Deadline deadline_{std::chrono::milliseconds(0)};  // of running_
+  bool warned_ = false;                              // of running_
+  Call begun_;                                       // the last collective
+
+  FailureWatch others_;       // of the first thread
+  DeviceOperations devices_;  // likewise
+  std::thread thread_, watch_;
+};
+
+}  // namespace weft::comm

@@ -1,0 +1,157 @@
+// ProcessGroup: collective operations on tensors between the ranks of a run.
+//
+//   auto group = comm::init_process_group();        // env://, as weftrun, torchrun ... set it
+//   group->all_reduce(x).wait();                    // every rank's x becomes the sum
+//   comm::Work work = group->broadcast(weights, 0); // runs while this thread goes on
+//   ...
+//   work.wait();
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "weft/comm/backend/backend.h"
+#include "weft/comm/group/work.h"
+#include "weft/comm/store/store.h"
+#include "weft/tensor/tensor.h"
+
+namespace weft::comm {
+
+/// How tensors on CUDA devices are sent; tensors on the host always use the group's backend.
+enum class CudaTransport {
+  automatic,  ///< NCCL if all ranks have it and each its own GPU, else staging
+  staging,    ///< the backend, on copies in page-locked memory of the host
+  nccl,       ///< NCCL, also for ranks (of several processes) that share a GPU; or Unsupported
+};
+
+struct ProcessGroupOptions {
+  /// For each operation, from its beginning (the operations before it do not count). While a rank
+  /// of the run is busy (core/runtime/phase.h: BusyScope) the time begins anew, up to 10 times this
+  /// in all.
+  std::chrono::milliseconds timeout{120'000};
+  /// A rank that waits longer logs once per operation for which ranks it waits.
+  std::chrono::milliseconds slow{10'000};
+  /// Compare operation, dtype, count and tag of all ranks before any data moves; also switched on
+  /// by WEFT_DISTRIBUTED_DEBUG=1.
+  bool check_fingerprints = false;
+  /// The same on all ranks. In an operation the tensors of all are on CUDA devices, or of none.
+  CudaTransport cuda = CudaTransport::automatic;
+};
+
+/// Operations run in the order in which they were called, on the group's own thread; all ranks must
+/// call the same ones in the same order (send and recv: in matching order). Several groups can
+/// exist side by side and do not wait for each other. Calls are thread-safe, but threads that share
+/// a group must agree on the order themselves.
+///
+/// Tensors must be dense (no gaps; the dimension order must be the same on all ranks) and must not
+/// be changed or read before the work is done. Results are written in place. An operation on
+/// tensors of a CUDA device runs after the work in the caller's current stream. If NCCL fails after
+/// its work was queued, wait() may have returned already: then the next call throws. The call
+/// itself throws InvalidArgument, Shape, Dtype or Device for a user's mistake. Work::wait() throws
+/// later failures:
+///   PeerFailed   another rank is gone; the text names it and, if known, the rank that failed
+///                first, why, and in which operation
+///   Timeout      options().timeout passed; the text names the operation and the missing ranks
+///   Comm         the ranks' operations do not match, or the group was aborted. Only
+///                check_fingerprints finds every mismatch: without it the results may be wrong
+/// The first failure ends the group: queued operations fail with it, too.
+class ProcessGroup {
+ public:
+  /// Waits until all ranks have called it; then `make` makes the backend, from `store`, where the
+  /// ranks also write and read which of them failed first. Throws PeerFailed if a rank fails before
+  /// all are connected, Timeout with the ranks that have not come within options.timeout.
+  ProcessGroup(BackendMaker make, std::shared_ptr<Store> store, int rank, int size,
+               const ProcessGroupOptions& options = {});
+  /// Aborts what has not run.
+  ~ProcessGroup();
+  ProcessGroup(const ProcessGroup&) = delete;
+  ProcessGroup& operator=(const ProcessGroup&) = delete;
+
+  int rank() const;
+  int size() const;
+  const char* backend() const;  ///< its name
+  const ProcessGroupOptions& options() const;
+  const std::shared_ptr<Store>& store() const;
+
+  /// x on all ranks becomes x of `root`.
+  [[nodiscard]] Work broadcast(const Tensor& x, int root);
+  /// avg: for floating dtypes only.
+  [[nodiscard]] Work all_reduce(const Tensor& x, ReduceOp op = ReduceOp::sum);
+  /// Only root's x is defined afterwards.
+  [[nodiscard]] Work reduce(const Tensor& x, int root, ReduceOp op = ReduceOp::sum);
+  /// y [size, x's shape]: rank r's x becomes y[r].
+  [[nodiscard]] Work all_gather(const Tensor& y, const Tensor& x);
+  /// y becomes the reduced x[rank]; x [size, y's shape] is undefined afterwards.
+  [[nodiscard]] Work reduce_scatter(const Tensor& y, const Tensor& x, ReduceOp op = ReduceOp::sum);
+  /// As all_gather, at root alone; elsewhere y may be undefined.
+  [[nodiscard]] Work gather(const Tensor& y, const Tensor& x, int root);
+  /// y becomes root's x[rank]; elsewhere x may be undefined.
+  [[nodiscard]] Work scatter(const Tensor& y, const Tensor& x, int root);
+  /// y[r] becomes rank r's x[rank].
+  [[nodiscard]] Work all_to_all(const Tensor& y, const Tensor& x);
+  [[nodiscard]] Work send(const Tensor& x, int to);
+  [[nodiscard]] Work recv(const Tensor& x, int from);
+  /// Done when all ranks have called it.
+  [[nodiscard]] Work barrier();
+
+  /// A tensor on the CPU for values that are reduced again and again: in memory that the backend
+  /// reduces in place, if it has such (shm), else in ordinary memory. All ranks call it, with the
+  /// same shape and dtype; it waits for them. The values are undefined.
+  Tensor empty(const Shape& shape, DType dtype = DType::f32);
+
+  /// Waits until all ranks have called it. If some do not, rank 0 finds out which ones, and the
+  /// others throw Timeout with the missing ranks.
+  void monitored_barrier(std::chrono::milliseconds timeout);
+  /// Any bytes; returns root's.
+  std::string broadcast_object(std::string_view object, int root);
+  /// Every rank's, by rank.
+  std::vector<std::string> all_gather_object(std::string_view object);
+
+  /// The group of some of the ranks, in increasing order. All ranks of this group must call it;
+  /// ranks that are not in `ranks` get null. Throws InvalidArgument for a rank that does not exist,
+  /// PeerFailed or Timeout as the constructor.
+  std::shared_ptr<ProcessGroup> subgroup(std::vector<int> ranks);
+  /// The subgroup of all ranks: its operations and this group's do not wait for each other.
+  std::shared_ptr<ProcessGroup> duplicate();
+
+  /// Ends the group at once, from any thread: pending work throws Comm.
+  void abort() noexcept;
+
+  /// Shown in spans and messages of the operations that this thread starts while it lives: DDP's
+  /// "bucket 2".
+  class Tag {
+   public:
+    explicit Tag(std::string_view text);
+    ~Tag();
+    Tag(const Tag&) = delete;
+    Tag& operator=(const Tag&) = delete;
+
+   private:
+    std::string before_;
+  };
+
+  Traffic traffic() const;
+
+  struct Impl;
+
+ private:
+  explicit ProcessGroup(std::unique_ptr<Impl> impl);
+
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Runs `f` as ranks 0 to n-1 of a group, in threads of this process, which share the caller's
+/// cores and have its thread state except the rank. Returns when all have ended. If some end with
+/// errors, throws the first that is not PeerFailed or Comm, followed by "rank r" if its text does
+/// not name the rank. A rank that fails aborts the group.
+void run_ranks(int n, const std::function<void(ProcessGroup& group)>& f,
+               const ProcessGroupOptions& options = {});
+
+}  // namespace weft::comm

@@ -1,0 +1,47 @@
+// KeyTable: the keys and values of a store, in memory.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "weft/comm/store/deadline.h"
+
+namespace weft::comm {
+
+/// Store::add: what `value`, that of `key`, becomes. Throws InvalidArgument if it is no number.
+std::int64_t sum_with(const std::string& key, const std::optional<std::string>& value,
+                      std::int64_t delta);
+
+/// What MemoryStore shows and TcpStoreServer serves. Its calls are those of Store and thread-safe;
+/// they check no lengths.
+class KeyTable {
+ public:
+  void set(const std::string& key, std::string_view value);
+  std::optional<std::string> find(const std::string& key) const;
+  /// Until it is there; nothing if the deadline passed.
+  std::optional<std::string> wait(const std::string& key, const Deadline& deadline) const;
+  std::int64_t add(const std::string& key, std::int64_t delta);
+  std::string set_once(const std::string& key, std::string_view value);
+  bool erase(const std::string& key);
+
+  /// Calls `changed` after each set, add and set_once from now on, in their thread and under the
+  /// table's lock; null: no more.
+  void observe(std::function<void()> changed);
+
+ private:
+  std::optional<std::string> look_up(const std::string& key) const;
+  void put(const std::string& key, std::string_view value);
+
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  std::unordered_map<std::string, std::string> values_;
+  std::function<void()> observer_;
+};
+
+}  // namespace weft::comm

@@ -1,0 +1,40 @@
+// Rendezvous: the processes of a run find each other in a store and check that each rank is there
+// exactly once.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "weft/comm/store/deadline.h"
+#include "weft/comm/store/member.h"
+#include "weft/comm/store/store.h"
+
+namespace weft::comm {
+
+/// What a process brings.
+struct Joining {
+  Member me;
+  int size = 1;
+  std::string backend;
+};
+
+/// Writes this rank's name and waits until all ranks have done so. Returns the store with the run's
+/// keys: `store`, or a part of it if a process joins there once more. Throws
+///   InvalidArgument  a rank has joined twice (on both, as long as others are missing), with
+///                    another world size or backend, or listens where others cannot reach it
+///   Timeout          naming the ranks that have not come
+///   PeerFailed       the launcher reports a rank that has failed (comm/store/failure.h)
+std::shared_ptr<Store> join(const std::shared_ptr<Store>& store, const Joining& joining,
+                            const Deadline& deadline);
+
+/// The process that joined as rank `rank`, in the store that join() returned; nothing if nobody
+/// did.
+std::optional<Member> member_of(Store& run_store, int rank);
+
+/// The same as join() in a file, which rank 0 makes, and removes when all have opened it. A file
+/// left by a process that has ended is replaced. `timeout` becomes the store's.
+std::shared_ptr<Store> join_in_file(const std::string& path, const Joining& joining,
+                                    std::chrono::milliseconds timeout, const Deadline& deadline);
+
+}  // namespace weft::comm

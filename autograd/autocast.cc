@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "weft/autograd/graph.h"
-#include "weft/core/runtime/capture.h"
 #include "weft/core/base/error.h"
+#include "weft/core/runtime/capture.h"
 #include "weft/core/runtime/pool.h"
 
 namespace weft {

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "weft/autograd/autograd.h"
-#include "weft/core/runtime/capture.h"
 #include "weft/core/base/error.h"
+#include "weft/core/runtime/capture.h"
 #include "weft/core/runtime/phase.h"
 #include "weft/core/runtime/pool.h"
 #include "weft/core/runtime/thread_local.h"

@@ -1,8 +1,8 @@
 // Gradients of leaves: accumulation, owner-supplied memory, hooks, and the Tensor methods on them.
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/graph.h"
-#include "weft/core/runtime/capture.h"
 #include "weft/core/base/error.h"
+#include "weft/core/runtime/capture.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 

@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "weft/benchmarks/work.h"
+#include "weft/core/base/error.h"
 #include "weft/core/runtime/allocator.h"
 #include "weft/core/runtime/capture.h"
-#include "weft/core/base/error.h"
 #include "weft/core/runtime/runtime.h"
 #include "weft/core/runtime/thread_state.h"
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "weft/benchmarks/timing.h"
-#include "weft/core/runtime/allocator.h"
 #include "weft/core/base/error.h"
+#include "weft/core/runtime/allocator.h"
 #include "weft/core/runtime/runtime.h"
 #include "weft/examples/autoencoder.h"
 #include "weft/examples/resnet.h"

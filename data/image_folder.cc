@@ -1,4 +1,5 @@
 #include "weft/data/image_folder.h"
+#include "weft/io/read_image.h"
 
 #include <sys/stat.h>
 

@@ -22,7 +22,7 @@ struct ImageFolderOptions {
 /// by byte. Links are followed, but within a class each folder is listed once, whatever links lead
 /// to it: so links may lead round in circles. A link to another class gives its pictures this
 /// label, too. Pictures are read and decoded when a batch is fetched, so in the loader's workers,
-/// and always as RGB (io/image.h). Safe to read from several threads.
+/// and always as RGB (io/read_image.h). Safe to read from several threads.
 class ImageFolder {
  public:
   struct Sample {

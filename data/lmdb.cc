@@ -12,6 +12,7 @@
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/file.h"
 #include "weft/data/lmdb_file.h"
+#include "weft/io/read_image.h"
 
 namespace weft::data {
 namespace {

@@ -1,7 +1,7 @@
 // Resizing bytes as Pillow does. Internal to data/.
 #pragma once
 
-#include "weft/data/transforms.h"
+#include "weft/data/picture.h"
 
 namespace weft::data {
 

@@ -1,10 +1,7 @@
-// Pictures in memory, and reading them from the formats that weft supports.
+// Pictures in memory.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <span>
-#include <string>
 #include <vector>
 
 #include "weft/core/base/compiler.h"
@@ -24,13 +21,5 @@ struct ImageOptions {
   /// file of more bytes than this.
   std::uint64_t max_bytes = std::uint64_t{224} << 20;
 };
-
-/// Reads a JPEG or PNG file, as its first bytes say; always RGB (io/jpeg.h, io/png.h).
-/// Throws Io naming the file and what is wrong, also for any other format.
-Image read_image(const std::string& path, const ImageOptions& options = {});
-
-/// The same for bytes in memory; `name` stands in for the file in messages.
-Image parse_image(std::span<const std::byte> bytes, const ImageOptions& options = {},
-                  const std::string& name = "image data");
 
 }  // namespace weft::io

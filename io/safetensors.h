@@ -8,18 +8,17 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "weft/io/metadata.h"
 #include "weft/tensor/tensor.h"
 
 namespace weft::io {
 
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
-using Metadata = std::map<std::string, std::string>;
 
 struct SafetensorsFile {
   NamedTensors tensors;  ///< in the order of their data
@@ -34,9 +33,9 @@ struct LoadOptions {
   ModulePrefix module_prefix = ModulePrefix::keep;
 };
 
-/// Writes through a temporary file (core/runtime/file.h): whatever happens, `path` is the old file or the
-/// whole new one. Tensors may be strided and on any device. Those with larger elements come first,
-/// so that all are aligned; those with elements of one size keep their order.
+/// Writes through a temporary file (core/runtime/file.h): whatever happens, `path` is the old file
+/// or the whole new one. Tensors may be strided and on any device. Those with larger elements come
+/// first, so that all are aligned; those with elements of one size keep their order.
 ///
 /// The metadata also gets a CRC-32 per tensor ("weft.crc32.NAME") and one of the header itself
 /// ("weft.header_crc32"). Other readers see them as plain metadata; a program that rewrites the

@@ -8,7 +8,7 @@
 
 #include "weft/core/base/dtype.h"
 #include "weft/core/base/shape.h"
-#include "weft/io/safetensors.h"
+#include "weft/io/metadata.h"
 
 namespace weft::io::detail {
 

@@ -1,8 +1,8 @@
 // The two backends, CPU and CUDA, and the tables of their kernels.
 #pragma once
 
-#include "weft/core/runtime/capture.h"
 #include "weft/core/base/error.h"
+#include "weft/core/runtime/capture.h"
 #include "weft/core/runtime/runtime.h"
 #include "weft/core/trace/trace.h"
 #include "weft/kernels/conv.h"

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "weft/core/base/error.h"
-#include "weft/core/runtime/thread_state.h"
 #include "weft/core/base/version.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/kernels/backend.h"
 
 namespace weft {

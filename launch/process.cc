@@ -26,8 +26,8 @@
 #include <thread>
 
 #include "weft/comm/descriptors.h"
-#include "weft/core/runtime/cores.h"
 #include "weft/core/base/error.h"
+#include "weft/core/runtime/cores.h"
 #include "weft/core/runtime/file.h"
 
 namespace weft::launch {

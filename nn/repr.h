@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "weft/core/base/shape.h"
-#include "weft/nn/conv.h"
+#include "weft/nn/pair.h"
 
 namespace weft::nn::detail {
 

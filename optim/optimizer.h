@@ -34,10 +34,10 @@ class Optimizer {
   Optimizer& operator=(Optimizer&&) = default;
   virtual ~Optimizer() = default;
 
-  /// With parameters on several devices, each device's worker (core/runtime/worker.h) updates its own, all
-  /// at the same time; step() waits for them and throws the first error. Throws Device when a
-  /// gradient or the state is on another device than its parameter, and Unsupported for the first
-  /// gradient of a parameter inside graph::capture, if the optimiser keeps buffers.
+  /// With parameters on several devices, each device's worker (core/runtime/worker.h) updates its
+  /// own, all at the same time; step() waits for them and throws the first error. Throws Device
+  /// when a gradient or the state is on another device than its parameter, and Unsupported for the
+  /// first gradient of a parameter inside graph::capture, if the optimiser keeps buffers.
   virtual void step();
   /// Clears the gradients of all parameters (autograd::zero_grad).
   virtual void zero_grad();

@@ -9,8 +9,8 @@
 
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/deferred.h"
-#include "weft/core/runtime/allocator.h"
 #include "weft/core/base/error.h"
+#include "weft/core/runtime/allocator.h"
 #include "weft/core/runtime/rng.h"
 #include "weft/core/runtime/runtime.h"
 #include "weft/core/runtime/thread_state.h"

@@ -147,8 +147,8 @@ void reduce_gradients(std::vector<M>& replicas) {
 /// As in PyTorch, the module is on the first device and is replica 0: buffers that its forward
 /// writes (the statistics of batch norms) keep the values, those of the other replicas are lost.
 /// Gradients are summed; a batch with few rows leaves devices out; with one device the module
-/// itself is called. Random numbers come from a generator per device (core/runtime/rng.h): the same in
-/// every run.
+/// itself is called. Random numbers come from a generator per device (core/runtime/rng.h): the same
+/// in every run.
 ///
 /// From one thread at a time. Unsupported in graph::capture.
 template <std::derived_from<nn::ModuleBase> M>

@@ -6,8 +6,8 @@
 #include <unordered_map>
 #include <utility>
 
-#include "weft/core/runtime/capture.h"
 #include "weft/core/base/error.h"
+#include "weft/core/runtime/capture.h"
 #include "weft/core/trace/trace.h"
 #include "weft/nn/repr.h"
 #include "weft/parallel/buckets.h"

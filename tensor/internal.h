@@ -4,8 +4,8 @@
 #include <array>
 #include <initializer_list>
 
-#include "weft/core/runtime/capture.h"
 #include "weft/core/base/error.h"
+#include "weft/core/runtime/capture.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/core/trace/trace.h"
 #include "weft/kernels/backend.h"

@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "weft/core/runtime/allocator.h"
 #include "weft/core/base/device.h"
 #include "weft/core/base/dtype.h"
 #include "weft/core/base/lazy.h"
 #include "weft/core/base/shape.h"
+#include "weft/core/runtime/allocator.h"
 #include "weft/kernels/elementwise.h"
 #include "weft/kernels/view.h"
 

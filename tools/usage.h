@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "weft/core/runtime/file.h"
 #include "weft/core/base/nearest.h"
+#include "weft/core/runtime/file.h"
 
 namespace weft::tools {
 

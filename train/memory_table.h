@@ -8,9 +8,9 @@
 
 namespace weft::train {
 
-/// A table of each device's memory at its peak so far (core/runtime/allocator.h), in MiB, by owner. If one
-/// device holds more than another, a sentence says of what, and why: because it is the first and
-/// leads the others or, if each has a part of the model, because the parts differ.
+/// A table of each device's memory at its peak so far (core/runtime/allocator.h), in MiB, by owner.
+/// If one device holds more than another, a sentence says of what, and why: because it is the first
+/// and leads the others or, if each has a part of the model, because the parts differ.
 ///   peak memory, MiB     cpu:0    cpu:1
 ///   activations           12.3     12.2
 ///   ...

@@ -29,12 +29,13 @@ namespace weft::train {
 ///   });
 ///   for (auto& [x, label] : recorder.batches(loader)) recorder.step(step(x, label));
 ///
-/// With options.graph the body is captured (core/runtime/capture.h says what it must not do), and each call
-/// copies the batch into the tensors that the body reads. The values are those of the body, to the
-/// bit if options.deterministic is set. A call's result is then overwritten by the next call: the
-/// Recorder copies losses, and reads them on the host many at a time. The step that is captured is
-/// that of the largest batch so far, in dimension 0; a smaller one, an epoch's last, runs as it is.
-/// Before it the captured step gives its memory back, and is captured again when it is next called.
+/// With options.graph the body is captured (core/runtime/capture.h says what it must not do), and
+/// each call copies the batch into the tensors that the body reads. The values are those of the
+/// body, to the bit if options.deterministic is set. A call's result is then overwritten by the
+/// next call: the Recorder copies losses, and reads them on the host many at a time. The step that
+/// is captured is that of the largest batch so far, in dimension 0; a smaller one, an epoch's last,
+/// runs as it is. Before it the captured step gives its memory back, and is captured again when it
+/// is next called.
 template <class Signature>
 class Step;
 

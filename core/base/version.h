@@ -5,6 +5,6 @@
 
 namespace weft {
 
-inline constexpr const char* kVersion = "0.1.0";
+inline constexpr const char* kVersion = "0.2.0";
 
 }  // namespace weft

@@ -8,8 +8,8 @@
 #include <string>
 #include <utility>
 
-#include "weft/core/runtime/copy_stream.h"
 #include "weft/core/base/error.h"
+#include "weft/core/runtime/copy_stream.h"
 #include "weft/core/runtime/thread_state.h"
 
 #if defined(__SANITIZE_ADDRESS__)

@@ -6,8 +6,8 @@
 #include <span>
 #include <utility>
 
-#include "weft/core/runtime/copy_stream.h"
 #include "weft/core/base/error.h"
+#include "weft/core/runtime/copy_stream.h"
 
 namespace weft::graph {
 

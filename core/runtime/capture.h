@@ -9,11 +9,11 @@
 #include <unordered_set>
 #include <vector>
 
-#include "weft/core/runtime/allocator.h"
 #include "weft/core/base/dtype.h"
+#include "weft/core/base/shape.h"
+#include "weft/core/runtime/allocator.h"
 #include "weft/core/runtime/rng.h"
 #include "weft/core/runtime/runtime.h"
-#include "weft/core/base/shape.h"
 #include "weft/core/runtime/thread_state.h"
 
 namespace weft::graph {

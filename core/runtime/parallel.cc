@@ -8,9 +8,9 @@
 #include <mutex>
 #include <optional>
 
-#include "weft/core/runtime/cores.h"
 #include "weft/core/base/device.h"
 #include "weft/core/base/error.h"
+#include "weft/core/runtime/cores.h"
 #include "weft/core/runtime/thread_state.h"
 
 namespace weft {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "weft/core/runtime/allocator.h"
 #include "weft/core/base/device.h"
+#include "weft/core/runtime/allocator.h"
 
 namespace weft {
 

@@ -8,7 +8,8 @@
 
 namespace weft {
 
-/// The calling thread's current stream of each CUDA device (core/runtime/thread_state.h: current_stream).
+/// The calling thread's current stream of each CUDA device (core/runtime/thread_state.h:
+/// current_stream).
 struct CurrentStreams {
   std::uint64_t known = 0;  ///< bit i: handles[i] is set; else it is the runtime's default stream
   void* handles[kMaxDevices] = {};

@@ -35,7 +35,8 @@ void* make_thread_object(std::atomic<unsigned>& number, void* (*make)(), void (*
 }  // namespace detail
 
 /// Each thread's own T, in place of a thread_local variable; only as a static object. A thread's
-/// objects are destroyed when it ends (core/runtime/thread_end.h says when that is), the last made first.
+/// objects are destroyed when it ends (core/runtime/thread_end.h says when that is), the last made
+/// first.
 template <class T>
 class ThreadLocal {
  public:

@@ -9,9 +9,9 @@
 #include <thread>
 #include <utility>
 
+#include "weft/core/base/error.h"
 #include "weft/core/runtime/capture.h"
 #include "weft/core/runtime/cores.h"
-#include "weft/core/base/error.h"
 #include "weft/core/runtime/parallel.h"
 #include "weft/core/runtime/rng.h"
 #include "weft/core/runtime/runtime.h"

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "weft/core/runtime/parallel.h"
-#include "weft/kernels/plan/choices.h"
 #include "weft/kernels/conv.h"
 #include "weft/kernels/matmul.h"
+#include "weft/kernels/plan/choices.h"
 
 namespace weft {
 

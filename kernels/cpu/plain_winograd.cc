@@ -9,7 +9,8 @@
 //
 // They multiply 2.5 to 4 times less often than the definition. Their rounding errors are relative
 // to the largest values of a tile, and some 2 to 5 times those of the definition where values are
-// of a size; so they are offered where convolutions need not be "ieee" (core/runtime/float32_precision.h).
+// of a size; so they are offered where convolutions need not be "ieee"
+// (core/runtime/float32_precision.h).
 #include <algorithm>
 #include <span>
 #include <vector>

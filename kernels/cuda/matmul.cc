@@ -6,7 +6,6 @@
 #include <string_view>
 #include <vector>
 
-#include "weft/kernels/plan/choice_cache.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/kernels/cuda/check.h"
 #include "weft/kernels/cuda/families.h"
@@ -15,6 +14,7 @@
 #include "weft/kernels/cuda/launch.h"
 #include "weft/kernels/cuda/matmul_problem.h"
 #include "weft/kernels/cuda/timing.h"
+#include "weft/kernels/plan/choice_cache.h"
 #include "weft/kernels/plan/plan_cache.h"
 
 namespace weft::cuda {

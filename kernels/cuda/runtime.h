@@ -9,8 +9,8 @@
 
 namespace weft::cuda {
 
-/// core/runtime/runtime.h describes the functions. default_stream() is CUDA's default stream (a null
-/// handle), so a program's other CUDA code, which mostly runs there, stays ordered with weft.
+/// core/runtime/runtime.h describes the functions. default_stream() is CUDA's default stream (a
+/// null handle), so a program's other CUDA code, which mostly runs there, stays ordered with weft.
 /// new_stream() makes streams that do not wait for the default stream; they live as long as the
 /// process.
 class CudaRuntime final : public Runtime {

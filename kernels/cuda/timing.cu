@@ -5,8 +5,8 @@
 #include <limits>
 #include <utility>
 
-#include "weft/core/runtime/allocator.h"
 #include "weft/core/base/error.h"
+#include "weft/core/runtime/allocator.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/kernels/cuda/check.h"
 #include "weft/kernels/cuda/gpus.h"

@@ -6,8 +6,8 @@
 
 #include <new>
 
-#include "weft/core/runtime/allocator.h"
 #include "weft/core/base/error.h"
+#include "weft/core/runtime/allocator.h"
 #include "weft/data/fake.h"
 #include "weft/data/mnist.h"
 #include "weft/data/subset.h"

@@ -1,5 +1,5 @@
 // Reading JPEG and PNG: Pillow's pixels, and an error for everything else.
-#include "weft/io/image.h"
+#include "weft/io/read_image.h"
 
 #include <map>
 

@@ -7,8 +7,8 @@
 
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/checkpoint.h"
-#include "weft/core/runtime/allocator.h"
 #include "weft/core/base/error.h"
+#include "weft/core/runtime/allocator.h"
 #include "weft/nn/activation.h"
 #include "weft/nn/attention.h"
 #include "weft/nn/batch_norm.h"

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "weft/core/runtime/allocator.h"
 #include "weft/core/base/device.h"
+#include "weft/core/runtime/allocator.h"
 #include "weft/core/runtime/runtime.h"
 
 namespace weft::testing {

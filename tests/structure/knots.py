@@ -24,11 +24,12 @@ def units(root, room):
             path = os.path.join(folder, file)
             unit = os.path.relpath(os.path.join(folder, name), root)
             with open(path, encoding='utf-8') as text:
-                for line in text:
-                    found = INCLUDE.match(line)
-                    if found and found[1].startswith(room + '/'):
-                        edges[unit].add(os.path.splitext(found[1])[0])
-            edges[unit].discard(unit)
+                found = (INCLUDE.match(line) for line in text)
+                included = {os.path.splitext(f[1])[0] for f in found if f}
+            # A source that does not include its header is no part of it: a program.
+            if ending not in ('.h', '.cuh') and unit not in included:
+                unit += ending
+            edges[unit] |= {name for name in included if name.startswith(room + '/')} - {unit}
     return edges
 
 

@@ -1,4 +1,4 @@
-#include "weft/io/image.h"
+#include "weft/io/read_image.h"
 
 #include <algorithm>
 #include <initializer_list>

@@ -1,0 +1,20 @@
+// Reading pictures of the formats that weft supports.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+#include "weft/io/image.h"
+
+namespace weft::io {
+
+/// Reads a JPEG or PNG file, as its first bytes say; always RGB (io/jpeg.h, io/png.h).
+/// Throws Io naming the file and what is wrong, also for any other format.
+Image read_image(const std::string& path, const ImageOptions& options = {});
+
+/// The same for bytes in memory; `name` stands in for the file in messages.
+Image parse_image(std::span<const std::byte> bytes, const ImageOptions& options = {},
+                  const std::string& name = "image data");
+
+}  // namespace weft::io

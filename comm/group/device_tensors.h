@@ -11,6 +11,7 @@
 
 #include "weft/comm/backend/nccl.h"
 #include "weft/comm/group/operation.h"
+#include "weft/comm/group/options.h"
 #include "weft/comm/store/store.h"
 #include "weft/core/runtime/runtime.h"
 

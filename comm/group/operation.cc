@@ -14,10 +14,7 @@ constinit ThreadLocal<std::string> current_tag;
 
 }  // namespace
 
-ProcessGroup::Tag::Tag(std::string_view text)
-    : before_(std::exchange(*current_tag, std::string(text))) {}
-
-ProcessGroup::Tag::~Tag() { *current_tag = std::move(before_); }
+std::string& tag_of_thread() { return *current_tag; }
 
 Members Members::of_run(int rank, int size) {
   constexpr const char* op = "process_group";

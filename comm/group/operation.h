@@ -44,6 +44,8 @@ struct Call {
   std::int64_t step = -1;
   const PathNode* path = nullptr;  ///< interned
 };
+/// What the calling thread's innermost ProcessGroup::Tag says.
+std::string& tag_of_thread();
 /// "all_reduce 17 (bucket 2)"
 std::string to_string(const Call& call);
 /// " at step 5 in layer3", or what of it is known.

@@ -14,6 +14,7 @@
 
 #include "weft/comm/group/device_tensors.h"
 #include "weft/comm/group/operation.h"
+#include "weft/comm/group/options.h"
 #include "weft/comm/store/failure.h"
 #include "weft/comm/store/store.h"
 #include "weft/core/base/error.h"

@@ -204,6 +204,10 @@ ProcessGroup::ProcessGroup(BackendMaker make, std::shared_ptr<Store> store, int 
     : impl_(std::make_unique<Impl>(std::move(make), store, store, Members::of_run(rank, size),
                                    options)) {}
 
+ProcessGroup::Tag::Tag(std::string_view text)
+    : before_(std::exchange(tag_of_thread(), std::string(text))) {}
+ProcessGroup::Tag::~Tag() { tag_of_thread() = std::move(before_); }
+
 ProcessGroup::ProcessGroup(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 ProcessGroup::~ProcessGroup() {

@@ -1,0 +1,31 @@
+// The options of a group of ranks.
+#pragma once
+
+#include <chrono>
+
+#include "weft/core/base/compiler.h"
+
+namespace weft::comm {
+
+/// How tensors on CUDA devices are sent; tensors on the host always use the group's backend.
+enum class CudaTransport {
+  automatic,  ///< NCCL if all ranks have it and each its own GPU, else staging
+  staging,    ///< the backend, on copies in page-locked memory of the host
+  nccl,       ///< NCCL, also for ranks (of several processes) that share a GPU; or Unsupported
+};
+
+struct ProcessGroupOptions {
+  /// For each operation, from its beginning (the operations before it do not count). While a rank
+  /// of the run is busy (core/runtime/phase.h: BusyScope) the time begins anew, up to 10 times this
+  /// in all.
+  std::chrono::milliseconds timeout{120'000};
+  /// A rank that waits longer logs once per operation for which ranks it waits.
+  std::chrono::milliseconds slow{10'000};
+  /// Compare operation, dtype, count and tag of all ranks before any data moves; also switched on
+  /// by WEFT_DISTRIBUTED_DEBUG=1.
+  bool check_fingerprints = false;
+  /// The same on all ranks. In an operation the tensors of all are on CUDA devices, or of none.
+  CudaTransport cuda = CudaTransport::automatic;
+};
+
+}  // namespace weft::comm

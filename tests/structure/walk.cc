@@ -53,13 +53,13 @@ int main(int argc, char** argv) {
     relu_forth_and_back();
   else if (walk == "conv2d")
     conv2d_forth_and_back();
-  else if (walk == "data_parallel")
+  else if (walk == "data_parallel_step")
     data_parallel_step();
-  else if (walk == "pipeline")
+  else if (walk == "pipeline_step")
     pipeline_step();
   else if (walk == "group")
     meet();
-  else if (walk == "ddp")
+  else if (walk == "ddp_step")
     ddp_step();
   else
     return std::fprintf(stderr, "walk: no walk \"%s\"\n", argc == 2 ? argv[1] : ""), 2;

@@ -1,7 +1,7 @@
+#include "weft/autograd/discovery.h"
+
 #include <algorithm>
 #include <limits>
-
-#include "weft/autograd/engine.h"
 
 namespace weft::autograd {
 

@@ -1,7 +1,7 @@
 #include "weft/autograd/session.h"
 
 #include "weft/autograd/autograd.h"
-#include "weft/autograd/engine.h"
+#include "weft/autograd/discovery.h"
 #include "weft/core/base/error.h"
 
 namespace weft::autograd {

@@ -1,28 +1,22 @@
 // What composed.h declares about values: tests, reductions, products.
 #include "weft/autograd/composed.h"
 
-#include <cmath>
-#include <limits>
-
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/graph.h"
+#include "weft/autograd/internal.h"
 #include "weft/autograd/ops.h"
 
 namespace weft {
 
+using autograd::check_defined;
 using autograd::Gradients;
+using autograd::kInfinity;
 using autograd::Node;
 using autograd::record;
 using autograd::recording;
 using autograd::SavedTensor;
 
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-void check_defined(const char* op, const char* name, const Tensor& x) {
-  WEFT_CHECK(x.defined(), InvalidArgument, op, name, " is an undefined tensor");
-}
 
 Tensor all_alike(const Tensor& x, bool value) {
   return full(x.shape(), value, {DType::boolean, x.device()});

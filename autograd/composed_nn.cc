@@ -1,10 +1,9 @@
 #include "weft/autograd/composed_nn.h"
 
 #include <cmath>
-#include <limits>
 
 #include "weft/autograd/autocast.h"
-#include "weft/autograd/linear_node.h"
+#include "weft/autograd/internal.h"
 #include "weft/autograd/ops.h"
 #include "weft/core/base/error.h"
 
@@ -13,16 +12,8 @@ namespace weft {
 using autograd::autocast;
 using autograd::autocasts;
 using autograd::CastPolicy;
-
-namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-void check_defined(const char* op, const char* name, const Tensor& x) {
-  WEFT_CHECK(x.defined(), InvalidArgument, op, name, " is an undefined tensor");
-}
-
-}  // namespace
+using autograd::check_defined;
+using autograd::kInfinity;
 
 namespace {
 

@@ -2,18 +2,15 @@
 #include <algorithm>
 
 #include "weft/autograd/composed.h"
-#include "weft/autograd/linear_node.h"
+#include "weft/autograd/internal.h"
 #include "weft/autograd/ops.h"
 
 namespace weft {
 
+using autograd::check_defined;
 using autograd::record_linear;
 
 namespace {
-
-void check_defined(const char* op, const char* name, const Tensor& x) {
-  WEFT_CHECK(x.defined(), InvalidArgument, op, name, " is an undefined tensor");
-}
 
 void check_mask(const char* op, const Tensor& x, const Tensor& mask) {
   check_defined(op, "x", x);

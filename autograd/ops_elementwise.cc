@@ -1,8 +1,7 @@
 // Element-wise operations, generated from the lists in kernels/elementwise.h.
-#include <limits>
-
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/graph.h"
+#include "weft/autograd/internal.h"
 #include "weft/autograd/ops.h"
 #include "weft/kernels/functors.h"
 
@@ -12,6 +11,7 @@ using autograd::autocast;
 using autograd::autocasts;
 using autograd::CastPolicy;
 using autograd::Gradients;
+using autograd::kInfinity;
 using autograd::Node;
 using autograd::Operand;
 using autograd::record;
@@ -216,7 +216,6 @@ Tensor floor_divide(const Tensor& a, double b) {
 }
 
 Tensor clamp(const Tensor& x, std::optional<double> min, std::optional<double> max) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
   return record_unary("clamp", UnaryOp::clamp, x, raw::clamp(x, min, max),
                       {.a = min.value_or(-kInfinity), .b = max.value_or(kInfinity)});
 }

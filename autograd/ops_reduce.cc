@@ -4,6 +4,7 @@
 
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/graph.h"
+#include "weft/autograd/internal.h"
 #include "weft/autograd/ops.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/core/trace/trace.h"
@@ -14,6 +15,7 @@ using autograd::autocast;
 using autograd::autocasts;
 using autograd::CastPolicy;
 using autograd::Gradients;
+using autograd::kInfinity;
 using autograd::Node;
 using autograd::record;
 using autograd::recording;
@@ -21,7 +23,6 @@ using autograd::SavedTensor;
 
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 // Shape with reduced dimensions of length 1, and how many elements went into each result.

@@ -1,12 +1,20 @@
-// The node of operations that are linear in their operand. Private to autograd/.
+// What the operations of several families share. Private to autograd/.
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <utility>
 
 #include "weft/autograd/graph.h"
+#include "weft/core/error.h"
 
 namespace weft::autograd {
+
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+inline void check_defined(const char* op, const char* name, const Tensor& x) {
+  WEFT_CHECK(x.defined(), InvalidArgument, op, name, " is an undefined tensor");
+}
 
 /// y = A x with a linear map A. The rule applies `adjoint`, the map A^T, to the gradient.
 class LinearMapNode final : public Node {

@@ -38,4 +38,13 @@ Tensor record_linear(const char* name, Tensor y, const Tensor& x, Adjoint adjoin
   return recording(x) ? record<LinearMapNode>(std::move(y), name, x, std::move(adjoint)) : y;
 }
 
+/// y, a view or copy of x, on the tape by Rule(args..., x); or x itself, if nothing was to do.
+template <class Rule, class... Args>
+Tensor record_view(Tensor y, const Tensor& x, Args&&... args) {
+  if (!recording(x) || y.same(x)) return y;
+  attach(y, make_intrusive<Rule>(std::forward<Args>(args)..., x));
+  mark_view(y, x);
+  return y;
+}
+
 }  // namespace weft::autograd

@@ -1,4 +1,5 @@
-// Reductions, softmax and indexing.
+// Reductions.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -14,6 +15,7 @@ namespace weft {
 using autograd::autocast;
 using autograd::autocasts;
 using autograd::CastPolicy;
+using autograd::check_defined;
 using autograd::Gradients;
 using autograd::kInfinity;
 using autograd::Node;
@@ -203,70 +205,6 @@ class NormNode final : public ReducedNode {
   SavedTensor x_, root_;
 };
 
-class SoftmaxNode final : public Node {
- public:
-  SoftmaxNode(const char* name, SoftmaxOp op, const Tensor& x, std::int64_t dim, const Tensor& y)
-      : Node(name), op_(op), dim_(dim) {
-    add_input(x);
-    y_ = save(y);
-  }
-  void apply(Gradients& grads) override {
-    if (!grads.wants(0)) return;
-    grads.set(0, raw::softmax_backward(op_, grads.y(), y_.get(*this), dim_));
-  }
-
- private:
-  void release_saved() override { y_.reset(); }
-  SoftmaxOp op_;
-  std::int64_t dim_;
-  SavedTensor y_;
-};
-
-// index_select and gather: what was read is added back where it came from.
-class PickNode final : public Node {
- public:
-  using AddBack = const Tensor& (*)(const Tensor&, std::int64_t, const Tensor&, const Tensor&,
-                                    bool checked);
-  PickNode(const char* name, AddBack add_back, const Tensor& x, std::int64_t dim,
-           const Tensor& index)
-      : Node(name), add_back_(add_back), shape_(x.shape()), dim_(dim) {
-    add_input(x);
-    index_ = save(index);
-  }
-  void apply(Gradients& grads) override {
-    if (!grads.wants(0)) return;
-    Tensor whole = zeros(shape_, {grads.y().dtype(), grads.y().device()});
-    // That the index is in range was seen in forward.
-    add_back_(whole, dim_, index_.get(*this), grads.y(), false);
-    grads.set(0, std::move(whole));
-  }
-
- private:
-  void release_saved() override { index_.reset(); }
-  AddBack add_back_;
-  Shape shape_;
-  std::int64_t dim_;
-  SavedTensor index_;
-};
-
-class EmbeddingNode final : public Node {
- public:
-  EmbeddingNode(const Tensor& index, const Tensor& weight, std::int64_t padding)
-      : Node("embedding"), rows_(weight.shape()[0]), padding_(padding) {
-    add_input(weight);
-    index_ = save(index);
-  }
-  void apply(Gradients& grads) override {
-    if (!grads.wants(0)) return;
-    grads.set(0, raw::embedding_backward(grads.y(), index_.get(*this), rows_, padding_));
-  }
-
- private:
-  void release_saved() override { index_.reset(); }
-  std::int64_t rows_, padding_;
-  SavedTensor index_;
-};
-
 }  // namespace
 
 Tensor sum(const Tensor& x, const Dims& dims, bool keepdim) {
@@ -330,43 +268,71 @@ Tensor norm(const Tensor& x, const Dims& dims, bool keepdim) {
   return record<NormNode>(finish(m, root, x), x, dims, root);
 }
 
-Tensor softmax(const Tensor& x, std::int64_t dim) {
-  if (autocasts(CastPolicy::f32_on_cuda, x)) [[unlikely]]
-    return softmax(autocast(CastPolicy::f32_on_cuda, x), dim);
-  Tensor y = raw::softmax(x, dim);
-  return recording(x) ? record<SoftmaxNode>(y, "softmax", SoftmaxOp::softmax, x, dim, y) : y;
-}
-Tensor log_softmax(const Tensor& x, std::int64_t dim) {
-  if (autocasts(CastPolicy::f32_on_cuda, x)) [[unlikely]]
-    return log_softmax(autocast(CastPolicy::f32_on_cuda, x), dim);
-  Tensor y = raw::log_softmax(x, dim);
-  return recording(x) ? record<SoftmaxNode>(y, "log_softmax", SoftmaxOp::log_softmax, x, dim, y)
-                      : y;
-}
+namespace {
 
-Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index) {
-  Tensor y = raw::index_select(x, dim, index);
-  return recording(x)
-             ? record<PickNode>(std::move(y), "index_select", raw::index_add_, x, dim, index)
-             : y;
-}
-Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index) {
-  Tensor y = raw::gather(x, dim, index);
-  return recording(x) ? record<PickNode>(std::move(y), "gather", raw::scatter_add_, x, dim, index)
-                      : y;
-}
-
-Tensor embedding(const Tensor& index, const Tensor& weight,
-                 std::optional<std::int64_t> padding_idx) {
-  Tensor y = raw::embedding(index, weight);
-  std::int64_t padding = -1;
-  if (padding_idx) {
-    const std::int64_t rows = weight.shape()[0];
-    padding = *padding_idx + (*padding_idx < 0 ? rows : 0);
-    WEFT_CHECK(padding >= 0 && padding < rows, InvalidArgument, "embedding", "padding_idx ",
-               *padding_idx, " is no row of weight ", weight.shape());
+// The values at the indices, which lie in range.
+class PositionNode final : public Node {
+ public:
+  PositionNode(const char* name, const Tensor& x, std::int64_t dim, const Tensor& index)
+      : Node(name), shape_(x.shape()), dim_(dim) {
+    add_input(x);
+    index_ = save(index);
   }
-  return recording(weight) ? record<EmbeddingNode>(std::move(y), index, weight, padding) : y;
+  void apply(Gradients& grads) override {
+    if (!grads.wants(0)) return;
+    const Tensor& index = index_.get(*this);
+    Tensor whole = zeros(shape_, {grads.y().dtype(), grads.y().device()});
+    raw::scatter_add_(whole, dim_, index, raw::reshape(grads.y(), index.shape()), false);
+    grads.set(0, std::move(whole));
+  }
+
+ private:
+  void release_saved() override { index_.reset(); }
+  Shape shape_;
+  std::int64_t dim_;
+  SavedTensor index_;
+};
+
+ValuesAndIndices extreme_of_dim(const char* name, bool largest, const Tensor& x, std::int64_t dim,
+                                bool keepdim) {
+  check_defined(name, "x", x);
+  dim = normalize_dim(dim, std::max(x.dim(), 1), name);
+  // Checks of its own would call it argmax.
+  WEFT_CHECK(x.dim() == 0 || x.shape()[dim] > 0, Shape, name,
+             "no elements to choose from: dimension ", dim, " of ", x.shape(), " is empty");
+  const Tensor index = largest ? raw::argmax(x, dim, true) : raw::argmin(x, dim, true);
+  const Tensor kept = raw::gather(x, dim, index, false);
+  const auto shaped = [&](const Tensor& t) {
+    return keepdim || x.dim() == 0 ? t : raw::squeeze(t, dim);
+  };
+  Tensor values = shaped(kept);
+  // A handle of its own: the caller's copy may be written to, the saved one may not.
+  if (recording(x)) values = record<PositionNode>(values, name, x, dim, raw::clone(index));
+  return {values, shaped(index)};
+}
+
+}  // namespace
+
+ValuesAndIndices max_of_dim(const Tensor& x, std::int64_t dim, bool keepdim) {
+  return extreme_of_dim("max", true, x, dim, keepdim);
+}
+ValuesAndIndices min_of_dim(const Tensor& x, std::int64_t dim, bool keepdim) {
+  return extreme_of_dim("min", false, x, dim, keepdim);
+}
+
+Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim) {
+  check_defined("logsumexp", "x", x);
+  if (!is_floating(x.dtype())) return logsumexp(raw::to(x, DType::f32), dims, keepdim);
+  // bf16 is rounded once, at the end.
+  if (x.dtype() == DType::bf16) {
+    return logsumexp(x.to(DType::f32), dims, keepdim).to(DType::bf16);
+  }
+  if (x.numel() == 0) return log(sum(exp(x), dims, keepdim));
+  // An infinite maximum would leave infinity - infinity.
+  const Tensor largest = raw::max(x.detach(), dims, true);
+  const Tensor shift = masked_fill(largest, raw::eq(raw::abs(largest), kInfinity), 0);
+  const Tensor y = log(sum(exp(x - shift), dims, keepdim));
+  return y + raw::reshape(shift, y.shape());
 }
 
 }  // namespace weft

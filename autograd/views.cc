@@ -1,8 +1,8 @@
-// Views, copies, joining and splitting.
+// Views.
 #include <vector>
 
-#include "weft/autograd/autograd.h"
 #include "weft/autograd/graph.h"
+#include "weft/autograd/internal.h"
 #include "weft/autograd/ops.h"
 #include "weft/core/runtime/pool.h"
 
@@ -12,18 +12,10 @@ using autograd::Gradients;
 using autograd::Node;
 using autograd::Operand;
 using autograd::record;
+using autograd::record_view;
 using autograd::recording;
 
 namespace {
-
-// y is x itself when there was nothing to do.
-template <class Rule, class... Args>
-Tensor record_view(Tensor y, const Tensor& x, Args&&... args) {
-  if (!recording(x) || y.same(x)) return y;
-  autograd::attach(y, make_intrusive<Rule>(std::forward<Args>(args)..., x));
-  autograd::mark_view(y, x);
-  return y;
-}
 
 // Same elements in the same order.
 class ReshapeNode final : public Node {
@@ -122,25 +114,6 @@ class ExpandNode final : public Node {
   Operand x_;
 };
 
-// contiguous, clone, to: the same values elsewhere.
-class CopyNode final : public Node {
- public:
-  CopyNode(const char* name, const Tensor& x) : Node(name), device_(x.device()), dtype_(x.dtype()) {
-    add_input(x);
-  }
-  void apply(Gradients& grads) override {
-    if (!grads.wants(0)) return;
-    Tensor grad = raw::to(grads.take(), dtype_);
-    // What goes to a leaf of another CPU device is added up from where it lies.
-    const bool read_from_afar = device_.is_cpu() && grad.device().is_cpu() && edges()[0].is_leaf();
-    grads.set(0, read_from_afar ? std::move(grad) : raw::to(grad, device_));
-  }
-
- private:
-  Device device_;
-  DType dtype_;
-};
-
 // Pieces along one dimension, each an output.
 class SplitNode final : public Node {
  public:
@@ -186,55 +159,6 @@ std::vector<Tensor> record_split(const char* name, const Tensor& x, std::vector<
   return pieces;
 }
 
-class CatNode final : public Node {
- public:
-  CatNode(std::span<const Tensor> parts, std::int64_t dim) : Node("cat"), dim_(dim) {
-    parts_.reserve(parts.size());
-    for (const Tensor& part : parts) {
-      add_input(part);
-      parts_.push_back({part.shape()[dim], part.dtype()});
-    }
-  }
-  void apply(Gradients& grads) override {
-    std::int64_t start = 0;
-    for (std::size_t i = 0; i < parts_.size(); ++i) {
-      const auto& [size, dtype] = parts_[i];
-      if (grads.wants(static_cast<int>(i))) {
-        grads.set(static_cast<int>(i), raw::to(raw::narrow(grads.y(), dim_, start, size), dtype));
-      }
-      start += size;
-    }
-  }
-
- private:
-  struct Part {
-    std::int64_t size;
-    DType dtype;
-  };
-  std::int64_t dim_;
-  std::vector<Part, PoolAllocator<Part>> parts_;
-};
-
-class StackNode final : public Node {
- public:
-  StackNode(std::span<const Tensor> parts, std::int64_t dim) : Node("stack"), dim_(dim) {
-    dtypes_.reserve(parts.size());
-    for (const Tensor& part : parts) {
-      add_input(part);
-      dtypes_.push_back(part.dtype());
-    }
-  }
-  void apply(Gradients& grads) override {
-    for (int i = 0; i < grads.inputs(); ++i) {
-      if (grads.wants(i)) grads.set(i, raw::to(raw::select(grads.y(), dim_, i), dtypes_[i]));
-    }
-  }
-
- private:
-  std::int64_t dim_;
-  std::vector<DType, PoolAllocator<DType>> dtypes_;
-};
-
 Tensor record_slice(const char* name, Tensor y, const Tensor& x, std::int64_t dim,
                     std::int64_t start, std::int64_t end, std::int64_t step, bool drops_dim) {
   if (!recording(x)) return y;
@@ -243,18 +167,6 @@ Tensor record_slice(const char* name, Tensor y, const Tensor& x, std::int64_t di
 }
 
 }  // namespace
-
-void autograd::record_copy(const char* op, const Tensor& copy, const Tensor& x) {
-  WEFT_CHECK(copy.shape() == x.shape(), Shape, op, "the copy is ", copy.shape(), ", the tensor ",
-             x.shape());
-  WEFT_CHECK(!copy.requires_grad() || !copy.is_leaf(), InvalidArgument, op, "the copy (",
-             copy.shape(), ") is a leaf that requires a gradient of its own");
-  if (recording(x)) return attach(copy, make_intrusive<CopyNode>(op, x));
-  if (Meta* meta = meta_of(copy)) {
-    meta->requires_grad.store(false, std::memory_order_release);
-    meta->producer.reset();
-  }
-}
 
 Tensor Tensor::reshape(const Shape& shape) const& {
   return record_view<ReshapeNode>(raw::reshape(*this, shape), *this, "reshape");
@@ -320,22 +232,6 @@ Tensor Tensor::expand(const Shape& shape) const {
   return record_view<ExpandNode>(raw::expand(*this, shape), *this);
 }
 
-Tensor Tensor::contiguous() const {
-  return record_view<CopyNode>(raw::contiguous(*this), *this, "contiguous");
-}
-Tensor Tensor::clone() const { return record_view<CopyNode>(raw::clone(*this), *this, "clone"); }
-Tensor Tensor::to(Device device) const {
-  return record_view<CopyNode>(raw::to(*this, device), *this, "to");
-}
-Tensor Tensor::to(DType dtype) const {
-  Tensor y = raw::to(*this, dtype);
-  return is_floating(dtype) ? record_view<CopyNode>(std::move(y), *this, "to") : y;
-}
-Tensor Tensor::to(Device device, DType dtype) const {
-  // What crosses is what is smaller.
-  return size_of(dtype) < size_of(this->dtype()) ? to(dtype).to(device) : to(device).to(dtype);
-}
-
 std::vector<Tensor> chunk(const Tensor& x, std::int64_t count, std::int64_t dim) {
   return record_split("chunk", x, raw::chunk(x, count, dim), dim);
 }
@@ -344,23 +240,6 @@ std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t dim) 
 }
 std::vector<Tensor> split(const Tensor& x, const Dims& sizes, std::int64_t dim) {
   return record_split("split", x, raw::split(x, sizes, dim), dim);
-}
-
-Tensor cat(std::span<const Tensor> parts, std::int64_t dim) {
-  Tensor y = raw::cat(parts, dim);
-  if (!autograd::recording_any(parts)) return y;
-  return record<CatNode>(std::move(y), parts, normalize_dim(dim, parts[0].dim(), "cat"));
-}
-Tensor cat(std::initializer_list<Tensor> parts, std::int64_t dim) {
-  return cat(std::span<const Tensor>(parts.begin(), parts.size()), dim);
-}
-Tensor stack(std::span<const Tensor> parts, std::int64_t dim) {
-  Tensor y = raw::stack(parts, dim);
-  if (!autograd::recording_any(parts)) return y;
-  return record<StackNode>(std::move(y), parts, normalize_dim(dim, parts[0].dim() + 1, "stack"));
-}
-Tensor stack(std::initializer_list<Tensor> parts, std::int64_t dim) {
-  return stack(std::span<const Tensor>(parts.begin(), parts.size()), dim);
 }
 
 }  // namespace weft

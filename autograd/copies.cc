@@ -1,59 +1,138 @@
-// What composed.h declares about places: masks, and elements in another order.
+// Copies: conversion, joining, and elements in another order.
 #include <algorithm>
+#include <vector>
 
-#include "weft/autograd/composed.h"
+#include "weft/autograd/autograd.h"
+#include "weft/autograd/graph.h"
 #include "weft/autograd/internal.h"
 #include "weft/autograd/ops.h"
+#include "weft/core/pool.h"
 
 namespace weft {
 
 using autograd::check_defined;
+using autograd::Gradients;
+using autograd::Node;
+using autograd::record;
 using autograd::record_linear;
+using autograd::record_view;
+using autograd::recording;
 
 namespace {
 
-void check_mask(const char* op, const Tensor& x, const Tensor& mask) {
-  check_defined(op, "x", x);
-  check_defined(op, "mask", mask);
-  WEFT_CHECK(mask.dtype() == DType::boolean, Dtype, op, "mask: got ", mask.dtype(),
-             ", expected bool");
-  WEFT_CHECK(mask.device() == x.device(), Device, op, "x is on ", x.device(), ", mask on ",
-             mask.device());
-}
-
-// Positions of the elements that hold, in row-major order.
-Tensor positions(const Tensor& mask) {
-  const Tensor host = raw::contiguous(raw::to(mask, Device()));
-  const bool* holds = host.data<bool>();
-  std::vector<std::int64_t> found;
-  for (std::int64_t i = 0; i < host.numel(); ++i) {
-    if (holds[i]) found.push_back(i);
+// contiguous, clone, to: the same values elsewhere.
+class CopyNode final : public Node {
+ public:
+  CopyNode(const char* name, const Tensor& x) : Node(name), device_(x.device()), dtype_(x.dtype()) {
+    add_input(x);
   }
-  return from_vector(found, {static_cast<std::int64_t>(found.size())}, mask.device());
-}
+  void apply(Gradients& grads) override {
+    if (!grads.wants(0)) return;
+    Tensor grad = raw::to(grads.take(), dtype_);
+    // What goes to a leaf of another CPU device is added up from where it lies.
+    const bool read_from_afar = device_.is_cpu() && grad.device().is_cpu() && edges()[0].is_leaf();
+    grads.set(0, read_from_afar ? std::move(grad) : raw::to(grad, device_));
+  }
+
+ private:
+  Device device_;
+  DType dtype_;
+};
+
+class CatNode final : public Node {
+ public:
+  CatNode(std::span<const Tensor> parts, std::int64_t dim) : Node("cat"), dim_(dim) {
+    parts_.reserve(parts.size());
+    for (const Tensor& part : parts) {
+      add_input(part);
+      parts_.push_back({part.shape()[dim], part.dtype()});
+    }
+  }
+  void apply(Gradients& grads) override {
+    std::int64_t start = 0;
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      const auto& [size, dtype] = parts_[i];
+      if (grads.wants(static_cast<int>(i))) {
+        grads.set(static_cast<int>(i), raw::to(raw::narrow(grads.y(), dim_, start, size), dtype));
+      }
+      start += size;
+    }
+  }
+
+ private:
+  struct Part {
+    std::int64_t size;
+    DType dtype;
+  };
+  std::int64_t dim_;
+  std::vector<Part, PoolAllocator<Part>> parts_;
+};
+
+class StackNode final : public Node {
+ public:
+  StackNode(std::span<const Tensor> parts, std::int64_t dim) : Node("stack"), dim_(dim) {
+    dtypes_.reserve(parts.size());
+    for (const Tensor& part : parts) {
+      add_input(part);
+      dtypes_.push_back(part.dtype());
+    }
+  }
+  void apply(Gradients& grads) override {
+    for (int i = 0; i < grads.inputs(); ++i) {
+      if (grads.wants(i)) grads.set(i, raw::to(raw::select(grads.y(), dim_, i), dtypes_[i]));
+    }
+  }
+
+ private:
+  std::int64_t dim_;
+  std::vector<DType, PoolAllocator<DType>> dtypes_;
+};
 
 }  // namespace
 
-Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
-  check_mask("masked_fill", x, mask);
-  raw::check_holds("masked_fill", value, x.dtype());
-  return where(mask, scalar(value, {x.dtype(), x.device()}), x);
+void autograd::record_copy(const char* op, const Tensor& copy, const Tensor& x) {
+  WEFT_CHECK(copy.shape() == x.shape(), Shape, op, "the copy is ", copy.shape(), ", the tensor ",
+             x.shape());
+  WEFT_CHECK(!copy.requires_grad() || !copy.is_leaf(), InvalidArgument, op, "the copy (",
+             copy.shape(), ") is a leaf that requires a gradient of its own");
+  if (recording(x)) return attach(copy, make_intrusive<CopyNode>(op, x));
+  if (Meta* meta = meta_of(copy)) {
+    meta->requires_grad.store(false, std::memory_order_release);
+    meta->producer.reset();
+  }
 }
 
-Tensor masked_select(const Tensor& x, const Tensor& mask) {
-  check_mask("masked_select", x, mask);
-  const Shape shape = broadcast_shapes(x.shape(), mask.shape(), "masked_select");
-  return x.expand(shape).flatten().index_select(0, positions(raw::expand(mask, shape)));
+Tensor Tensor::contiguous() const {
+  return record_view<CopyNode>(raw::contiguous(*this), *this, "contiguous");
+}
+Tensor Tensor::clone() const { return record_view<CopyNode>(raw::clone(*this), *this, "clone"); }
+Tensor Tensor::to(Device device) const {
+  return record_view<CopyNode>(raw::to(*this, device), *this, "to");
+}
+Tensor Tensor::to(DType dtype) const {
+  Tensor y = raw::to(*this, dtype);
+  return is_floating(dtype) ? record_view<CopyNode>(std::move(y), *this, "to") : y;
+}
+Tensor Tensor::to(Device device, DType dtype) const {
+  // What crosses is what is smaller.
+  return size_of(dtype) < size_of(this->dtype()) ? to(dtype).to(device) : to(device).to(dtype);
 }
 
-Tensor Tensor::operator[](const Tensor& mask) const {
-  check_mask("masked_select", *this, mask);
-  const int n = mask.dim();
-  bool covers = n >= 1 && n <= dim();
-  for (int i = 0; covers && i < n; ++i) covers = mask.shape()[i] == shape()[i];
-  WEFT_CHECK(covers, Shape, "masked_select", "mask: got ", mask.shape(),
-             ", which is not the first dimensions of ", shape());
-  return flatten(0, n - 1).index_select(0, positions(mask));
+Tensor cat(std::span<const Tensor> parts, std::int64_t dim) {
+  Tensor y = raw::cat(parts, dim);
+  if (!autograd::recording_any(parts)) return y;
+  return record<CatNode>(std::move(y), parts, normalize_dim(dim, parts[0].dim(), "cat"));
+}
+Tensor cat(std::initializer_list<Tensor> parts, std::int64_t dim) {
+  return cat(std::span<const Tensor>(parts.begin(), parts.size()), dim);
+}
+Tensor stack(std::span<const Tensor> parts, std::int64_t dim) {
+  Tensor y = raw::stack(parts, dim);
+  if (!autograd::recording_any(parts)) return y;
+  return record<StackNode>(std::move(y), parts, normalize_dim(dim, parts[0].dim() + 1, "stack"));
+}
+Tensor stack(std::initializer_list<Tensor> parts, std::int64_t dim) {
+  return stack(std::span<const Tensor>(parts.begin(), parts.size()), dim);
 }
 
 Tensor repeat(const Tensor& x, const Dims& counts) {

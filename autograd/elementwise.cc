@@ -1,4 +1,4 @@
-// Element-wise operations, generated from the lists in kernels/elementwise.h.
+// Element-wise operations, generated from the lists in kernels/elementwise.h, and tests of values.
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/internal.h"
@@ -10,6 +10,7 @@ namespace weft {
 using autograd::autocast;
 using autograd::autocasts;
 using autograd::CastPolicy;
+using autograd::check_defined;
 using autograd::Gradients;
 using autograd::kInfinity;
 using autograd::Node;
@@ -307,6 +308,56 @@ class WhereNode final : public Node {
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   Tensor y = raw::where(condition, a, b);
   return recording(a, b) ? record<WhereNode>(std::move(y), condition, a, b) : y;
+}
+
+namespace {
+
+Tensor all_alike(const Tensor& x, bool value) {
+  return full(x.shape(), value, {DType::boolean, x.device()});
+}
+
+}  // namespace
+
+Tensor isnan(const Tensor& x) {
+  check_defined("isnan", "x", x);
+  return is_floating(x.dtype()) ? raw::ne(x, x) : all_alike(x, false);
+}
+Tensor isinf(const Tensor& x) {
+  check_defined("isinf", "x", x);
+  return is_floating(x.dtype()) ? raw::eq(raw::abs(x), kInfinity) : all_alike(x, false);
+}
+Tensor isfinite(const Tensor& x) {
+  check_defined("isfinite", "x", x);
+  return is_floating(x.dtype()) ? raw::lt(raw::abs(x), kInfinity) : all_alike(x, true);
+}
+
+bool equal(const Tensor& a, const Tensor& b) {
+  check_defined("equal", "a", a);
+  check_defined("equal", "b", b);
+  return a.shape() == b.shape() && raw::all(raw::eq(a, b)).item<bool>();
+}
+
+Tensor isclose(const Tensor& a, const Tensor& b, double rtol, double atol, bool equal_nan) {
+  WEFT_CHECK(rtol >= 0 && atol >= 0, InvalidArgument, "isclose",
+             "tolerances must not be negative: rtol ", rtol, ", atol ", atol);
+  const Tensor same = raw::eq(a, b);
+  WEFT_CHECK(a.dtype() == b.dtype(), Dtype, "isclose", "dtype: a is ", a.dtype(), ", b is ",
+             b.dtype());
+  // The differences of integers are taken where they fit.
+  const auto number = [](const Tensor& x) {
+    return is_floating(x.dtype()) ? x : raw::to(x, DType::f64);
+  };
+  const Tensor x = number(a), y = number(b);
+  const Tensor difference = raw::abs(raw::sub(x, y));
+  const Tensor allowed = raw::add(raw::abs(raw::mul(y, rtol)), atol);
+  const Tensor near =
+      raw::logical_and(raw::le(difference, allowed), raw::lt(difference, kInfinity));
+  const Tensor close = raw::logical_or(same, near);
+  return equal_nan ? raw::logical_or(close, raw::logical_and(isnan(a), isnan(b))) : close;
+}
+
+bool allclose(const Tensor& a, const Tensor& b, double rtol, double atol, bool equal_nan) {
+  return raw::all(isclose(a, b, rtol, atol, equal_nan)).item<bool>();
 }
 
 }  // namespace weft

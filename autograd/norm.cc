@@ -1,9 +1,10 @@
-// Batch norm and layer norm.
+// Batch norm, layer norm and group norm; normalize.
 #include <algorithm>
 #include <initializer_list>
 
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/graph.h"
+#include "weft/autograd/internal.h"
 #include "weft/autograd/ops.h"
 #include "weft/core/base/error.h"
 
@@ -12,7 +13,9 @@ namespace weft {
 using autograd::autocast;
 using autograd::autocasts;
 using autograd::CastPolicy;
+using autograd::check_defined;
 using autograd::Gradients;
+using autograd::kInfinity;
 using autograd::Node;
 using autograd::record;
 using autograd::recording;
@@ -165,6 +168,68 @@ Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& 
   raw::NormResult result = raw::layer_norm(x, normalized_shape, weight, bias, eps);
   if (!recording(x, weight, bias)) return result.y;
   return record<LayerNormNode>(result.y, x, weight, bias, result, normalized_shape);
+}
+
+Tensor normalize(const Tensor& x, double p, std::int64_t dim, double eps) {
+  const char* op = "normalize";
+  check_defined(op, "x", x);
+  WEFT_CHECK(is_floating(x.dtype()), Dtype, op, "x: got ", x.dtype(),
+             ", expected a floating dtype");
+  WEFT_CHECK(p >= 1, InvalidArgument, op, "p: got ", p, ", expected 1 or more");
+  constexpr auto policy = CastPolicy::f32_on_cuda;
+  if (autocasts(policy, x)) return normalize(autocast(policy, x), p, dim, eps);
+  // bf16 is rounded once, at the end.
+  if (x.dtype() == DType::bf16) return normalize(x.to(DType::f32), p, dim, eps).to(DType::bf16);
+  const auto length = [&] {
+    if (p == 2) return norm(x, {dim}, true);
+    if (p == 1) return sum(abs(x), {dim}, true);
+    if (p == kInfinity) return max(abs(x), {dim}, true);
+    if (x.numel() == 0) return sum(abs(x), {dim}, true);
+    // Of x over its largest part, since powers of x itself leave the range. The length grows as x
+    // does, so that part may count as a constant for the gradient.
+    const Tensor size = abs(x);
+    Tensor largest = raw::max(size.detach(), {dim}, true);
+    const Tensor has_none = raw::logical_or(raw::eq(largest, 0.0), raw::eq(largest, kInfinity));
+    largest = masked_fill(largest, has_none, 1);
+    const Tensor total = sum(pow(size / largest, p), {dim}, true);
+    // The root has no slope at 0: its gradient there goes to a constant instead.
+    const Tensor is_zero = raw::eq(total.detach(), 0.0);
+    return masked_fill(pow(masked_fill(total, is_zero, 1), 1 / p) * largest, is_zero, 0);
+  };
+  return x / clamp(length(), eps);
+}
+
+Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight, const Tensor& bias,
+                  double eps) {
+  const char* op = "group_norm";
+  constexpr auto policy = CastPolicy::f32_on_cuda;
+  if (autocasts(policy, x, weight, bias)) {
+    return group_norm(autocast(policy, x), groups, autocast(policy, weight), autocast(policy, bias),
+                      eps);
+  }
+  check_defined(op, "x", x);
+  WEFT_CHECK(is_floating(x.dtype()), Dtype, op, "x: got ", x.dtype(),
+             ", expected a floating dtype");
+  WEFT_CHECK(x.dim() >= 2, Shape, op, "x: got ", x.shape(), ", expected [N,C,..]");
+  const std::int64_t batch = x.shape(0), channels = x.shape(1);
+  WEFT_CHECK(groups > 0 && channels % groups == 0, Shape, op, "groups ", groups,
+             " do not divide the channels of ", x.shape());
+  Shape per_channel = Shape::filled(x.dim() - 1, 1);
+  per_channel[0] = channels;
+  for (const auto& [name, p] : {std::pair("weight", &weight), std::pair("bias", &bias)}) {
+    WEFT_CHECK(!p->defined() || p->shape() == Shape{channels}, Shape, op, name, ": got ",
+               p->shape(), ", expected [", channels, "]");
+    const bool mixed = x.dtype() == DType::bf16 && p->defined() && p->dtype() == DType::f32;
+    WEFT_CHECK(!p->defined() || p->dtype() == x.dtype() || mixed, Dtype, op, "dtype: x is ",
+               x.dtype(), ", ", name, " is ", p->dtype(), "; convert one with to(dtype)");
+  }
+  std::int64_t size = channels / groups;
+  for (int d = 2; d < x.dim(); ++d) size *= x.shape(d);
+  Tensor y = layer_norm(x.reshape({checked_mul(batch, groups, op), size}), {size}, {}, {}, eps)
+                 .reshape(x.shape());
+  if (weight.defined()) y = y * weight.reshape(per_channel);
+  if (bias.defined()) y = y + bias.reshape(per_channel);
+  return y.to(x.dtype());
 }
 
 }  // namespace weft

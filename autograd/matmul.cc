@@ -2,6 +2,7 @@
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/deferred.h"
 #include "weft/autograd/graph.h"
+#include "weft/autograd/internal.h"
 #include "weft/autograd/ops.h"
 
 namespace weft {
@@ -9,6 +10,7 @@ namespace weft {
 using autograd::autocast;
 using autograd::autocasts;
 using autograd::CastPolicy;
+using autograd::check_defined;
 using autograd::DeferredGradients;
 using autograd::Gradients;
 using autograd::Node;
@@ -127,6 +129,20 @@ Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias) {
     return linear(autocast(policy, x), autocast(policy, w), autocast(policy, bias));
   Tensor y = raw::linear(x, w, bias);
   return recording(x, w, bias) ? record<LinearNode>(std::move(y), x, w, bias) : y;
+}
+
+Tensor dot(const Tensor& a, const Tensor& b) {
+  check_defined("dot", "a", a);
+  check_defined("dot", "b", b);
+  WEFT_CHECK(a.dim() == 1 && b.dim() == 1, Shape, "dot", "needs two vectors, got a ", a.shape(),
+             ", b ", b.shape());
+  WEFT_CHECK(a.shape() == b.shape(), Shape, "dot", "lengths: a has ", a.shape()[0], ", b has ",
+             b.shape()[0]);
+  WEFT_CHECK(a.dtype() == b.dtype(), Dtype, "dot", "dtype: a is ", a.dtype(), ", b is ", b.dtype());
+  // Unlike the matmul of two vectors, PyTorch's autocast leaves dot as it is.
+  const autograd::Autocast off(a.device().type, {.enabled = false, .cache_enabled = false});
+  if (is_floating(a.dtype())) return matmul(a, b);
+  return raw::to(raw::sum(raw::mul(a, b)), a.dtype());
 }
 
 }  // namespace weft

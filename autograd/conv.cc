@@ -1,0 +1,97 @@
+// Convolution.
+#include "weft/autograd/autocast.h"
+#include "weft/autograd/deferred.h"
+#include "weft/autograd/graph.h"
+#include "weft/autograd/internal.h"
+#include "weft/autograd/ops.h"
+
+namespace weft {
+
+using autograd::autocast;
+using autograd::autocasts;
+using autograd::CastPolicy;
+using autograd::check_defined;
+using autograd::DeferredGradients;
+using autograd::Gradients;
+using autograd::Node;
+using autograd::record;
+using autograd::recording;
+using autograd::SavedTensor;
+
+namespace {
+
+class ConvNode final : public Node {
+ public:
+  ConvNode(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dParams& params)
+      : Node(params.transposed ? "conv_transpose2d" : "conv2d"),
+        params_(params),
+        x_shape_(x.shape()),
+        w_shape_(w.shape()),
+        x_format_(x.is_channels_last() && !x.is_contiguous() ? MemoryFormat::nhwc
+                                                             : MemoryFormat::nchw) {
+    add_input(x);
+    add_input(w);
+    if (bias.defined()) add_input(bias);
+    if (needs(1)) x_ = save(x);
+    if (needs(0)) w_ = save(w);
+  }
+  void apply(Gradients& grads) override {
+    const Tensor& grad = grads.y();
+    const bool wants_bias = grads.inputs() > 2 && grads.wants(2);
+    if (grads.wants(1)) {
+      const auto gradients = [grad, x = x_.get(*this), shape = w_shape_, wants_bias,
+                              params = params_] {
+        return raw::conv2d_backward_weights(x, grad, shape, wants_bias, params);
+      };
+      if (wants_bias) {
+        DeferredGradients::set_both(grads, *this, 1, gradients);
+      } else {
+        DeferredGradients::set(grads, *this, 1, [gradients] { return gradients().first; });
+      }
+    } else if (wants_bias) {
+      grads.set(2, raw::sum(grad, {0, 2, 3}));
+    }
+    if (grads.wants(0)) {
+      grads.set(0, raw::conv2d_backward_data(grad, w_.get(*this), x_shape_, params_, x_format_));
+    }
+  }
+
+ private:
+  void release_saved() override {
+    x_.reset();
+    w_.reset();
+  }
+  Conv2dParams params_;
+  Shape x_shape_, w_shape_;
+  MemoryFormat x_format_;
+  SavedTensor x_, w_;
+};
+
+}  // namespace
+
+Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dParams& params) {
+  constexpr auto policy = CastPolicy::lower_precision;
+  if (autocasts(policy, x, w, bias)) [[unlikely]]
+    return conv2d(autocast(policy, x), autocast(policy, w), autocast(policy, bias), params);
+  Tensor y = raw::conv2d(x, w, bias, params);
+  return recording(x, w, bias) ? record<ConvNode>(std::move(y), x, w, bias, params) : y;
+}
+
+Tensor conv_transpose2d(const Tensor& x, const Tensor& w, const Tensor& bias, Conv2dParams params) {
+  params.transposed = true;
+  return conv2d(x, w, bias, params);
+}
+
+Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv1dParams& params) {
+  check_defined("conv1d", "x", x);
+  check_defined("conv1d", "w", w);
+  WEFT_CHECK(x.dim() == 3 && w.dim() == 3, Shape, "conv1d",
+             "needs x [N,C,L] and w [K,C/groups,R], got ", x.shape(), " and ", w.shape());
+  const Conv2dParams of_rows{.stride = {1, params.stride},
+                             .padding = {0, params.padding},
+                             .dilation = {1, params.dilation},
+                             .groups = params.groups};
+  return conv2d(x.unsqueeze(2), w.unsqueeze(2), bias, of_rows).squeeze(2);
+}
+
+}  // namespace weft

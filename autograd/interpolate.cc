@@ -1,0 +1,114 @@
+// Images of another size.
+#include <cmath>
+
+#include "weft/autograd/autocast.h"
+#include "weft/autograd/internal.h"
+#include "weft/autograd/ops.h"
+
+namespace weft {
+
+using autograd::autocast;
+using autograd::autocasts;
+using autograd::CastPolicy;
+using autograd::check_defined;
+
+namespace {
+
+constexpr const char* kInterpolate = "interpolate";
+
+// What each position along one dimension is the sum of: weights[k] times position index[k].
+struct Taps {
+  std::vector<Tensor> index, weights;  // i64 [out]; of the computed dtype, none for one tap
+};
+
+Tensor resample(const Tensor& x, std::int64_t dim, const Taps& taps) {
+  Tensor y;
+  for (std::size_t k = 0; k < taps.index.size(); ++k) {
+    Tensor part = raw::index_select(x, dim, taps.index[k], false);
+    if (k < taps.weights.size()) raw::binary_(BinaryOp::mul, part, taps.weights[k]);
+    y = y.defined() ? raw::add(y, part) : part;
+  }
+  return y;
+}
+
+// The gradient of resample, to a tensor of `length` positions.
+Tensor gather_back(const Tensor& grad, std::int64_t dim, const Taps& taps, std::int64_t length) {
+  Shape shape = grad.shape();
+  shape[dim] = length;
+  const Tensor x = zeros(shape, {grad.dtype(), grad.device()});
+  for (std::size_t k = 0; k < taps.index.size(); ++k) {
+    const Tensor part = k < taps.weights.size() ? raw::mul(grad, taps.weights[k]) : grad;
+    raw::index_add_(x, dim, taps.index[k], part, false);
+  }
+  return x;
+}
+
+// Positions are computed in the dtype of the pixels, as PyTorch does; so their roundings agree.
+Taps taps_of(const Tensor& x, std::int64_t dim, std::int64_t out, double per_pixel, bool bilinear,
+             bool align_corners) {
+  const double last = static_cast<double>(x.shape(dim)) - 1;
+  const TensorOptions like(x.dtype(), x.device());
+  Tensor at = arange(0, static_cast<double>(out), 1, like);
+  if (bilinear && !align_corners) {
+    at = raw::clamp(raw::sub(raw::mul(raw::add(at, 0.5), per_pixel), 0.5), 0);
+  } else {
+    at = raw::mul(at, per_pixel);
+  }
+  const Tensor low = raw::clamp(raw::floor(at), {}, last);
+  const auto index = [](const Tensor& t) { return raw::to(t, DType::i64); };
+  if (!bilinear) return {{index(low)}, {}};
+  const Tensor high = raw::clamp(raw::add(low, 1), {}, last);
+  Shape along = Shape::filled(x.dim(), 1);
+  along[dim] = out;
+  const Tensor share = raw::reshape(raw::clamp(raw::sub(at, low), 0, 1), along);
+  return {{index(low), index(high)}, {raw::sub(1, share), share}};
+}
+
+}  // namespace
+
+Tensor interpolate(const Tensor& x, const InterpolateOptions& options) {
+  const char* op = kInterpolate;
+  check_defined(op, "x", x);
+  if (autocasts(CastPolicy::f32_on_cuda, x)) {
+    return interpolate(autocast(CastPolicy::f32_on_cuda, x), options);
+  }
+  const bool bilinear = options.mode == "bilinear";
+  WEFT_CHECK(is_floating(x.dtype()), Dtype, op, "x: got ", x.dtype(),
+             ", expected a floating dtype");
+  WEFT_CHECK(x.dim() == 4 && x.shape(2) > 0 && x.shape(3) > 0, Shape, op, "x: got ", x.shape(),
+             ", expected [N,C,H,W] with pixels");
+  WEFT_CHECK(bilinear || options.mode == "nearest", InvalidArgument, op, "mode: got '",
+             options.mode, "', expected 'nearest' or 'bilinear'");
+  WEFT_CHECK(bilinear || !options.align_corners, InvalidArgument, op,
+             "align_corners belongs to mode 'bilinear'");
+  const auto& scales = options.scale_factor;
+  const std::size_t sizes = static_cast<std::size_t>(options.size.size());
+  WEFT_CHECK((sizes == 0) != scales.empty() && sizes <= 2 && scales.size() <= 2, InvalidArgument,
+             op, "needs size or scale_factor, of one or two numbers");
+  if (x.dtype() == DType::bf16) return interpolate(x.to(DType::f32), options).to(DType::bf16);
+
+  Tensor y = x;
+  for (const int axis : {0, 1}) {
+    const int dim = 2 + axis;
+    const std::int64_t in = x.shape(dim);
+    const double scale = scales.empty() ? 0 : scales[scales.size() == 1 ? 0 : axis];
+    const double length = scales.empty() ? static_cast<double>(options.size[sizes == 1 ? 0 : axis])
+                                         : std::floor(static_cast<double>(in) * scale);
+    WEFT_CHECK(length > 0 && length <= static_cast<double>(kMaxPixels), InvalidArgument, op,
+               "a side of the result needs 1 to ", kMaxPixels, " pixels: size ", options.size,
+               ", scale_factor ", scale, " of x ", x.shape());
+    const auto out = static_cast<std::int64_t>(length);
+    // How far the next pixel of the result is in x.
+    double step = scales.empty() ? static_cast<double>(in) / static_cast<double>(out) : 1 / scale;
+    if (options.align_corners) {
+      step = out > 1 ? static_cast<double>(in - 1) / static_cast<double>(out - 1) : 0;
+    }
+    const Taps taps = taps_of(y, dim, out, step, bilinear, options.align_corners);
+    y = autograd::record_linear(op, resample(y, dim, taps), y, [dim, in, taps](const Tensor& grad) {
+      return gather_back(grad, dim, taps, in);
+    });
+  }
+  return y;
+}
+
+}  // namespace weft

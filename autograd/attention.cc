@@ -1,9 +1,18 @@
-// Attention.
+#include "weft/autograd/attention.h"
+
 #include <cmath>
 
 #include "weft/autograd/autocast.h"
+#include "weft/autograd/copies.h"
+#include "weft/autograd/dropout.h"
+#include "weft/autograd/elementwise.h"
+#include "weft/autograd/indexing.h"
 #include "weft/autograd/internal.h"
-#include "weft/autograd/ops.h"
+#include "weft/autograd/matmul.h"
+#include "weft/autograd/softmax.h"
+#include "weft/core/error.h"
+#include "weft/tensor/creation.h"
+#include "weft/tensor/ops.h"
 
 namespace weft {
 

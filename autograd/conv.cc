@@ -1,9 +1,11 @@
-// Convolution.
+#include "weft/autograd/conv.h"
+
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/deferred.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/internal.h"
-#include "weft/autograd/ops.h"
+#include "weft/core/error.h"
+#include "weft/tensor/ops.h"
 
 namespace weft {
 

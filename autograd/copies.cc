@@ -1,12 +1,15 @@
-// Copies: conversion, joining, and elements in another order.
+#include "weft/autograd/copies.h"
+
 #include <algorithm>
-#include <vector>
 
 #include "weft/autograd/autograd.h"
+#include "weft/autograd/elementwise.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/internal.h"
-#include "weft/autograd/ops.h"
+#include "weft/core/error.h"
 #include "weft/core/pool.h"
+#include "weft/tensor/creation.h"
+#include "weft/tensor/ops.h"
 
 namespace weft {
 

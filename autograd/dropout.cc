@@ -1,6 +1,10 @@
-// Dropout.
+#include "weft/autograd/dropout.h"
+
+#include "weft/autograd/elementwise.h"
 #include "weft/autograd/internal.h"
-#include "weft/autograd/ops.h"
+#include "weft/core/error.h"
+#include "weft/tensor/creation.h"
+#include "weft/tensor/ops.h"
 
 namespace weft {
 

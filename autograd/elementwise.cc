@@ -1,9 +1,13 @@
-// Element-wise operations, generated from the lists in kernels/elementwise.h, and tests of values.
+// Generated from the lists in kernels/elementwise.h, but for the tests of values.
+#include "weft/autograd/elementwise.h"
+
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/internal.h"
-#include "weft/autograd/ops.h"
+#include "weft/core/error.h"
 #include "weft/kernels/functors.h"
+#include "weft/tensor/creation.h"
+#include "weft/tensor/ops.h"
 
 namespace weft {
 

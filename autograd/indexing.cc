@@ -1,8 +1,11 @@
-// Indexing and masks.
+#include "weft/autograd/indexing.h"
+
+#include "weft/autograd/elementwise.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/internal.h"
-#include "weft/autograd/ops.h"
 #include "weft/core/error.h"
+#include "weft/tensor/creation.h"
+#include "weft/tensor/ops.h"
 
 namespace weft {
 

@@ -1,7 +1,9 @@
 // In-place methods: the tensor's history becomes that of the new value.
+#include <optional>
+
 #include "weft/autograd/graph.h"
-#include "weft/autograd/ops.h"
 #include "weft/core/base/error.h"
+#include "weft/tensor/ops.h"
 
 namespace weft {
 

@@ -1,9 +1,12 @@
-// Images of another size.
+#include "weft/autograd/interpolate.h"
+
 #include <cmath>
 
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/internal.h"
-#include "weft/autograd/ops.h"
+#include "weft/core/error.h"
+#include "weft/tensor/creation.h"
+#include "weft/tensor/ops.h"
 
 namespace weft {
 

@@ -1,8 +1,9 @@
-// Losses.
+#include "weft/autograd/loss.h"
+
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/graph.h"
-#include "weft/autograd/ops.h"
 #include "weft/core/error.h"
+#include "weft/tensor/ops.h"
 
 namespace weft {
 

@@ -1,9 +1,11 @@
-// Matrix products.
+#include "weft/autograd/matmul.h"
+
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/deferred.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/internal.h"
-#include "weft/autograd/ops.h"
+#include "weft/core/error.h"
+#include "weft/tensor/ops.h"
 
 namespace weft {
 

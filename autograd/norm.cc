@@ -1,12 +1,16 @@
-// Batch norm, layer norm and group norm; normalize.
+#include "weft/autograd/norm.h"
+
 #include <algorithm>
 #include <initializer_list>
 
 #include "weft/autograd/autocast.h"
+#include "weft/autograd/elementwise.h"
 #include "weft/autograd/graph.h"
+#include "weft/autograd/indexing.h"
 #include "weft/autograd/internal.h"
-#include "weft/autograd/ops.h"
+#include "weft/autograd/reduce.h"
 #include "weft/core/base/error.h"
+#include "weft/tensor/ops.h"
 
 namespace weft {
 

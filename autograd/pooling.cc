@@ -1,6 +1,7 @@
-// Pooling.
+#include "weft/autograd/pooling.h"
+
 #include "weft/autograd/graph.h"
-#include "weft/autograd/ops.h"
+#include "weft/tensor/ops.h"
 
 namespace weft {
 

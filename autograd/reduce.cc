@@ -1,14 +1,19 @@
-// Reductions.
+#include "weft/autograd/reduce.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "weft/autograd/autocast.h"
+#include "weft/autograd/elementwise.h"
 #include "weft/autograd/graph.h"
+#include "weft/autograd/indexing.h"
 #include "weft/autograd/internal.h"
-#include "weft/autograd/ops.h"
+#include "weft/core/base/error.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/core/trace/trace.h"
+#include "weft/tensor/creation.h"
+#include "weft/tensor/ops.h"
 
 namespace weft {
 

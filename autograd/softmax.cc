@@ -1,7 +1,8 @@
-// Softmax.
+#include "weft/autograd/softmax.h"
+
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/graph.h"
-#include "weft/autograd/ops.h"
+#include "weft/tensor/ops.h"
 
 namespace weft {
 

@@ -1,17 +1,17 @@
-// Views.
-#include <vector>
+#include "weft/autograd/views.h"
 
 #include "weft/autograd/graph.h"
 #include "weft/autograd/internal.h"
-#include "weft/autograd/ops.h"
+#include "weft/core/base/error.h"
 #include "weft/core/runtime/pool.h"
+#include "weft/tensor/creation.h"
+#include "weft/tensor/ops.h"
 
 namespace weft {
 
 using autograd::Gradients;
 using autograd::Node;
 using autograd::Operand;
-using autograd::record;
 using autograd::record_view;
 using autograd::recording;
 

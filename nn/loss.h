@@ -1,4 +1,4 @@
-// Losses. autograd/ops.h documents the fused ones; the others are composed of element-wise
+// Losses. autograd/loss.h documents the fused ones; the others are composed of element-wise
 // operations. Unless said otherwise x and target have the same shape (else Shape), dtype (else
 // Dtype) and device. The reduction goes over all elements; without reduction the loss has x's
 // shape. Gradients also reach a floating target, and pos_weight. The weights of classes are

@@ -114,7 +114,7 @@ class Tensor {
   Tensor to(Device device, DType dtype) const;
 
   // Element by element (records): x.exp(), x.add(y), x.add(2), x.lt(y). All that follows is as the
-  // function of the same name in autograd/ops.h or autograd/composed.h.
+  // function of the same name in the headers of autograd/ops.h.
 #define WEFT_DECLARE(value, name, ...) Tensor name() const;
   WEFT_UNARY_OPS(WEFT_DECLARE)
 #undef WEFT_DECLARE

@@ -1,7 +1,5 @@
-// autograd/composed_nn.h: values and gradients against PyTorch's, rules against finite differences
-// in every layout, dtypes, empty tensors, errors.
-#include "weft/autograd/composed_nn.h"
-
+// Operations of neural networks that are composed of others: values and gradients against
+// PyTorch's, rules against finite differences in every layout, dtypes, empty tensors, errors.
 #include <algorithm>
 #include <functional>
 #include <limits>

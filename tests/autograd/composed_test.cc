@@ -1,7 +1,5 @@
-// autograd/composed.h and methods of Tensor: values and gradients against PyTorch's, rules against
-// finite differences in every layout, dtypes, empty tensors, errors.
-#include "weft/autograd/composed.h"
-
+// Operations that are composed of others, and methods of Tensor: values and gradients against
+// PyTorch's, rules against finite differences in every layout, dtypes, empty tensors, errors.
 #include <cmath>
 #include <functional>
 

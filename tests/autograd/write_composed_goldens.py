@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes composed_goldens.h: what autograd/composed.h declares, and 1-D matmul, in PyTorch 2.11, CPU.
+"""Writes composed_goldens.h: operations composed of others, and 1-D matmul, in PyTorch 2.11, CPU.
 
 usage: python3 write_composed_goldens.py > composed_goldens.h   (needs torch)
 """

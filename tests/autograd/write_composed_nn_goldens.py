@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes composed_nn_goldens.h: what autograd/composed_nn.h declares, in PyTorch 2.11, CPU, f64.
+"""Writes composed_nn_goldens.h: operations of neural networks composed of others, in PyTorch 2.11, CPU, f64.
 
 usage: python3 write_composed_nn_goldens.py > composed_nn_goldens.h   (needs torch)
 """

@@ -1,6 +1,4 @@
 // Rows of autograd/ and of the methods of Tensor.
-#include "weft/autograd/composed.h"
-#include "weft/autograd/composed_nn.h"
 #include "weft/autograd/function.h"
 #include "weft/autograd/ops.h"
 #include "weft/tensor/creation.h"

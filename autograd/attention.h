@@ -1,0 +1,38 @@
+// Attention (Vaswani et al., "Attention Is All You Need", 2017), recorded on the tape.
+#pragma once
+
+#include <optional>
+#include <tuple>
+
+#include "weft/tensor/tensor.h"
+
+namespace weft {
+
+struct AttentionOptions {
+  /// Broadcasts to [..,L,S]. bool: true where the query may attend to the key (the opposite of
+  /// nn::MultiheadAttention, as in PyTorch). floating: added to the scaled products.
+  Tensor attn_mask{};
+  /// Dropout of the weights. It has no training flag: pass 0 in evaluation.
+  double dropout_p = 0;
+  /// Query i attends to keys 0 to i. Together with attn_mask it throws InvalidArgument.
+  bool is_causal = false;
+  std::optional<double> scale{};  ///< 1 / sqrt(E) by default
+};
+
+/// softmax(scale q k^T + mask) v: q [..,L,E], k [..,S,E], v [..,S,Ev] -> [..,L,Ev], as
+/// torch.nn.functional.scaled_dot_product_attention. The leading dimensions, usually
+/// [batch, heads], are broadcast. A query whose attn_mask excludes all keys gets zeros. Under
+/// autocast everything is bf16. Throws Shape, Dtype, InvalidArgument.
+Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                    const AttentionOptions& options = {});
+
+struct AttentionResult {
+  Tensor output;   ///< [..,L,Ev]
+  Tensor weights;  ///< [..,L,S]: the softmax after dropout; a row without keys is 0
+  auto tensors() { return std::tie(output, weights); }
+};
+/// The same, and also returns the weights that v was multiplied by.
+AttentionResult attention_with_weights(const Tensor& q, const Tensor& k, const Tensor& v,
+                                       const AttentionOptions& options = {});
+
+}  // namespace weft

@@ -1,0 +1,37 @@
+// Joining, and elements in another order, recorded on the tape. Copies of the same elements in the
+// same order are methods of Tensor. tensor/ops.h has what is not said here.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "weft/tensor/tensor.h"
+
+namespace weft {
+
+Tensor cat(std::span<const Tensor> parts, std::int64_t dim = 0);
+Tensor cat(std::initializer_list<Tensor> parts, std::int64_t dim = 0);
+Tensor stack(std::span<const Tensor> parts, std::int64_t dim = 0);
+Tensor stack(std::initializer_list<Tensor> parts, std::int64_t dim = 0);
+
+/// counts[i] copies of x side by side along dimension i, as torch.Tensor.repeat. With more counts
+/// than dimensions, x gets dimensions of length 1 in front. Throws Shape for fewer counts.
+Tensor repeat(const Tensor& x, const Dims& counts);
+/// x with its elements in reverse order along each of dims.
+Tensor flip(const Tensor& x, const Dims& dims);
+/// Element i moves to i + shift modulo the length of dim; without a dim, all elements move in
+/// row-major order. As torch.roll.
+Tensor roll(const Tensor& x, std::int64_t shift, std::optional<std::int64_t> dim = {});
+/// x [..,n,m] with zeros above (tril) or below (triu) the given diagonal: 0 is the main diagonal, 1
+/// is the next one above it.
+Tensor tril(const Tensor& x, std::int64_t diagonal = 0);
+Tensor triu(const Tensor& x, std::int64_t diagonal = 0);
+/// As torch.nn.functional.pad, mode "constant": pads holds {before, after} of the last dimension,
+/// then of the second to last, and so on. A negative number removes elements; throws Shape where
+/// there are fewer, and InvalidArgument if x's dtype cannot hold value (raw::check_holds).
+Tensor pad(const Tensor& x, const std::vector<std::int64_t>& pads, double value = 0);
+
+}  // namespace weft

@@ -1,0 +1,78 @@
+// Element-wise operations and operators, recorded on the tape; tests of values. tensor/ops.h has
+// what is not said here.
+#pragma once
+
+#include <optional>
+
+#include "weft/tensor/ops.h"
+
+namespace weft {
+
+#define WEFT_DECLARE(value, name, ...) Tensor name(const Tensor& x);
+WEFT_UNARY_OPS(WEFT_DECLARE)
+#undef WEFT_DECLARE
+/// Works in place if nobody else holds x and the tape does not need it: relu(conv(x)) needs no new
+/// memory.
+Tensor relu(Tensor&& x);
+/// As raw::leaky_relu; the second form works in place as relu does.
+Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);
+Tensor leaky_relu(Tensor&& x, double negative_slope = 0.01);
+Tensor elu(const Tensor& x, double alpha = 1);
+Tensor softplus(const Tensor& x, double beta = 1, double threshold = 20);
+Tensor smooth_l1(const Tensor& x, double beta = 1);
+
+#define WEFT_DECLARE(value, name, ...)           \
+  Tensor name(const Tensor& a, const Tensor& b); \
+  Tensor name(const Tensor& a, double b);
+WEFT_BINARY_OPS(WEFT_DECLARE)
+#undef WEFT_DECLARE
+Tensor sub(double a, const Tensor& b);
+Tensor div(double a, const Tensor& b);
+
+inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
+inline Tensor operator+(const Tensor& a, double b) { return add(a, b); }
+inline Tensor operator+(double a, const Tensor& b) { return add(b, a); }
+inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
+inline Tensor operator-(const Tensor& a, double b) { return sub(a, b); }
+inline Tensor operator-(double a, const Tensor& b) { return sub(a, b); }
+inline Tensor operator-(const Tensor& x) { return neg(x); }
+inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
+inline Tensor operator*(const Tensor& a, double b) { return mul(a, b); }
+inline Tensor operator*(double a, const Tensor& b) { return mul(b, a); }
+inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
+inline Tensor operator/(const Tensor& a, double b) { return div(a, b); }
+inline Tensor operator/(double a, const Tensor& b) { return div(a, b); }
+inline Tensor operator%(const Tensor& a, const Tensor& b) { return remainder(a, b); }
+inline Tensor operator%(const Tensor& a, double b) { return remainder(a, b); }
+inline const Tensor& operator+=(const Tensor& a, const Tensor& b) { return a.add_(b); }
+inline const Tensor& operator-=(const Tensor& a, const Tensor& b) { return a.sub_(b); }
+inline const Tensor& operator*=(const Tensor& a, const Tensor& b) { return a.mul_(b); }
+inline const Tensor& operator/=(const Tensor& a, const Tensor& b) { return a.div_(b); }
+
+// Not recorded: boolean results never require a gradient.
+#define WEFT_USING(value, name, ...) using raw::name;
+WEFT_COMPARE_OPS(WEFT_USING)
+#undef WEFT_USING
+using raw::logical_not;
+
+/// As raw::clamp. clamp(x, 0) has only a lower bound, clamp(x, {}, 1) only an upper one.
+Tensor clamp(const Tensor& x, std::optional<double> min, std::optional<double> max = {});
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
+
+// --- Tests of values: boolean, without a gradient. Integers are finite numbers. ------------------
+Tensor isnan(const Tensor& x);
+Tensor isinf(const Tensor& x);
+Tensor isfinite(const Tensor& x);
+/// Whether shapes and all values are equal, as torch.equal; NaN equals nothing. Waits for the
+/// device.
+bool equal(const Tensor& a, const Tensor& b);
+/// |a - b| <= atol + rtol |b|, element by element, as torch.isclose. Infinities are close only if
+/// they are equal; two NaNs only with equal_nan. Throws Dtype unless a and b have one dtype, and
+/// InvalidArgument for a negative tolerance.
+Tensor isclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol = 1e-8,
+               bool equal_nan = false);
+/// Whether isclose() holds for all elements of a and b (broadcast). Waits for the device.
+bool allclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol = 1e-8,
+              bool equal_nan = false);
+
+}  // namespace weft

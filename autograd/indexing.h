@@ -1,0 +1,27 @@
+// Indexing and masks, recorded on the tape. tensor/ops.h has what is not said here.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "weft/tensor/ops.h"
+
+namespace weft {
+
+Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index);
+Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index);
+/// As raw::embedding. The row padding_idx of weight gets no gradient; a negative padding_idx counts
+/// from the end. Throws InvalidArgument for a padding_idx that is no row.
+Tensor embedding(const Tensor& index, const Tensor& weight,
+                 std::optional<std::int64_t> padding_idx = {});
+using raw::one_hot;  // integers, without a gradient
+
+// --- Masks: boolean ------------------------------------------------------------------------------
+/// value where the mask is true, x elsewhere; broadcast, of x's dtype. Throws InvalidArgument if
+/// that cannot hold value (raw::check_holds).
+Tensor masked_fill(const Tensor& x, const Tensor& mask, double value);
+/// The elements of x (broadcast with the mask) where the mask is true, 1-D, in row-major order.
+/// Waits for the device.
+Tensor masked_select(const Tensor& x, const Tensor& mask);
+
+}  // namespace weft

@@ -1,0 +1,15 @@
+// Losses, recorded on the tape; nn/loss.h has more. tensor/ops.h has what is not said here.
+#pragma once
+
+#include "weft/kernels/loss.h"
+#include "weft/tensor/tensor.h"
+
+namespace weft {
+
+/// logits [N,C] or [N,C,d1,...], target i64 [N] or [N,d1,...], as
+/// torch.nn.functional.cross_entropy.
+Tensor cross_entropy(const Tensor& logits, const Tensor& target,
+                     const CrossEntropyParams& params = {});
+Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean);
+
+}  // namespace weft

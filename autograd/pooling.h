@@ -1,0 +1,17 @@
+// Pooling, recorded on the tape. tensor/ops.h has what is not said here.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "weft/kernels/pooling.h"
+#include "weft/tensor/tensor.h"
+
+namespace weft {
+
+Tensor max_pool2d(const Tensor& x, const Pool2dParams& params);
+Tensor adaptive_max_pool2d(const Tensor& x, const std::array<std::int64_t, 2>& size);
+Tensor avg_pool2d(const Tensor& x, const AvgPool2dParams& params);
+Tensor adaptive_avg_pool2d(const Tensor& x, const std::array<std::int64_t, 2>& size);
+
+}  // namespace weft

@@ -1,0 +1,49 @@
+// Reductions, recorded on the tape. tensor/ops.h has what is not said here.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+
+#include "weft/tensor/ops.h"
+
+namespace weft {
+
+Tensor sum(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+Tensor mean(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+Tensor prod(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+/// The gradient is shared equally among all positions of the extreme, as torch.amax and torch.amin.
+/// Where that is a NaN, all gradients are NaN; without dims the NaNs share it, as in torch.max(x).
+Tensor max(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+Tensor min(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+Tensor var(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
+/// The square root of var(x, dims, correction); where it is 0, its gradient is 0. After `using
+/// namespace weft` write weft::std(x) or x.std(), since `std` alone is ambiguous. Throws Dtype
+/// unless x is floating.
+Tensor std(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
+Tensor norm(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+
+// Not recorded: boolean and integer results never require a gradient.
+using raw::all;
+using raw::any;
+using raw::argmax;
+using raw::argmin;
+
+/// max(x, 1): the largest values along one dimension, and the first index of each (i64). A NaN
+/// counts as the extreme. The gradient goes to that index alone. max(x, {1}) returns no indices and
+/// shares the gradient among equal values. Throws Shape if the dimension is empty.
+ValuesAndIndices max_of_dim(const Tensor& x, std::int64_t dim, bool keepdim = false);
+ValuesAndIndices min_of_dim(const Tensor& x, std::int64_t dim, bool keepdim = false);
+template <class Dim>
+  requires(std::integral<Dim> && !std::same_as<Dim, bool>)
+ValuesAndIndices max(const Tensor& x, Dim dim, bool keepdim = false) {
+  return max_of_dim(x, static_cast<std::int64_t>(dim), keepdim);
+}
+template <class Dim>
+  requires(std::integral<Dim> && !std::same_as<Dim, bool>)
+ValuesAndIndices min(const Tensor& x, Dim dim, bool keepdim = false) {
+  return min_of_dim(x, static_cast<std::int64_t>(dim), keepdim);
+}
+/// log(sum(exp(x))), with the largest x subtracted first. Integers are computed in f32.
+Tensor logsumexp(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+
+}  // namespace weft

@@ -4,7 +4,10 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <string_view>
+
+#include "weft/tests/goldens.h"
 
 int main(int argc, char** argv) {
   // The environment may have set one.
@@ -14,6 +17,13 @@ int main(int argc, char** argv) {
         "*/cuda:ChoosingPlans.*:CudaBackend.*:CudaErrors.*:CudaLibraries.*:Cudnn.*:WithoutGpu.*";
   }
   ::testing::InitGoogleTest(&argc, argv);
+  // Before any test, because without a GPU none reads them: a rehearsal finds what was not packed.
+  try {
+    for (const auto* goldens : weft::testing::Goldens::all()) goldens->path();
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "conformance: %s\n", e.what());
+    return 1;
+  }
   if (RUN_ALL_TESTS() != 0) return 1;
   // Without a GPU all are skipped, which proves nothing.
   if (::testing::GTEST_FLAG(list_tests)) return 0;

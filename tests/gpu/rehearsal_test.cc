@@ -54,9 +54,15 @@ TEST_F(Rehearsal, OnEmulatedGpus) {
   for (const char* program :
        {"tests/gpu/conformance", "benchmarks/bench", "examples/autoencoder", "examples/mlp"})
     copy(program, fs::path(program).filename());
+  for (const auto& entry : fs::recursive_directory_iterator("tests")) {
+    if (entry.path().extension() != ".safetensors") continue;
+    fs::create_directories(folder.path("pack" / entry.path().parent_path()));
+    copy(entry.path(), entry.path());
+  }
   testing::write_mnist(folder.path("pack/data"), 8, 2);
   ASSERT_EQ(run("WEFT_EMULATED_RACES=0",
-                "--emulated --seconds 1500 --filter '*Reduce.Dense/*:*Loss.*/cuda'"),
+                "--emulated --seconds 1500 --filter "
+                "'*Reduce.Dense/*:*Loss.*/cuda:*Optimizers.FollowsPyTorch/cuda'"),
             0)
       << log() << out("bench.log") << out("examples.log") << out("conformance.log");
 

@@ -10,9 +10,9 @@
 #include "weft/autograd/ops.h"
 #include "weft/core/runtime/rng.h"
 #include "weft/tests/autograd/against_goldens.h"
-#include "weft/tests/autograd/composed_nn_goldens.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/device_param.h"
+#include "weft/tests/goldens.h"
 #include "weft/tests/tensor/ramp.h"
 #include "weft/tests/tensor/tensor_util.h"
 
@@ -28,6 +28,8 @@ using testing::ramp;
 using testing::some;
 using testing::values_of;
 
+const testing::Goldens goldens("tests/autograd/composed_nn_goldens");
+
 using F = std::function<Tensor(Inputs)>;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
@@ -39,8 +41,8 @@ WEFT_FOR_EACH_DEVICE(ComposedNnTest);
 constexpr double kTolerance = 1e-14;
 
 void check(const char* name, const F& f, const std::vector<Tensor>& inputs,
-           const std::vector<std::vector<double>>& goldens) {
-  testing::expect_goldens(name, f, inputs, goldens, kTolerance);
+           const std::vector<std::vector<double>>& want) {
+  testing::expect_goldens(name, f, inputs, want, kTolerance);
 }
 
 Tensor attend(Inputs in, const AttentionOptions& options = {}) {
@@ -54,25 +56,25 @@ Tensor seen() {
 TEST_P(ComposedNnTest, AttentionFollowsPyTorch) {
   const Tensor q = ramp({2, 2, 3, 4}) * 2, k = ramp({2, 2, 5, 4}) * 3, v = ramp({2, 2, 5, 3});
   const auto run = [&](const char* name, const AttentionOptions& options,
-                       const std::vector<std::vector<double>>& goldens) {
-    check(name, [=](Inputs in) { return attend(in, options); }, {q, k, v}, goldens);
+                       const std::vector<std::vector<double>>& want) {
+    check(name, [=](Inputs in) { return attend(in, options); }, {q, k, v}, want);
   };
-  run("plain", {}, goldens::attention);
-  run("scaled", {.scale = 0.3}, goldens::attention_scaled);
-  run("causal", {.is_causal = true}, goldens::attention_causal);
-  run("bool", {.attn_mask = seen()}, goldens::attention_bool);
+  run("plain", {}, goldens.list("attention"));
+  run("scaled", {.scale = 0.3}, goldens.list("attention_scaled"));
+  run("causal", {.is_causal = true}, goldens.list("attention_causal"));
+  run("bool", {.attn_mask = seen()}, goldens.list("attention_bool"));
   run("added, blind",
       {.attn_mask = where(seen(), scalar(0.5, DType::f64), scalar(-kInf, DType::f64))},
-      goldens::attention_added_blind);
+      goldens.list("attention_added_blind"));
   check(
       "causal, more queries", [](Inputs in) { return attend(in, {.is_causal = true}); },
-      {k, q, v.narrow(2, 0, 3)}, goldens::attention_causal_long);
+      {k, q, v.narrow(2, 0, 3)}, goldens.list("attention_causal_long"));
   check(
       "added", [](Inputs in) { return attend(in, {.attn_mask = in[3]}); },
-      {q, k, v, ramp({2, 1, 3, 5})}, goldens::attention_added);
+      {q, k, v, ramp({2, 1, 3, 5})}, goldens.list("attention_added"));
   check(
       "broadcast", [](Inputs in) { return attend(in, {.attn_mask = seen()[0]}); },
-      {q.narrow(1, 0, 1), k, v.narrow(0, 0, 1)}, goldens::attention_broadcast);
+      {q.narrow(1, 0, 1), k, v.narrow(0, 0, 1)}, goldens.list("attention_broadcast"));
 }
 
 TEST_P(ComposedNnTest, AttentionInEveryDtype) {
@@ -244,20 +246,20 @@ TEST_P(ComposedNnTest, NormalisationFollowsPyTorch) {
     };
   };
   check("group_norm", group(3, 1e-5), {ramp({2, 6, 2, 3}), ramp({6}) + 1.5, ramp({6})},
-        goldens::group_norm);
-  check("group_norm, plain", group(2, 0.1), {ramp({3, 4}) * 2}, goldens::group_norm_plain);
+        goldens.list("group_norm"));
+  check("group_norm, plain", group(2, 0.1), {ramp({3, 4}) * 2}, goldens.list("group_norm_plain"));
   const Tensor rows = ramp({3, 4});
   rows[1].zero_();
   const auto run = [&](const char* name, double p, const std::vector<std::vector<double>>& want) {
     check(name, [=](Inputs in) { return normalize(in[0], p); }, {rows}, want);
   };
-  run("one", 1, goldens::normalize_one);
-  run("two", 2, goldens::normalize_two);
-  run("three", 3, goldens::normalize_three);
-  run("infinite", kInf, goldens::normalize_infinite);
+  run("one", 1, goldens.list("normalize_one"));
+  run("two", 2, goldens.list("normalize_two"));
+  run("three", 3, goldens.list("normalize_three"));
+  run("infinite", kInf, goldens.list("normalize_infinite"));
   check(
       "columns", [](Inputs in) { return normalize(in[0], 2, 0, 0.9); }, {ramp({2, 3, 2})},
-      goldens::normalize_columns);
+      goldens.list("normalize_columns"));
 }
 
 // The 256th power of a number above 1.42 or below 0.7 is no f32.
@@ -318,13 +320,13 @@ TEST_P(ComposedNnTest, LogsumexpInBf16RoundsOnce) {
 TEST_P(ComposedNnTest, Conv1dFollowsPyTorch) {
   check(
       "conv1d", [](Inputs in) { return conv1d(in[0], in[1], in[2]); },
-      {ramp({2, 4, 7}), ramp({3, 4, 2}), ramp({3})}, goldens::conv1d);
+      {ramp({2, 4, 7}), ramp({3, 4, 2}), ramp({3})}, goldens.list("conv1d"));
   check(
       "options",
       [](Inputs in) {
         return conv1d(in[0], in[1], {}, {.stride = 2, .padding = 3, .dilation = 2, .groups = 2});
       },
-      {ramp({2, 4, 7}), ramp({6, 2, 3})}, goldens::conv1d_options);
+      {ramp({2, 4, 7}), ramp({6, 2, 3})}, goldens.list("conv1d_options"));
 }
 
 TEST_P(ComposedNnTest, LayersInEveryDtype) {
@@ -386,24 +388,24 @@ TEST_P(ComposedNnTest, LayersOfNothingAndOfWhatDoesNotFit) {
 
 TEST_P(ComposedNnTest, InterpolationFollowsPyTorch) {
   const auto run = [](const char* name, const InterpolateOptions& options,
-                      const std::vector<std::vector<double>>& goldens) {
-    check(
-        name, [=](Inputs in) { return interpolate(in[0], options); }, {ramp({2, 2, 4, 5})},
-        goldens);
+                      const std::vector<std::vector<double>>& want) {
+    check(name, [=](Inputs in) { return interpolate(in[0], options); }, {ramp({2, 2, 4, 5})}, want);
   };
   const std::string bilinear = "bilinear";
-  run("nearest", {.size = {7, 3}}, goldens::nearest_size);
-  run("nearest, scaled", {.scale_factor = {2}}, goldens::nearest_scale);
-  run("nearest, odd", {.scale_factor = {1.7, 0.6}}, goldens::nearest_odd);
-  run("edges", {.size = {7, 3}, .mode = bilinear}, goldens::bilinear_size_edges);
-  run("edges, scaled", {.scale_factor = {2}, .mode = bilinear}, goldens::bilinear_scale_edges);
-  run("edges, odd", {.scale_factor = {1.7, 0.6}, .mode = bilinear}, goldens::bilinear_odd_edges);
+  run("nearest", {.size = {7, 3}}, goldens.list("nearest_size"));
+  run("nearest, scaled", {.scale_factor = {2}}, goldens.list("nearest_scale"));
+  run("nearest, odd", {.scale_factor = {1.7, 0.6}}, goldens.list("nearest_odd"));
+  run("edges", {.size = {7, 3}, .mode = bilinear}, goldens.list("bilinear_size_edges"));
+  run("edges, scaled", {.scale_factor = {2}, .mode = bilinear},
+      goldens.list("bilinear_scale_edges"));
+  run("edges, odd", {.scale_factor = {1.7, 0.6}, .mode = bilinear},
+      goldens.list("bilinear_odd_edges"));
   run("corners", {.size = {7, 3}, .mode = bilinear, .align_corners = true},
-      goldens::bilinear_size_corners);
+      goldens.list("bilinear_size_corners"));
   run("corners, scaled", {.scale_factor = {2}, .mode = bilinear, .align_corners = true},
-      goldens::bilinear_scale_corners);
+      goldens.list("bilinear_scale_corners"));
   run("corners, odd", {.scale_factor = {1.7, 0.6}, .mode = bilinear, .align_corners = true},
-      goldens::bilinear_odd_corners);
+      goldens.list("bilinear_odd_corners"));
 }
 
 TEST_P(ComposedNnTest, InterpolationInEveryDtypeAndOfOnePixel) {

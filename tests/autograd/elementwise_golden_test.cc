@@ -5,16 +5,17 @@
 #include <set>
 
 #include "weft/autograd/ops.h"
-#include "weft/tests/autograd/elementwise_goldens.h"
 #include "weft/tests/device_param.h"
+#include "weft/tests/goldens.h"
 #include "weft/tests/tensor/tensor_util.h"
 
 namespace weft {
 namespace {
 
-using goldens::Operands;
 using testing::make;
 using testing::values_of;
+
+const testing::Goldens goldens("tests/autograd/elementwise_goldens");
 
 class ElementwiseGoldenTest : public testing::DeviceParam {};
 WEFT_FOR_EACH_DEVICE(ElementwiseGoldenTest);
@@ -62,12 +63,24 @@ const std::map<std::string, Two>& binary() {
   return table;
 }
 
-const Operands& operands(const std::vector<Operands>& all, DType dtype) {
-  for (const Operands& o : all) {
-    if (o.dtype == dtype) return o;
+struct Golden {
+  std::string op;
+  DType dtype;  // of the operands
+  Tensor y;
+  std::string prefix;  // of the names of its tensors
+};
+
+// What the file has of "unary" or "binary" operations.
+std::vector<Golden> results(const std::string& kind) {
+  std::vector<Golden> all;
+  for (const auto& [name, y] : goldens.tensors()) {
+    if (!name.starts_with(kind + "/") || !name.ends_with("/y")) continue;
+    const std::string prefix = name.substr(0, name.size() - 1);
+    const std::string middle = prefix.substr(kind.size() + 1, prefix.size() - kind.size() - 2);
+    const std::size_t slash = middle.find('/');
+    all.push_back({middle.substr(0, slash), parse_dtype(middle.substr(slash + 1)), y, prefix});
   }
-  ADD_FAILURE() << "no operands of " << to_string(dtype);
-  return all.front();
+  return all;
 }
 
 std::vector<double> upstream(std::size_t n) {
@@ -85,12 +98,11 @@ struct Bound {
   double absolute = 0;
 };
 
-// `printed`: f32 and bf16 with as many digits as tell them apart.
-void expect_near(const Tensor& got, const std::vector<double>& printed, const Bound& bound,
+void expect_near(const Tensor& got, const Tensor& golden, const Bound& bound,
                  const std::string& what, const std::vector<double>& x,
                  const std::vector<double>& second = {}) {
-  const std::vector<double> values = values_of(got);
-  const std::vector<double> want = values_of(operand(printed, got.dtype()));
+  EXPECT_EQ(got.dtype(), golden.dtype()) << what;
+  const std::vector<double> values = values_of(got), want = values_of(golden);
   ASSERT_EQ(values.size(), want.size()) << what;
   for (std::size_t i = 0; i < want.size(); ++i) {
     if (std::isnan(want[i]) && std::isnan(values[i])) continue;
@@ -134,39 +146,45 @@ Bound bound_of(const std::string& op, DType dtype) {
 
 TEST_P(ElementwiseGoldenTest, OneOperand) {
   std::set<std::string> seen;
-  for (const goldens::Unary& golden : goldens::unary) {
+  for (const Golden& golden : results("unary")) {
     seen.insert(golden.op);
-    const std::string what = std::string(golden.op) + " of " + to_string(golden.dtype);
-    const std::vector<double>& xs = operands(goldens::unary_operands, golden.dtype).a;
+    const std::string dtype = to_string(golden.dtype), what = golden.op + " of " + dtype;
+    const std::vector<double> xs = goldens["unary/" + dtype + "/x"];
+    const bool differentiated = goldens.tensors().contains(golden.prefix + "grad");
     const Tensor x = operand(xs, golden.dtype);
-    if (!golden.grad.empty()) x.set_requires_grad();
+    if (differentiated) x.set_requires_grad();
     const Tensor y = unary().at(golden.op)(x);
     EXPECT_EQ(y.dtype(), golden.dtype) << what;
     const double unit = roundoff(golden.dtype);
     expect_near(y, golden.y, bound_of(golden.op, golden.dtype), what, xs);
-    if (golden.grad.empty()) continue;
+    if (!differentiated) continue;
     y.backward(operand(upstream(xs.size()), golden.dtype));
-    expect_near(x.grad(), golden.grad, {16 * unit, 16 * unit}, "gradient of " + what, xs);
+    expect_near(x.grad(), goldens.tensor(golden.prefix + "grad"), {16 * unit, 16 * unit},
+                "gradient of " + what, xs);
   }
   for (const auto& [op, f] : unary()) EXPECT_TRUE(seen.contains(op)) << op << " has no golden";
 }
 
 TEST_P(ElementwiseGoldenTest, TwoOperands) {
   std::set<std::string> seen;
-  for (const goldens::Binary& golden : goldens::binary) {
+  for (const Golden& golden : results("binary")) {
     seen.insert(golden.op);
-    const std::string what = std::string(golden.op) + " of " + to_string(golden.dtype);
-    const Operands& o = operands(goldens::binary_operands, golden.dtype);
-    const Tensor a = operand(o.a, golden.dtype), b = operand(o.b, golden.dtype);
-    if (!golden.grad_a.empty()) a.set_requires_grad(), b.set_requires_grad();
+    const std::string dtype = to_string(golden.dtype), what = golden.op + " of " + dtype;
+    const std::vector<double> as = goldens["binary/" + dtype + "/a"];
+    const std::vector<double> bs = goldens["binary/" + dtype + "/b"];
+    const bool differentiated = goldens.tensors().contains(golden.prefix + "grad_a");
+    const Tensor a = operand(as, golden.dtype), b = operand(bs, golden.dtype);
+    if (differentiated) a.set_requires_grad(), b.set_requires_grad();
     const Tensor y = binary().at(golden.op)(a, b);
     const double unit = roundoff(golden.dtype);
-    expect_near(y, golden.y, bound_of(golden.op, golden.dtype), what, o.a, o.b);
-    if (golden.grad_a.empty()) continue;
-    y.backward(operand(upstream(o.a.size()), golden.dtype));
+    expect_near(y, golden.y, bound_of(golden.op, golden.dtype), what, as, bs);
+    if (!differentiated) continue;
+    y.backward(operand(upstream(as.size()), golden.dtype));
     const Bound bound{16 * unit, 16 * unit};
-    expect_near(a.grad(), golden.grad_a, bound, "gradient a of " + what, o.a, o.b);
-    expect_near(b.grad(), golden.grad_b, bound, "gradient b of " + what, o.a, o.b);
+    expect_near(a.grad(), goldens.tensor(golden.prefix + "grad_a"), bound, "gradient a of " + what,
+                as, bs);
+    expect_near(b.grad(), goldens.tensor(golden.prefix + "grad_b"), bound, "gradient b of " + what,
+                as, bs);
   }
   for (const auto& [op, f] : binary()) EXPECT_TRUE(seen.contains(op)) << op << " has no golden";
 }

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Writes composed_goldens.h: operations composed of others, and 1-D matmul, in PyTorch 2.11, CPU.
+"""Writes composed_goldens.safetensors: operations composed of others, and 1-D matmul.
 
-usage: python3 write_composed_goldens.py > composed_goldens.h   (needs torch)
+usage: python3 tests/autograd/write_composed_goldens.py   (needs torch and safetensors)
+PyTorch 2.11, CPU.
 """
 import math
 import pathlib
@@ -10,12 +11,10 @@ import sys
 import torch
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "nn"))
-from golden_arrays import array, footer, header, ramp, run  # noqa: E402
+from golden_arrays import array, ramp, run, save  # noqa: E402
 
 F = torch.nn.functional
 INF, NAN = math.inf, math.nan
-header("write_composed_goldens.py")
-print("inline constexpr double inf = __builtin_inf(), nan = __builtin_nan(\"\");  // as Python writes them\n")
 
 x = ramp(2, 3, 4) * 4
 for name, dims in (("all", (0, 1, 2)), ("one", (1,)), ("two", (0, 2))):
@@ -78,4 +77,4 @@ for low, high in ((0, 10), (-5, 2**28 - 6), (-5, 2**28 - 5), (-2**40, 2**50)):
     array(f"randint_{(high - low).bit_length()}", torch.randint(low, high, (5,)).double())
 array("randn_like", torch.randn_like(torch.empty(2, 3)))
 array("rand_like", torch.rand_like(torch.empty(2, 3)))
-footer()
+save(__file__)

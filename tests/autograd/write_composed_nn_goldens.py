@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Writes composed_nn_goldens.h: operations of neural networks composed of others, in PyTorch 2.11, CPU, f64.
+"""Writes composed_nn_goldens.safetensors: operations of neural networks composed of others, in f64.
 
-usage: python3 write_composed_nn_goldens.py > composed_nn_goldens.h   (needs torch)
+usage: python3 tests/autograd/write_composed_nn_goldens.py   (needs torch and safetensors)
+PyTorch 2.11, CPU.
 """
 import math
 import pathlib
@@ -10,10 +11,9 @@ import sys
 import torch
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "nn"))
-from golden_arrays import footer, header, ramp, run_list  # noqa: E402
+from golden_arrays import ramp, run_list, save  # noqa: E402
 
 F = torch.nn.functional
-header("write_composed_nn_goldens.py")
 
 q, k, v = ramp(2, 2, 3, 4) * 2, ramp(2, 2, 5, 4) * 3, ramp(2, 2, 5, 3)
 see = torch.tensor([[1, 0, 1, 1, 0], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1]]).bool()
@@ -45,4 +45,4 @@ for name, options in (("size", {"size": (7, 3)}), ("scale", {"scale_factor": 2})
         run_list(f"bilinear_{name}_{'corners' if corners else 'edges'}",
                  lambda x: F.interpolate(x, mode="bilinear", align_corners=corners, **options), picture)
 
-footer()
+save(__file__)

@@ -1,13 +1,21 @@
 #!/usr/bin/env python3
-"""Writes elementwise_goldens.h: values and gradients of PyTorch 2.11's element-wise operations, CPU.
+"""Writes elementwise_goldens.safetensors: values and gradients of element-wise operations.
 
-usage: python3 write_elementwise_goldens.py > elementwise_goldens.h   (needs torch)
+usage: python3 tests/autograd/write_elementwise_goldens.py   (needs torch and safetensors)
+PyTorch 2.11, CPU. Operands: unary/DTYPE/x, binary/DTYPE/a and .../b. Results: unary/OP/DTYPE/y and
+.../grad, binary/OP/DTYPE/y, .../grad_a and .../grad_b; no gradients of integers, and none where
+PyTorch has none. They are those of y . (1, -2, 0.5, 1, -2, ...).
 """
 import math
+import pathlib
+import sys
 import warnings
 
 import torch
 from torch.nn import functional as F
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "nn"))
+from golden_arrays import array, save  # noqa: E402
 
 warnings.filterwarnings("ignore", category=UserWarning)
 INF, NAN = math.inf, math.nan
@@ -65,20 +73,6 @@ def whole_pairs(dtype):
     return a[b != 0], b[b != 0]
 
 
-def text(v, dtype):
-    if math.isnan(v):
-        return "kNaN"
-    if math.isinf(v):
-        return "kInf" if v > 0 else "-kInf"
-    if v == 0 and math.copysign(1, v) < 0:
-        return "-0.0"  # -0 is an int
-    return f"{v:.9g}" if dtype in (torch.float32, torch.bfloat16) else f"{v:.17g}"
-
-
-def array(t):
-    return "{" + ", ".join(text(float(v), t.dtype) for v in t.detach().tolist()) + "}"
-
-
 def upstream(n, dtype):
     return torch.tensor([(1.0, -2.0, 0.5)[i % 3] for i in range(n)], dtype=dtype)
 
@@ -98,57 +92,28 @@ def unary(op, f, x):
     return differentiated(f, x)
 
 
-def line(op, dtype, arrays):
-    print(f'    {{"{op}", DType::{dtype}, {", ".join(array(a) for a in arrays)}}},')
+def put(kind, op, dtype, tensors):
+    for name, t in zip(("y", "grad") if kind == "unary" else ("y", "grad_a", "grad_b"), tensors):
+        array(f"{kind}/{op}/{dtype}/{name}", t)
 
 
-def table(kind, name, lines):
-    print(f"inline const std::vector<{kind}> {name} = {{")
-    for op, dtype, arrays in lines:
-        line(op, dtype, arrays)
-    print("};\n")
-
-
-version = torch.__version__.split("+")[0]
-print(f"""// Written by write_elementwise_goldens.py with PyTorch {version}. Do not edit.
-#pragma once
-
-#include <limits>
-#include <vector>
-
-#include "weft/core/base/dtype.h"
-
-// clang-format off: numbers
-namespace weft::goldens {{
-
-inline constexpr double kInf = std::numeric_limits<double>::infinity();
-inline constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-
-/// Where not said otherwise the gradients are those of y . (1, -2, 0.5, 1, -2, ...).
-struct Unary {{
-  const char* op;
-  DType dtype;
-  std::vector<double> y, grad;  // grad: none of integers
-}};
-struct Binary {{
-  const char* op;
-  DType dtype;
-  std::vector<double> y, grad_a, grad_b;
-}};
-struct Operands {{
-  const char* op;
-  DType dtype;
-  std::vector<double> a, b;  // b: for two operands
-}};
-""")
-table("Operands", "unary_operands", [("", d, [values(t)]) for d, t in DTYPES.items()] +
-      [("", d, [torch.unique(whole_pairs(t)[0])]) for d, t in INTEGERS.items()])
-table("Operands", "binary_operands", [("", d, pairs(t)) for d, t in DTYPES.items()] +
-      [("", d, whole_pairs(t)) for d, t in INTEGERS.items()])
-table("Unary", "unary", [(op, d, unary(op, f, values(t))) for op, f in (UNARY | SCALAR).items() for d, t in DTYPES.items()] +
-      [(op, d, [UNARY[op](torch.unique(whole_pairs(t)[0]))]) for op in WHOLE_UNARY for d, t in INTEGERS.items()])
-table("Binary", "binary", [(op, d, differentiated(f, *pairs(t))) for op, f in BINARY.items() for d, t in DTYPES.items()] +
-      [(op, d, [BINARY[op](*whole_pairs(t))]) for op in BINARY if op != "div" for d, t in INTEGERS.items()] +
-      [(op, d, [f(*pairs(t))]) for op, f in COMPARE.items() for d, t in DTYPES.items()] +
-      [(op, d, [f(*whole_pairs(t))]) for op, f in COMPARE.items() for d, t in INTEGERS.items()])
-print("}  // namespace weft::goldens")
+for d, t in (DTYPES | INTEGERS).items():
+    floating = d in DTYPES
+    x = values(t) if floating else torch.unique(whole_pairs(t)[0])
+    a, b = pairs(t) if floating else whole_pairs(t)
+    array(f"unary/{d}/x", x)
+    array(f"binary/{d}/a", a)
+    array(f"binary/{d}/b", b)
+    for op, f in (UNARY | SCALAR).items():
+        if floating:
+            put("unary", op, d, unary(op, f, x))
+        elif op in WHOLE_UNARY:
+            put("unary", op, d, [f(x)])
+    for op, f in BINARY.items():
+        if floating:
+            put("binary", op, d, differentiated(f, a, b))
+        elif op != "div":
+            put("binary", op, d, [f(a, b)])
+    for op, f in COMPARE.items():
+        put("binary", op, d, [f(a, b)])
+save(__file__)

@@ -17,7 +17,7 @@
 #include "weft/optim/sgd.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/device_param.h"
-#include "weft/tests/nn/attention_goldens.h"
+#include "weft/tests/goldens.h"
 #include "weft/tests/tensor/ramp.h"
 #include "weft/tests/tensor/tensor_util.h"
 
@@ -28,6 +28,8 @@ using testing::make;
 using testing::near_values;
 using testing::ramp;
 using testing::values_of;
+
+const testing::Goldens goldens("tests/nn/attention_goldens");
 
 class AttentionTest : public testing::DeviceParam {};
 WEFT_FOR_EACH_DEVICE(AttentionTest);
@@ -43,7 +45,7 @@ nn::MultiheadAttention layer(const nn::MultiheadAttentionOptions& options = {}) 
 // self-attention.
 void check(const char* name, const std::vector<Shape>& shapes,
            const nn::MultiheadAttentionOptions& options, const nn::AttentionCall& call,
-           const std::vector<std::vector<double>>& goldens) {
+           const std::vector<std::vector<double>>& want) {
   SCOPED_TRACE(name);
   nn::MultiheadAttention attention = layer(options);
   std::vector<Tensor> in;
@@ -61,11 +63,11 @@ void check(const char* name, const std::vector<Shape>& shapes,
   autograd::backward(results, gradients);
   for (const Tensor& x : in) results.push_back(x.grad());
   for (const Tensor& p : attention.parameters()) results.push_back(p.grad());
-  ASSERT_EQ(results.size(), goldens.size());
+  ASSERT_EQ(results.size(), want.size());
   // f64 sums of at most some ten products, several one after the other, in another order than
   // PyTorch's.
   for (std::size_t i = 0; i < results.size(); ++i) {
-    EXPECT_TRUE(near_values(results[i], goldens[i], 1e-13)) << "result " << i;
+    EXPECT_TRUE(near_values(results[i], want[i], 1e-13)) << "result " << i;
   }
 }
 
@@ -75,24 +77,25 @@ TEST_P(AttentionTest, FollowsPyTorch) {
   const std::vector<Shape> three{{3, 2, 4}, {5, 2, 4}, {5, 2, 4}};
   const std::vector<Shape> batch_first{{2, 3, 4}, {2, 5, 4}, {2, 5, 4}};
   const Tensor causal = raw::logical_not(tril(ones({3, 3}, DType::boolean)));
-  check("self", {{3, 2, 4}}, {}, {}, goldens::self_attention);
-  check("cross", three, {}, {.average_attn_weights = false}, goldens::cross_attention);
+  check("self", {{3, 2, 4}}, {}, {}, goldens.list("self_attention"));
+  check("cross", three, {}, {.average_attn_weights = false}, goldens.list("cross_attention"));
   check("padded", batch_first, {.batch_first = true}, {.key_padding_mask = padding()},
-        goldens::cross_attention_padded);
+        goldens.list("cross_attention_padded"));
   check("causal", {{2, 3, 4}}, {.batch_first = true}, {.is_causal = true, .need_weights = false},
-        goldens::causal_attention);
+        goldens.list("causal_attention"));
   check("causal, with the mask", {{2, 3, 4}}, {.batch_first = true},
-        {.attn_mask = causal, .is_causal = true, .need_weights = false}, goldens::causal_attention);
+        {.attn_mask = causal, .is_causal = true, .need_weights = false},
+        goldens.list("causal_attention"));
   check("masked", three, {}, {.attn_mask = ramp({4, 3, 5}, 3), .need_weights = false},
-        goldens::masked_attention);
+        goldens.list("masked_attention"));
   check("masked twice", batch_first, {.batch_first = true},
         {.key_padding_mask = padding(), .attn_mask = ramp({3, 5})},
-        goldens::attention_masked_twice);
+        goldens.list("attention_masked_twice"));
   const Tensor nothing = make({0, 1, 0, 0, 1, 1, 1, 1, 1, 1}, {2, 5}, DType::boolean);
   check("to nothing", batch_first, {.batch_first = true},
-        {.key_padding_mask = nothing, .need_weights = false}, goldens::attention_to_nothing);
+        {.key_padding_mask = nothing, .need_weights = false}, goldens.list("attention_to_nothing"));
   check("unbatched", {{3, 4}, {5, 4}, {5, 4}}, {.bias = false}, {.key_padding_mask = padding()[0]},
-        goldens::unbatched_attention);
+        goldens.list("unbatched_attention"));
 }
 
 TEST_P(AttentionTest, ToItself) {

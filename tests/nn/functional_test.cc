@@ -1,7 +1,5 @@
 // Activations, losses and initialisation against PyTorch in f64; dropout.
 #include "weft/core/runtime/log.h"
-#include "weft/tests/nn/functional_goldens.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -17,6 +15,7 @@
 #include "weft/nn/init.h"
 #include "weft/nn/loss.h"
 #include "weft/tests/core/expect_error.h"
+#include "weft/tests/goldens.h"
 #include "weft/tests/tensor/ramp.h"
 #include "weft/tests/tensor/tensor_util.h"
 
@@ -26,26 +25,27 @@ namespace {
 using testing::ramp;
 using testing::values_of;
 
+const testing::Goldens goldens("tests/nn/functional_goldens");
+
 // f64, and functions that PyTorch computes by the same formulas up to the order of a few steps.
 void expect_close(const Tensor& got, const std::vector<double>& expected, const char* what) {
   EXPECT_TRUE(testing::near_values(got, expected, 1e-13)) << what;
 }
 
-using Goldens = std::vector<const std::vector<double>*>;
+using Arrays = std::vector<std::vector<double>>;
 
-// f's value and gradients; goldens: those, in that order.
+// f's value and gradients; want: those, in that order.
 void check(const char* name, const std::function<Tensor(std::span<const Tensor>)>& f,
-           std::vector<Tensor> inputs, const Goldens& goldens) {
+           std::vector<Tensor> inputs, const Arrays& want) {
   for (const Tensor& x : inputs) x.set_requires_grad();
   const Tensor y = f(inputs);
-  expect_close(y, *goldens[0], name);
+  expect_close(y, want[0], name);
   y.backward(y.dim() > 0 ? ramp(y.shape()) : Tensor());
-  for (std::size_t i = 0; i < inputs.size(); ++i)
-    expect_close(inputs[i].grad(), *goldens[i + 1], name);
+  for (std::size_t i = 0; i < inputs.size(); ++i) expect_close(inputs[i].grad(), want[i + 1], name);
 }
 
-#define ONE(name) {&goldens::name##_y, &goldens::name##_grad0}
-#define TWO(name) {&goldens::name##_y, &goldens::name##_grad0, &goldens::name##_grad1}
+#define ONE(name) {goldens[#name "_y"], goldens[#name "_grad0"]}
+#define TWO(name) {goldens[#name "_y"], goldens[#name "_grad0"], goldens[#name "_grad1"]}
 
 TEST(Activations, FollowPyTorch) {
   const auto layer = [](auto module) {
@@ -92,7 +92,7 @@ constexpr Reduction kNone = Reduction::none, kMean = Reduction::mean, kSum = Red
 TEST(Losses, NllFollowsPyTorch) {
   const Tensor target = from_vector(std::vector<std::int64_t>{2, -100, 0, 1}, {4});
   const Tensor image = from_vector(std::vector<std::int64_t>{0, 2, 1, 2, -100, 1}, {2, 3});
-  const auto run = [&](const char* name, Reduction r, const Goldens& rows, const Goldens& images) {
+  const auto run = [&](const char* name, Reduction r, const Arrays& rows, const Arrays& images) {
     check(name, [&](auto x) { return nn::nll_loss(x[0], target, -100, r); }, {ramp({4, 3})}, rows);
     check(
         name, [&](auto x) { return nn::nll_loss(x[0], image, -100, r); }, {ramp({2, 4, 3})},
@@ -126,8 +126,7 @@ TEST(Losses, BceWithLogitsFollowsPyTorch) {
     return std::vector<Tensor>{ramp({3, 4}, 20), raw::abs(raw::reshape(ramp({4, 3}), {3, 4}))};
   };
   const Tensor weight = raw::add(ramp({4}), 2);
-  const auto run = [&](const char* name, Reduction r, const Goldens& plain,
-                       const Goldens& weighted) {
+  const auto run = [&](const char* name, Reduction r, const Arrays& plain, const Arrays& weighted) {
     check(name, [&](auto x) { return nn::bce_with_logits(x[0], x[1], r); }, inputs(), plain);
     check(
         name, [&](auto x) { return nn::bce_with_logits(x[0], x[1], r, weight); }, inputs(),
@@ -148,7 +147,7 @@ TEST(Losses, BceWithLogitsIsStable) {
 }
 
 TEST(Losses, L1AndSmoothL1FollowPyTorch) {
-  const auto run = [](const char* name, Reduction r, const Goldens& l1, const Goldens& smooth) {
+  const auto run = [](const char* name, Reduction r, const Arrays& l1, const Arrays& smooth) {
     check(
         name, [&](auto x) { return nn::l1_loss(x[0], x[1], r); }, {ramp({2, 3}), ramp({2, 3}, 0.5)},
         l1);
@@ -199,7 +198,7 @@ TEST(Dropout, PassesOnInEval) {
 }
 
 void expect_init(const std::function<void(const Tensor&)>& f, const Shape& shape,
-                 const std::vector<float>& seed0, const std::vector<float>& seed7, double bound) {
+                 const std::vector<double>& seed0, const std::vector<double>& seed7, double bound) {
   for (const auto& [seed, expected] : {std::pair(0, &seed0), std::pair(7, &seed7)}) {
     const Tensor w = empty(shape).set_requires_grad();
     manual_seed(static_cast<std::uint64_t>(seed));
@@ -213,7 +212,7 @@ void expect_init(const std::function<void(const Tensor&)>& f, const Shape& shape
   }
 }
 
-#define SEEDS(name) goldens::init_##name##_0, goldens::init_##name##_7
+#define SEEDS(name) goldens["init_" #name "_0"], goldens["init_" #name "_7"]
 
 TEST(Init, FollowsPyTorch) {
   using namespace nn::init;
@@ -263,7 +262,7 @@ TEST(Init, FixedValues) {
   using namespace nn::init;
   const Tensor x = empty({2, 3});
   eye_(x);
-  EXPECT_EQ(x.to_vector<float>(), goldens::init_eye);
+  EXPECT_EQ(values_of(x), goldens["init_eye"]);
   constant_(x, 2.5);
   EXPECT_EQ(values_of(x), std::vector<double>(6, 2.5));
   zeros_(x);
@@ -272,9 +271,9 @@ TEST(Init, FixedValues) {
   EXPECT_EQ(values_of(x), std::vector<double>(6, 1));
   const Tensor kernel = empty({4, 3, 3, 2}), volume = empty({2, 1, 2, 3, 4});
   dirac_(kernel, 2);
-  EXPECT_EQ(kernel.to_vector<float>(), goldens::init_dirac);
+  EXPECT_EQ(values_of(kernel), goldens["init_dirac"]);
   dirac_(volume);
-  EXPECT_EQ(volume.to_vector<float>(), goldens::init_dirac_volume);
+  EXPECT_EQ(values_of(volume), goldens["init_dirac_volume"]);
   EXPECT_EQ(calculate_gain(Nonlinearity::tanh), 5.0 / 3);
   EXPECT_EQ(calculate_gain(Nonlinearity::selu), 0.75);
 }

@@ -1,31 +1,29 @@
-"""What the writers of goldens share: C++ headers with arrays of PyTorch's numbers."""
+"""What the writers of goldens share: tensors of PyTorch's in a file that tests/goldens.h reads."""
+import pathlib
+
 import torch
+from safetensors.torch import save_file
 
-
-def header(script):
-    version = torch.__version__.split("+")[0]
-    print(f"// Written by {script} with PyTorch {version}. Do not edit.")
-    print("#pragma once\n\n#include <vector>\n\nnamespace weft::goldens {\n")
-
-
-def footer():
-    print("\n}  // namespace weft::goldens")
-
-
-def numbers(t):
-    suffix = "f" if t.dtype == torch.float32 else ""
-    return ", ".join(float(v).hex() + suffix for v in t.detach().flatten().tolist())
+_tensors = {}
 
 
 def array(name, t):
-    kind = "float" if t.dtype == torch.float32 else "double"
-    print(f"inline const std::vector<{kind}> {name} = {{{numbers(t)}}};")
+    assert name not in _tensors, name
+    _tensors[name] = t.detach().clone().contiguous()
 
 
 def arrays(name, tensors):
-    """A list of f64 arrays."""
-    body = ",\n    ".join(f"{{{numbers(t)}}}" for t in tensors)
-    print(f"inline const std::vector<std::vector<double>> {name} = {{\n    {body}}};")
+    """A list: name.0, name.1, ..."""
+    for i, t in enumerate(tensors):
+        array(f"{name}.{i}", t)
+
+
+def save(script):
+    """All of them beside the script write_NAME.py, as NAME.safetensors."""
+    script = pathlib.Path(script)
+    version = torch.__version__.split("+")[0]
+    save_file(_tensors, script.with_name(script.stem.removeprefix("write_") + ".safetensors"),
+              metadata={"written_by": f"{script.name} with PyTorch {version}"})
 
 
 # A formula that both sides compute.

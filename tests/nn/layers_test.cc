@@ -26,11 +26,13 @@
 #include "weft/nn/upsample.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/device_param.h"
-#include "weft/tests/nn/goldens.h"
+#include "weft/tests/goldens.h"
 #include "weft/tests/tensor/ramp.h"
 
 namespace weft {
 namespace {
+
+const testing::Goldens goldens("tests/nn/goldens");
 
 class Layers : public testing::DeviceParam {};
 WEFT_FOR_EACH_DEVICE(Layers);
@@ -50,56 +52,57 @@ void expect_close(const Tensor& got, const std::vector<double>& expected, const 
 }
 
 template <class Layer>
-void expect_initial(Layer layer, const std::vector<float>& weight, const std::vector<float>& bias) {
-  EXPECT_EQ(layer.weight.template to_vector<float>(), weight);
-  EXPECT_EQ(layer.bias.template to_vector<float>(), bias);
+void expect_initial(Layer layer, const std::vector<double>& weight,
+                    const std::vector<double>& bias) {
+  EXPECT_EQ(layer.weight.template to_vector<double>(), weight);
+  EXPECT_EQ(layer.bias.template to_vector<double>(), bias);
   EXPECT_TRUE(layer.weight.requires_grad());
 }
 
 TEST(Init, LayersStartWithPyTorchsBits) {
   manual_seed(0);
-  expect_initial(nn::Linear(5, 3), goldens::linear_weight_0, goldens::linear_bias_0);
-  expect_initial(nn::Conv2d(4, 2, {3, 2}, {.groups = 2}), goldens::conv_weight_0,
-                 goldens::conv_bias_0);
-  expect_initial(nn::ConvTranspose2d(4, 6, 3, {.groups = 2}), goldens::conv_transpose_weight_0,
-                 goldens::conv_transpose_bias_0);
+  expect_initial(nn::Linear(5, 3), goldens["linear_weight_0"], goldens["linear_bias_0"]);
+  expect_initial(nn::Conv2d(4, 2, {3, 2}, {.groups = 2}), goldens["conv_weight_0"],
+                 goldens["conv_bias_0"]);
+  expect_initial(nn::ConvTranspose2d(4, 6, 3, {.groups = 2}), goldens["conv_transpose_weight_0"],
+                 goldens["conv_transpose_bias_0"]);
   manual_seed(7);
-  expect_initial(nn::Linear(5, 3), goldens::linear_weight_7, goldens::linear_bias_7);
-  expect_initial(nn::Conv2d(4, 2, {3, 2}, {.groups = 2}), goldens::conv_weight_7,
-                 goldens::conv_bias_7);
-  expect_initial(nn::ConvTranspose2d(4, 6, 3, {.groups = 2}), goldens::conv_transpose_weight_7,
-                 goldens::conv_transpose_bias_7);
+  expect_initial(nn::Linear(5, 3), goldens["linear_weight_7"], goldens["linear_bias_7"]);
+  expect_initial(nn::Conv2d(4, 2, {3, 2}, {.groups = 2}), goldens["conv_weight_7"],
+                 goldens["conv_bias_7"]);
+  expect_initial(nn::ConvTranspose2d(4, 6, 3, {.groups = 2}), goldens["conv_transpose_weight_7"],
+                 goldens["conv_transpose_bias_7"]);
 }
 
 TEST(Init, Conv1dStartsWithPyTorchsBits) {
   manual_seed(0);
-  expect_initial(nn::Conv1d(4, 6, 3, {.groups = 2}), goldens::conv1d_weight_0,
-                 goldens::conv1d_bias_0);
+  expect_initial(nn::Conv1d(4, 6, 3, {.groups = 2}), goldens["conv1d_weight_0"],
+                 goldens["conv1d_bias_0"]);
   manual_seed(7);
-  expect_initial(nn::Conv1d(4, 6, 3, {.groups = 2}), goldens::conv1d_weight_7,
-                 goldens::conv1d_bias_7);
+  expect_initial(nn::Conv1d(4, 6, 3, {.groups = 2}), goldens["conv1d_weight_7"],
+                 goldens["conv1d_bias_7"]);
 }
 
 TEST(Init, EmbeddingAndAttentionStartAsPyTorchs) {
-  const auto check = [](std::uint64_t seed, const std::vector<float>& table,
-                        const std::vector<float>& in, const std::vector<float>& out) {
+  const auto check = [](std::uint64_t seed, const std::vector<double>& table,
+                        const std::vector<double>& in, const std::vector<double>& out) {
     manual_seed(seed);
     const nn::Embedding embedding(10, 3, {.padding_idx = -2});
     const nn::MultiheadAttention attention(4, 2);
     // PyTorch's own CPU levels differ by up to 1.8e-6 in what they draw normally.
-    const std::vector<float> rows = embedding.weight.to_vector<float>();
+    const std::vector<double> rows = embedding.weight.to_vector<double>();
     ASSERT_EQ(rows.size(), table.size());
     for (std::size_t i = 0; i < rows.size(); ++i) EXPECT_NEAR(rows[i], table[i], 2e-6) << i;
     EXPECT_EQ(embedding.weight[8].to_vector<float>(), std::vector<float>(3, 0));
-    EXPECT_EQ(attention.in_proj_weight.to_vector<float>(), in);
+    EXPECT_EQ(attention.in_proj_weight.to_vector<double>(), in);
     EXPECT_EQ(attention.in_proj_bias.to_vector<float>(), std::vector<float>(12, 0));
-    EXPECT_EQ(attention.out_proj.weight.to_vector<float>(), out);
+    EXPECT_EQ(attention.out_proj.weight.to_vector<double>(), out);
     EXPECT_EQ(attention.out_proj.bias.to_vector<float>(), std::vector<float>(4, 0));
   };
-  check(0, goldens::embedding_weight_0, goldens::attention_in_weight_0,
-        goldens::attention_out_weight_0);
-  check(7, goldens::embedding_weight_7, goldens::attention_in_weight_7,
-        goldens::attention_out_weight_7);
+  check(0, goldens["embedding_weight_0"], goldens["attention_in_weight_0"],
+        goldens["attention_out_weight_0"]);
+  check(7, goldens["embedding_weight_7"], goldens["attention_in_weight_7"],
+        goldens["attention_out_weight_7"]);
 }
 
 TEST_P(Layers, Embedding) {
@@ -115,9 +118,9 @@ TEST_P(Layers, Embedding) {
     rows.backward(ramp(rows.shape()).detach());
     expect_close(embedding.weight.grad(), grad, "grad");
   };
-  check({}, goldens::embedding_y, goldens::embedding_grad0);
-  check(-2, goldens::embedding_padded_y, goldens::embedding_padded_grad0);
-  check(3, goldens::embedding_padded_y, goldens::embedding_padded_grad0);
+  check({}, goldens["embedding_y"], goldens["embedding_grad0"]);
+  check(-2, goldens["embedding_padded_y"], goldens["embedding_padded_grad0"]);
+  check(3, goldens["embedding_padded_y"], goldens["embedding_padded_grad0"]);
   EXPECT_EQ(nn::Embedding(10, 3, {.padding_idx = -1}).to_string(),
             "Embedding(10, 3, padding_idx=9)  # 30 parameters\n30 parameters");
   EXPECT_EQ(nn::Embedding(4, 2).to_string(), "Embedding(4, 2)  # 8 parameters\n8 parameters");
@@ -133,11 +136,11 @@ TEST_P(Layers, ConvolutionWithEveryOption) {
   const Tensor x = ramp({1, 4, 5, 6}), w = ramp({2, 2, 3, 2}), b = ramp({2});
   Conv2dParams params{.stride = {2, 1}, .padding = {1, 2}, .dilation = {1, 2}, .groups = 2};
   const Tensor y = conv2d(x, w, b, params);
-  expect_close(y, goldens::conv_strided_y, "y");
+  expect_close(y, goldens["conv_strided_y"], "y");
   y.backward(ramp(y.shape()).detach());
-  expect_close(x.grad(), goldens::conv_strided_grad0, "grad_x");
-  expect_close(w.grad(), goldens::conv_strided_grad1, "grad_w");
-  expect_close(b.grad(), goldens::conv_strided_grad2, "grad_b");
+  expect_close(x.grad(), goldens["conv_strided_grad0"], "grad_x");
+  expect_close(w.grad(), goldens["conv_strided_grad1"], "grad_w");
+  expect_close(b.grad(), goldens["conv_strided_grad2"], "grad_b");
 }
 
 TEST_P(Layers, TransposedConvolutionWithEveryOption) {
@@ -148,20 +151,20 @@ TEST_P(Layers, TransposedConvolutionWithEveryOption) {
                       .groups = 2,
                       .output_padding = {1, 2}};
   const Tensor y = conv_transpose2d(x, w, b, params);
-  expect_close(y, goldens::conv_transpose_strided_y, "y");
+  expect_close(y, goldens["conv_transpose_strided_y"], "y");
   y.backward(ramp(y.shape()).detach());
-  expect_close(x.grad(), goldens::conv_transpose_strided_grad0, "grad_x");
-  expect_close(w.grad(), goldens::conv_transpose_strided_grad1, "grad_w");
-  expect_close(b.grad(), goldens::conv_transpose_strided_grad2, "grad_b");
+  expect_close(x.grad(), goldens["conv_transpose_strided_grad0"], "grad_x");
+  expect_close(w.grad(), goldens["conv_transpose_strided_grad1"], "grad_w");
+  expect_close(b.grad(), goldens["conv_transpose_strided_grad2"], "grad_b");
 }
 
 TEST_P(Layers, MaxPool) {
   const Tensor x = ramp({1, 2, 6, 5});
   nn::MaxPool2d pool({3, 2}, {.stride = 2, .padding = 1, .ceil_mode = true});
   const Tensor y = pool(x);
-  expect_close(y, goldens::max_pool_y, "y");
+  expect_close(y, goldens["max_pool_y"], "y");
   y.backward(ramp(y.shape()).detach());
-  expect_close(x.grad(), goldens::max_pool_grad0, "grad_x");
+  expect_close(x.grad(), goldens["max_pool_grad0"], "grad_x");
 }
 
 // A layer's result and gradient in both layouts of x.
@@ -182,18 +185,18 @@ TEST_P(Layers, PoolingWithEveryOption) {
       nn::MaxPool2d(
           3,
           {.stride = nn::Pair(2, 1), .padding = 1, .dilation = nn::Pair(1, 2), .ceil_mode = true}),
-      {1, 2, 6, 7}, goldens::max_pool_dilated_y, goldens::max_pool_dilated_grad0);
+      {1, 2, 6, 7}, goldens["max_pool_dilated_y"], goldens["max_pool_dilated_grad0"]);
   expect_pooled(nn::AvgPool2d({3, 2}, {.stride = 2, .padding = 1, .ceil_mode = true}), {1, 2, 6, 5},
-                goldens::avg_pool_y, goldens::avg_pool_grad0);
+                goldens["avg_pool_y"], goldens["avg_pool_grad0"]);
   expect_pooled(
       nn::AvgPool2d(3, {.stride = 2, .padding = 1, .ceil_mode = true, .count_include_pad = false}),
-      {1, 2, 6, 5}, goldens::avg_pool_inside_y, goldens::avg_pool_inside_grad0);
-  expect_pooled(nn::AvgPool2d(2, {.divisor = 3}), {1, 2, 4, 5}, goldens::avg_pool_divisor_y,
-                goldens::avg_pool_divisor_grad0);
-  expect_pooled(nn::AdaptiveMaxPool2d({3, 2}), {1, 2, 5, 7}, goldens::adaptive_max_pool_y,
-                goldens::adaptive_max_pool_grad0);
-  expect_pooled(nn::AdaptiveAvgPool2d({3, 2}), {1, 2, 5, 7}, goldens::adaptive_avg_pool_y,
-                goldens::adaptive_avg_pool_grad0);
+      {1, 2, 6, 5}, goldens["avg_pool_inside_y"], goldens["avg_pool_inside_grad0"]);
+  expect_pooled(nn::AvgPool2d(2, {.divisor = 3}), {1, 2, 4, 5}, goldens["avg_pool_divisor_y"],
+                goldens["avg_pool_divisor_grad0"]);
+  expect_pooled(nn::AdaptiveMaxPool2d({3, 2}), {1, 2, 5, 7}, goldens["adaptive_max_pool_y"],
+                goldens["adaptive_max_pool_grad0"]);
+  expect_pooled(nn::AdaptiveAvgPool2d({3, 2}), {1, 2, 5, 7}, goldens["adaptive_avg_pool_y"],
+                goldens["adaptive_avg_pool_grad0"]);
 }
 
 TEST_P(Layers, LayerNorm) {
@@ -205,11 +208,11 @@ TEST_P(Layers, LayerNorm) {
   raw::copy_(norm.bias, ramp({3, 2}, 0.5));
   const Tensor x = ramp({4, 3, 2});
   const Tensor y = norm(x);
-  expect_close(y, goldens::layer_norm_y, "y");
+  expect_close(y, goldens["layer_norm_y"], "y");
   y.backward(ramp(y.shape()).detach());
-  expect_close(x.grad(), goldens::layer_norm_grad0, "grad_x");
-  expect_close(norm.weight.grad(), goldens::layer_norm_grad1, "grad_w");
-  expect_close(norm.bias.grad(), goldens::layer_norm_grad2, "grad_b");
+  expect_close(x.grad(), goldens["layer_norm_grad0"], "grad_x");
+  expect_close(norm.weight.grad(), goldens["layer_norm_grad1"], "grad_w");
+  expect_close(norm.bias.grad(), goldens["layer_norm_grad2"], "grad_b");
   EXPECT_TRUE(nn::LayerNorm(4, {.elementwise_affine = false}).parameters().empty());
 }
 
@@ -217,15 +220,21 @@ struct BatchNormGoldens {
   std::vector<double> y[2], grad_x[2], grad_w[2], grad_b[2];
   std::vector<double> running_mean, running_var, eval_y, eval_grad_x;
 };
-#define WEFT_GOLDENS(name)                             \
-  {{goldens::name##_y0, goldens::name##_y1},           \
-   {goldens::name##_grad_x0, goldens::name##_grad_x1}, \
-   {goldens::name##_grad_w0, goldens::name##_grad_w1}, \
-   {goldens::name##_grad_b0, goldens::name##_grad_b1}, \
-   goldens::name##_running_mean,                       \
-   goldens::name##_running_var,                        \
-   goldens::name##_eval_y,                             \
-   goldens::name##_eval_grad_x}
+BatchNormGoldens batch_norm_goldens(const std::string& name) {
+  const auto both = [&](const std::string& what, std::vector<double>(&values)[2]) {
+    for (const int step : {0, 1}) values[step] = goldens[name + what + std::to_string(step)];
+  };
+  BatchNormGoldens all;
+  both("_y", all.y);
+  both("_grad_x", all.grad_x);
+  both("_grad_w", all.grad_w);
+  both("_grad_b", all.grad_b);
+  all.running_mean = goldens[name + "_running_mean"];
+  all.running_var = goldens[name + "_running_var"];
+  all.eval_y = goldens[name + "_eval_y"];
+  all.eval_grad_x = goldens[name + "_eval_grad_x"];
+  return all;
+}
 
 template <class Norm = nn::BatchNorm2d>
 void expect_batch_norm(std::optional<double> momentum, const BatchNormGoldens& want,
@@ -264,16 +273,18 @@ void expect_batch_norm(std::optional<double> momentum, const BatchNormGoldens& w
   }
 }
 
-TEST_P(Layers, BatchNormTrainsAndEvaluates) { expect_batch_norm(0.1, WEFT_GOLDENS(batch_norm)); }
+TEST_P(Layers, BatchNormTrainsAndEvaluates) {
+  expect_batch_norm(0.1, batch_norm_goldens("batch_norm"));
+}
 
 TEST_P(Layers, BatchNormAveragesAllBatches) {
-  expect_batch_norm(std::nullopt, WEFT_GOLDENS(batch_norm_cumulative));
+  expect_batch_norm(std::nullopt, batch_norm_goldens("batch_norm_cumulative"));
 }
 
 TEST_P(Layers, BatchNorm1dFollowsPyTorch) {
-  expect_batch_norm<nn::BatchNorm1d>(0.1, WEFT_GOLDENS(batch_norm_rows), {5, 3}, {1, 3});
-  expect_batch_norm<nn::BatchNorm1d>(std::nullopt, WEFT_GOLDENS(batch_norm_sequences), {2, 3, 4},
-                                     {1, 3, 2});
+  expect_batch_norm<nn::BatchNorm1d>(0.1, batch_norm_goldens("batch_norm_rows"), {5, 3}, {1, 3});
+  expect_batch_norm<nn::BatchNorm1d>(std::nullopt, batch_norm_goldens("batch_norm_sequences"),
+                                     {2, 3, 4}, {1, 3, 2});
 }
 
 TEST_P(Layers, BatchNorm1dGoesOn) {
@@ -586,18 +597,18 @@ TEST_P(Losses, CrossEntropyIgnoresAndSmoothes) {
   const Tensor x = ramp({4, 3}, 3);
   const Tensor target = from_vector(std::vector<std::int64_t>{2, -100, 0, 1}, {4});
   const Tensor loss = nn::cross_entropy(x, target, {.label_smoothing = 0.1});
-  expect_close(loss, goldens::cross_entropy_y, "loss");
+  expect_close(loss, goldens["cross_entropy_y"], "loss");
   loss.backward();
-  expect_close(x.grad(), goldens::cross_entropy_grad0, "grad");
+  expect_close(x.grad(), goldens["cross_entropy_grad0"], "grad");
 }
 
 TEST_P(Losses, MseToBothSides) {
   const Tensor x = ramp({2, 3}), target = ramp({2, 3}, 0.5);
   const Tensor loss = nn::mse_loss(x, target);
-  expect_close(loss, goldens::mse_y, "loss");
+  expect_close(loss, goldens["mse_y"], "loss");
   loss.backward();
-  expect_close(x.grad(), goldens::mse_grad0, "grad_x");
-  expect_close(target.grad(), goldens::mse_grad1, "grad_target");
+  expect_close(x.grad(), goldens["mse_grad0"], "grad_x");
+  expect_close(target.grad(), goldens["mse_grad1"], "grad_target");
 }
 
 template <class F>

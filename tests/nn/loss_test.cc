@@ -15,7 +15,7 @@
 #include "weft/autograd/ops.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/device_param.h"
-#include "weft/tests/nn/loss_goldens.h"
+#include "weft/tests/goldens.h"
 #include "weft/tests/tensor/ramp.h"
 #include "weft/tests/tensor/tensor_util.h"
 
@@ -29,6 +29,8 @@ using testing::near_values;
 using testing::ramp;
 using testing::values_of;
 
+const testing::Goldens goldens("tests/nn/loss_goldens");
+
 using Inputs = std::span<const Tensor>;
 using nn::KlReduction;
 
@@ -41,15 +43,15 @@ class LossLayersTest : public testing::DeviceParam {
   static Tensor weight() { return make({0.5, 2, 0.75}, {3}, DType::f64); }
   static Tensor image_weight() { return ramp({4}) + 1.5; }
 
-  // f's results and gradients for each reduction, in every layout of the inputs; goldens: those,
+  // f's results and gradients for each reduction, in every layout of the inputs; want: those,
   // one after the other.
   template <class R>
   static void check(const char* name, std::span<const R> reductions,
                     const std::function<Tensor(Inputs, R)>& f, const std::vector<Tensor>& inputs,
-                    const std::vector<std::vector<double>>& goldens) {
-    ASSERT_EQ(goldens.size(), reductions.size() * (inputs.size() + 1)) << name;
+                    const std::vector<std::vector<double>>& want) {
+    ASSERT_EQ(want.size(), reductions.size() * (inputs.size() + 1)) << name;
     for (int layout : {0, 1, 2}) {
-      auto golden = goldens.begin();
+      auto golden = want.begin();
       for (const R reduction : reductions) {
         SCOPED_TRACE(std::string(name) + ", layout " + std::to_string(layout));
         std::vector<Tensor> laid;
@@ -65,8 +67,8 @@ class LossLayersTest : public testing::DeviceParam {
   }
   static void check(const char* name, const std::function<Tensor(Inputs, Reduction)>& f,
                     const std::vector<Tensor>& inputs,
-                    const std::vector<std::vector<double>>& goldens) {
-    check<Reduction>(name, kReductions, f, inputs, goldens);
+                    const std::vector<std::vector<double>>& want) {
+    check<Reduction>(name, kReductions, f, inputs, want);
   }
 };
 WEFT_FOR_EACH_DEVICE(LossLayersTest);
@@ -74,32 +76,32 @@ WEFT_FOR_EACH_DEVICE(LossLayersTest);
 TEST_P(LossLayersTest, CrossEntropyWithWeightsFollowsPyTorch) {
   const auto run = [](const char* name, double smoothing, const std::vector<Tensor>& x,
                       const Tensor& label, const Tensor& weights,
-                      const std::vector<std::vector<double>>& goldens) {
+                      const std::vector<std::vector<double>>& want) {
     check(
         name,
         [=](Inputs in, Reduction r) {
           return nn::cross_entropy(
               in[0], label, {.weight = weights, .label_smoothing = smoothing, .reduction = r});
         },
-        x, goldens);
+        x, want);
   };
   const Tensor rows = ramp({5, 3}, 3), pixels = ramp({2, 4, 3}, 3);
-  run("rows", 0, {rows}, target(), weight(), goldens::cross_entropy_rows_plain);
-  run("rows, smooth", 0.3, {rows}, target(), weight(), goldens::cross_entropy_rows_smooth);
-  run("pixels", 0, {pixels}, image(), image_weight(), goldens::cross_entropy_pixels_plain);
+  run("rows", 0, {rows}, target(), weight(), goldens.list("cross_entropy_rows_plain"));
+  run("rows, smooth", 0.3, {rows}, target(), weight(), goldens.list("cross_entropy_rows_smooth"));
+  run("pixels", 0, {pixels}, image(), image_weight(), goldens.list("cross_entropy_pixels_plain"));
   run("pixels, smooth", 0.3, {pixels}, image(), image_weight(),
-      goldens::cross_entropy_pixels_smooth);
+      goldens.list("cross_entropy_pixels_smooth"));
 }
 
 TEST_P(LossLayersTest, NllWithWeightsFollowsPyTorch) {
   check(
       "rows",
       [](Inputs in, Reduction r) { return nn::nll_loss(in[0], target(), -100, r, weight()); },
-      {ramp({5, 3}, 3)}, goldens::nll_rows);
+      {ramp({5, 3}, 3)}, goldens.list("nll_rows"));
   check(
       "pixels",
       [](Inputs in, Reduction r) { return nn::nll_loss(in[0], image(), -100, r, image_weight()); },
-      {ramp({2, 4, 3}, 3)}, goldens::nll_pixels);
+      {ramp({2, 4, 3}, 3)}, goldens.list("nll_pixels"));
 }
 
 TEST_P(LossLayersTest, WeightsOfOneAreNoWeights) {
@@ -170,7 +172,7 @@ TEST_P(LossLayersTest, BceFollowsPyTorch) {
   const Tensor t = (ramp({3, 4}) * 0.5 + 0.5).roll(5);
   check(
       "bce", [](Inputs in, Reduction r) { return nn::bce_loss(in[0], in[1], r); }, {p, t},
-      goldens::bce);
+      goldens.list("bce"));
 }
 
 TEST_P(LossLayersTest, BceAtItsEnds) {
@@ -209,14 +211,14 @@ TEST_P(LossLayersTest, KlDivFollowsPyTorch) {
                                         KlReduction::batchmean};
   const Tensor log_p = log_softmax(ramp({3, 4}), 1), q = softmax(ramp({3, 4}, 2), 1);
   const auto run = [&](bool log_target, const Tensor& t,
-                       const std::vector<std::vector<double>>& goldens) {
+                       const std::vector<std::vector<double>>& want) {
     check<KlReduction>(
         "kl_div", reductions,
         [=](Inputs in, KlReduction r) { return nn::kl_div(in[0], in[1], r, log_target); },
-        {log_p, t}, goldens);
+        {log_p, t}, want);
   };
-  run(false, q, goldens::kl_div);
-  run(true, log(q), goldens::kl_div_log);
+  run(false, q, goldens.list("kl_div"));
+  run(true, log(q), goldens.list("kl_div_log"));
 }
 
 TEST_P(LossLayersTest, KlDivOfNothing) {

@@ -26,10 +26,12 @@
 #include "weft/nn/pooling.h"
 #include "weft/nn/sequential.h"
 #include "weft/tests/core/expect_error.h"
-#include "weft/tests/nn/goldens.h"
+#include "weft/tests/goldens.h"
 
 namespace weft {
 namespace {
+
+const testing::Goldens goldens("tests/nn/goldens");
 
 struct Block : nn::Module<Block> {
   nn::Linear fc1 = child("fc1", nn::Linear(4, 3));
@@ -417,8 +419,8 @@ struct Autoencoder : nn::Module<Autoencoder> {
 };
 
 TEST(Module, AutoencoderStartsAsPyTorchs) {
-  for (const auto& [seed, expected] :
-       {std::pair{0, goldens::autoencoder_sum_0}, std::pair{7, goldens::autoencoder_sum_7}}) {
+  for (const auto& [seed, expected] : {std::pair{0, goldens["autoencoder_sum_0"][0]},
+                                       std::pair{7, goldens["autoencoder_sum_7"][0]}}) {
     manual_seed(seed);
     Autoencoder net;
     double sum = 0;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes attention_goldens.h: nn.MultiheadAttention of PyTorch 2.11, CPU, in f64.
+"""Writes attention_goldens.safetensors: nn.MultiheadAttention of PyTorch 2.11, CPU, in f64.
 
-usage: python3 write_attention_goldens.py > attention_goldens.h   (needs torch)
+usage: python3 tests/nn/write_attention_goldens.py   (needs torch and safetensors)
 Each list has the output, the weights where they are wanted, the gradients of the inputs and those of
 the parameters. Two heads of two features, two sequences of 3 queries and 5 keys.
 """
@@ -10,7 +10,7 @@ import math
 import torch
 from torch import nn
 
-from golden_arrays import arrays, footer, header, ramp
+from golden_arrays import arrays, ramp, save
 
 
 def run(name, shapes, options={}, **call):
@@ -28,7 +28,6 @@ three = [(3, 2, 4), (5, 2, 4), (5, 2, 4)]
 three_batch_first = [(2, 3, 4), (2, 5, 4), (2, 5, 4)]
 padding = torch.tensor([[False, True, False, False, True], [True, False, False, False, False]])
 causal = torch.ones(3, 3).triu(1).bool()
-header("write_attention_goldens.py")
 run("self_attention", [(3, 2, 4)])
 run("cross_attention", three, average_attn_weights=False)
 run("cross_attention_padded", three_batch_first, {"batch_first": True}, key_padding_mask=padding)
@@ -40,4 +39,4 @@ blind = padding.clone()
 blind[1] = True
 run("attention_to_nothing", three_batch_first, {"batch_first": True}, key_padding_mask=blind, need_weights=False)
 run("unbatched_attention", [(3, 4), (5, 4), (5, 4)], {"bias": False}, key_padding_mask=padding[0])
-footer()
+save(__file__)

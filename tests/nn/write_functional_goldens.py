@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Writes functional_goldens.h: activations, losses and initialisation of PyTorch 2.11, CPU.
+"""Writes functional_goldens.safetensors: activations, losses and initialisation.
 
-usage: python3 write_functional_goldens.py > functional_goldens.h   (needs torch)
+usage: python3 tests/nn/write_functional_goldens.py   (needs torch and safetensors)
+PyTorch 2.11, CPU.
 """
 import torch
 from torch import nn
 
-from golden_arrays import array, footer, header, ramp, run
+from golden_arrays import array, ramp, run, save
 
 F = nn.functional
-header("write_functional_goldens.py")
 
 x = ramp(3, 7) * 4
 run("leaky_relu", lambda x: F.leaky_relu(x, 0.2), x)
@@ -60,4 +60,4 @@ for seed in (0, 7):
 array("init_eye", init.eye_(torch.empty(2, 3)))
 array("init_dirac", init.dirac_(torch.empty(4, 3, 3, 2), 2))
 array("init_dirac_volume", init.dirac_(torch.empty(2, 1, 2, 3, 4)))
-footer()
+save(__file__)

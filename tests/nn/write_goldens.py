@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Writes goldens.h: initial weights and layer results of PyTorch 2.11, CPU.
+"""Writes goldens.safetensors: initial weights and layer results of PyTorch 2.11, CPU.
 
-usage: python3 write_goldens.py > goldens.h   (needs torch)
+usage: python3 tests/nn/write_goldens.py   (needs torch and safetensors)
 Weights come out bit for bit the same on CPUs with FMA; see Generator in core/runtime/rng.h.
 """
 import torch
 from torch import nn
 
-from golden_arrays import array, footer, header, ramp, run
+from golden_arrays import array, ramp, run, save
 
 
 def checksum(module):
@@ -38,7 +38,6 @@ class Autoencoder(nn.Module):
         self.decoder = Decoder()
 
 
-header("write_goldens.py")
 for seed in (0, 7):
     torch.manual_seed(seed)
     for name, layer in (
@@ -58,7 +57,7 @@ for seed in (0, 7):
     array(f"attention_in_weight_{seed}", attention.in_proj_weight)
     array(f"attention_out_weight_{seed}", attention.out_proj.weight)
     torch.manual_seed(seed)
-    print(f"inline const double autoencoder_sum_{seed} = {checksum(Autoencoder()).hex()};")
+    array(f"autoencoder_sum_{seed}", torch.tensor(checksum(Autoencoder()), dtype=torch.float64))
 
 # Results in f64 of layers whose parameters and input are a formula both sides compute.
 F = nn.functional
@@ -113,4 +112,4 @@ run_batch_norm("batch_norm_sequences", None, nn.BatchNorm1d, (2, 3, 4), (1, 3, 2
 target = torch.tensor([2, -100, 0, 1])
 run("cross_entropy", lambda x: F.cross_entropy(x, target, label_smoothing=0.1), ramp(4, 3) * 3)
 run("mse", lambda x, t: F.mse_loss(x, t), ramp(2, 3), ramp(3, 2).reshape(2, 3) * 0.5)
-footer()
+save(__file__)

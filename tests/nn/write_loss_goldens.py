@@ -1,18 +1,16 @@
 #!/usr/bin/env python3
-"""Writes loss_goldens.h: losses of PyTorch 2.11, CPU, in f64: values and gradients.
+"""Writes loss_goldens.safetensors: losses of PyTorch 2.11, CPU, in f64: values and gradients.
 
-usage: python3 write_loss_goldens.py > loss_goldens.h   (needs torch)
+usage: python3 tests/nn/write_loss_goldens.py   (needs torch and safetensors)
 """
 import warnings
 
 import torch
 from torch import nn
 
-from golden_arrays import arrays, footer, header, ramp, results
+from golden_arrays import arrays, ramp, results, save
 
 F = nn.functional
-header("write_loss_goldens.py")
-print("inline constexpr double inf = __builtin_inf();  // as Python writes it\n")
 
 
 def losses(name, f, *inputs, reductions=("none", "mean", "sum")):
@@ -47,4 +45,4 @@ warnings.simplefilter("ignore")  # of the mean, which may become batchmean
 every = ("none", "mean", "sum", "batchmean")
 losses("kl_div", F.kl_div, log_p, q, reductions=every)
 losses("kl_div_log", lambda x, t, **r: F.kl_div(x, t, log_target=True, **r), log_p, q.log(), reductions=every)
-footer()
+save(__file__)

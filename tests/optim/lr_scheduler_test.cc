@@ -20,12 +20,14 @@
 #include "weft/optim/sgd.h"
 #include "weft/tensor/creation.h"
 #include "weft/tests/core/expect_error.h"
-#include "weft/tests/optim/goldens.h"
+#include "weft/tests/goldens.h"
 
 namespace weft {
 namespace {
 
 using Schedulers = std::vector<std::unique_ptr<optim::LRScheduler>>;
+
+const testing::Goldens goldens("tests/optim/goldens");
 
 std::vector<Tensor> one() { return {zeros({1}).set_requires_grad()}; }
 
@@ -84,41 +86,41 @@ void check(const char* name, const Options& options, const std::vector<double>& 
 
 TEST(LRScheduler, FollowsPyTorch) {
   check<optim::StepLR>("step", optim::StepLROptions{.step_size = 7, .gamma = 0.5},
-                       goldens::step_lr);
+                       goldens["step_lr"]);
   check<optim::MultiStepLR>("multi-step",
                             optim::MultiStepLROptions{.milestones = {3, 20, 20, 41}, .gamma = 0.3},
-                            goldens::multi_step_lr);
+                            goldens["multi_step_lr"]);
   check<optim::CosineAnnealingLR>("cosine", optim::CosineAnnealingLROptions{.T_max = 50},
-                                  goldens::cosine_lr);
+                                  goldens["cosine_lr"]);
   check<optim::CosineAnnealingLR>("cosine, up and down",
                                   optim::CosineAnnealingLROptions{.T_max = 8, .eta_min = 0.001},
-                                  goldens::cosine_restarts_lr);
-  check<optim::LinearLR>("linear", optim::LinearLROptions{}, goldens::linear_lr);
+                                  goldens["cosine_restarts_lr"]);
+  check<optim::LinearLR>("linear", optim::LinearLROptions{}, goldens["linear_lr"]);
   check<optim::LinearLR>(
       "linear, down",
       optim::LinearLROptions{.start_factor = 1, .end_factor = 0.1, .total_iters = 30},
-      goldens::linear_down_lr);
+      goldens["linear_down_lr"]);
   check<optim::OneCycleLR>("one cycle",
                            optim::OneCycleLROptions{.max_lr = {0.5}, .total_steps = 50},
-                           goldens::one_cycle_lr);
+                           goldens["one_cycle_lr"]);
   check<optim::ExponentialLR>("exponential", optim::ExponentialLROptions{.gamma = 0.9},
-                              goldens::exponential_lr);
+                              goldens["exponential_lr"]);
   check<optim::CosineAnnealingWarmRestarts>(
       "warm restarts", optim::CosineAnnealingWarmRestartsOptions{.T_0 = 7, .eta_min = 0.001},
-      goldens::warm_restarts_lr);
+      goldens["warm_restarts_lr"]);
   check<optim::CosineAnnealingWarmRestarts>(
       "longer and longer", optim::CosineAnnealingWarmRestartsOptions{.T_0 = 3, .T_mult = 2},
-      goldens::longer_warm_restarts_lr);
+      goldens["longer_warm_restarts_lr"]);
 }
 
 TEST(LRScheduler, LambdaLRFollowsPyTorch) {
   using Lambda = optim::LambdaLR::Lambda;
   check<optim::LambdaLR>("one for all", Lambda([](auto t) { return 1 / (1.0 + t); }),
-                         goldens::lambda_lr);
+                         goldens["lambda_lr"]);
   check<optim::LambdaLR>(
       "one each",
       std::vector<Lambda>{[](auto t) { return std::pow(0.95, t); }, [](auto t) { return t / 10; }},
-      goldens::lambdas_lr);
+      goldens["lambdas_lr"]);
 }
 
 optim::SequentialLROptions four_in_turn(optim::Optimizer& optimizer) {
@@ -138,7 +140,7 @@ TEST(LRScheduler, SequentialLRFollowsPyTorch) {
   optim::SGD sgd = make_sgd();
   optim::SequentialLR scheduler(sgd, four_in_turn(sgd));
   expect_near("four in turn", rates(sgd, 50, [&](int) { scheduler.step(); }),
-              goldens::sequential_lr);
+              goldens["sequential_lr"]);
   EXPECT_EQ(scheduler.last_epoch(), 50);
 
   // OneCycleLR gives all of them its own first rate, and moves the momentum from the start.
@@ -150,7 +152,7 @@ TEST(LRScheduler, SequentialLRFollowsPyTorch) {
                           cycled, optim::OneCycleLROptions{.max_lr = {0.5}, .total_steps = 60})},
        .milestones = {10}});
   expect_near("one cycle", rates(cycled, 50, [&](int) { cycle.step(); }),
-              goldens::sequential_cycle_lr);
+              goldens["sequential_cycle_lr"]);
 }
 
 // One within another counts from where it begins.
@@ -188,7 +190,7 @@ void check_plateau(const char* name, const optim::ReduceLROnPlateauOptions& opti
 TEST(LRScheduler, ReduceLROnPlateauFollowsPyTorch) {
   using enum optim::PlateauMode;
   using enum optim::PlateauThreshold;
-  check_plateau("plateau", {.patience = 2}, goldens::plateau_lr);
+  check_plateau("plateau", {.patience = 2}, goldens["plateau_lr"]);
   check_plateau("max, abs",
                 {.mode = max,
                  .factor = 0.5,
@@ -196,7 +198,7 @@ TEST(LRScheduler, ReduceLROnPlateauFollowsPyTorch) {
                  .threshold = 0.1,
                  .threshold_mode = abs,
                  .cooldown = 4},
-                goldens::plateau_max_lr);
+                goldens["plateau_max_lr"]);
   check_plateau("min, abs",
                 {.factor = 0.6,
                  .patience = 0,
@@ -204,11 +206,11 @@ TEST(LRScheduler, ReduceLROnPlateauFollowsPyTorch) {
                  .threshold_mode = abs,
                  .cooldown = 2,
                  .min_lr = {0.01, 1e-3}},
-                goldens::plateau_abs_lr);
+                goldens["plateau_abs_lr"]);
   check_plateau(
       "max, rel",
       {.mode = max, .factor = 0.3, .patience = 1, .threshold = 0.2, .min_lr = {1e-4}, .eps = 1e-3},
-      goldens::plateau_rel_lr);
+      goldens["plateau_rel_lr"]);
 }
 
 TEST(LRScheduler, ReduceLROnPlateauTakesNoNaNForBetter) {
@@ -232,7 +234,7 @@ TEST(LRScheduler, OneCycleMovesAdamsBeta) {
                                                              .max_momentum = 0.9,
                                                              .div_factor = 10,
                                                              .final_div_factor = 100}));
-  expect_golden("one cycle", adam, schedulers, goldens::one_cycle_adam_lr);
+  expect_golden("one cycle", adam, schedulers, goldens["one_cycle_adam_lr"]);
 }
 
 TEST(LRScheduler, SeveralOnOneOptimiserMultiply) {
@@ -243,7 +245,7 @@ TEST(LRScheduler, SeveralOnOneOptimiserMultiply) {
   schedulers.push_back(make<optim::StepLR>(sgd, optim::StepLROptions{.step_size = 9}));
   schedulers.push_back(
       make<optim::CosineAnnealingLR>(sgd, optim::CosineAnnealingLROptions{.T_max = 20}));
-  expect_golden("chained", sgd, schedulers, goldens::chained_lr);
+  expect_golden("chained", sgd, schedulers, goldens["chained_lr"]);
 }
 
 TEST(LRScheduler, ResumesFromItsState) {
@@ -325,7 +327,7 @@ TEST(LRScheduler, ReduceLROnPlateauResumesFromItsState) {
 TEST(LRScheduler, CosineAnnealingComesBackToZero) {
   for (const std::int64_t period : {2, 3, 5, 7, 10, 33, 100, 500, 2000}) {
     for (const double base : {0.0, 1e-17, 1e-9}) {
-      SCOPED_TRACE(testing::Message() << "T_max " << period << ", base " << base);
+      SCOPED_TRACE(::testing::Message() << "T_max " << period << ", base " << base);
       optim::SGD sgd(one(), {.lr = base});
       optim::CosineAnnealingLR schedule(sgd, {.T_max = period, .eta_min = 1});
       for (std::int64_t i = 0; i < 2 * period; ++i) ASSERT_NO_THROW(schedule.step());

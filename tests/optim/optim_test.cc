@@ -15,10 +15,12 @@
 #include "weft/tensor/ops.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/device_param.h"
-#include "weft/tests/optim/goldens.h"
+#include "weft/tests/goldens.h"
 
 namespace weft {
 namespace {
+
+const testing::Goldens goldens("tests/optim/goldens");
 
 class Optimizers : public testing::DeviceParam {};
 WEFT_FOR_EACH_DEVICE(Optimizers);
@@ -56,56 +58,57 @@ void expect_golden(const Options& options, const std::vector<double>& expected,
   Optimizer optimizer(pair.params(), options);
   run(optimizer, pair, 0, 5, slope);
   const auto values = pair.values();
+  ASSERT_EQ(values.size(), expected.size());
   // Five updates in f64; the formula's order may differ by some ulp each.
   for (std::size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(values[i], expected[i], 1e-13) << i;
 }
 
 TEST_P(Optimizers, FollowsPyTorch) {
-  expect_golden<optim::SGD>(optim::SGDOptions{.lr = 0.1}, goldens::sgd);
+  expect_golden<optim::SGD>(optim::SGDOptions{.lr = 0.1}, goldens["sgd"]);
   expect_golden<optim::SGD>(
       optim::SGDOptions{.lr = 0.1, .momentum = 0.9, .dampening = 0.5, .weight_decay = 0.01},
-      goldens::sgd_momentum);
+      goldens["sgd_momentum"]);
   expect_golden<optim::SGD>(optim::SGDOptions{.lr = 0.1, .momentum = 0.9, .nesterov = true},
-                            goldens::sgd_nesterov);
-  expect_golden<optim::Adam>(optim::AdamOptions{}, goldens::adam);
+                            goldens["sgd_nesterov"]);
+  expect_golden<optim::Adam>(optim::AdamOptions{}, goldens["adam"]);
   expect_golden<optim::Adam>(
       optim::AdamOptions{.lr = 0.05, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-6, .weight_decay = 0.1},
-      goldens::adam_decay);
-  expect_golden<optim::AdamW>(optim::AdamWOptions{.lr = 0.05}, goldens::adamw);
-  expect_golden<optim::RMSprop>(optim::RMSpropOptions{}, goldens::rmsprop);
+      goldens["adam_decay"]);
+  expect_golden<optim::AdamW>(optim::AdamWOptions{.lr = 0.05}, goldens["adamw"]);
+  expect_golden<optim::RMSprop>(optim::RMSpropOptions{}, goldens["rmsprop"]);
   expect_golden<optim::RMSprop>(
       optim::RMSpropOptions{
           .lr = 0.02, .alpha = 0.9, .eps = 1e-6, .weight_decay = 0.1, .momentum = 0.8},
-      goldens::rmsprop_momentum);
+      goldens["rmsprop_momentum"]);
   expect_golden<optim::RMSprop>(optim::RMSpropOptions{.lr = 0.02, .alpha = 0.9, .centered = true},
-                                goldens::rmsprop_centered);
+                                goldens["rmsprop_centered"]);
   expect_golden<optim::RMSprop>(
       optim::RMSpropOptions{
           .lr = 0.02, .alpha = 0.9, .weight_decay = 0.1, .momentum = 0.8, .centered = true},
-      goldens::rmsprop_all);
+      goldens["rmsprop_all"]);
 }
 
 TEST_P(Optimizers, AmsgradFollowsPyTorch) {
   expect_golden<optim::Adam>(optim::AdamOptions{.lr = 0.05, .beta2 = 0.5, .amsgrad = true},
-                             goldens::adam_amsgrad, downhill);
+                             goldens["adam_amsgrad"], downhill);
   expect_golden<optim::Adam>(
       optim::AdamOptions{
           .lr = 0.05, .beta2 = 0.5, .weight_decay = 0.1, .amsgrad = true, .maximize = true},
-      goldens::adam_amsgrad_maximize, downhill);
+      goldens["adam_amsgrad_maximize"], downhill);
   expect_golden<optim::AdamW>(optim::AdamWOptions{.lr = 0.05, .beta2 = 0.5, .amsgrad = true},
-                              goldens::adamw_amsgrad, downhill);
+                              goldens["adamw_amsgrad"], downhill);
 }
 
 TEST_P(Optimizers, MaximizingFollowsPyTorch) {
   expect_golden<optim::SGD>(
       optim::SGDOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01, .maximize = true},
-      goldens::sgd_maximize);
+      goldens["sgd_maximize"]);
   expect_golden<optim::AdamW>(optim::AdamWOptions{.lr = 0.05, .maximize = true},
-                              goldens::adamw_maximize);
+                              goldens["adamw_maximize"]);
   expect_golden<optim::RMSprop>(
       optim::RMSpropOptions{
           .lr = 0.02, .weight_decay = 0.1, .momentum = 0.8, .centered = true, .maximize = true},
-      goldens::rmsprop_maximize);
+      goldens["rmsprop_maximize"]);
 }
 
 TEST_P(Optimizers, AmsgradResumesFromItsState) {

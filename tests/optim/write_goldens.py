@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""Writes goldens.h: five steps of PyTorch 2.11's optimisers in f64.
+"""Writes goldens.safetensors: five steps of PyTorch 2.11's optimisers in f64.
 
-usage: python3 write_goldens.py > goldens.h   (needs torch)
+usage: python3 tests/optim/write_goldens.py   (needs torch and safetensors)
 Two parameters start at {1, -2, 3} and {0.5, -0.25}; the gradient of step t (from 0) is
 p * (t + 1) / 4 + 0.1, so that it depends on the values reached; for amsgrad p * (5 - t) / 4 + 0.1,
 under which the mean of squares falls.
 """
+import pathlib
+import sys
+
 import torch
 
-print("// Written by write_goldens.py with PyTorch", torch.__version__.split("+")[0] + ". Do not edit.")
-print("#pragma once\n\n#include <vector>\n\nnamespace weft::goldens {\n")
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "nn"))
+from golden_arrays import array, save  # noqa: E402
 
 
 def uphill(t):
@@ -28,8 +31,7 @@ def run(name, make, slope=uphill):
         for p in (a, b):
             p.grad = (p.detach() * slope(t) + 0.1).clone()
         optimizer.step()
-    values = [float(v).hex() for p in (a, b) for v in p.detach()]
-    print(f"inline const std::vector<double> {name} = {{{', '.join(values)}}};")
+    array(name, torch.cat([a, b]))
 
 
 o = torch.optim
@@ -66,7 +68,7 @@ def schedule(name, make, optimizer=lambda groups: o.SGD(groups, momentum=0.9), m
         optimizer.step()
         for s in schedulers:
             s.step(*([metric(t)] if metric else []))
-    print(f"inline const std::vector<double> {name} = {{{', '.join(float(v).hex() for v in values)}}};")
+    array(name, torch.tensor(values, dtype=torch.float64))
 
 
 s = o.lr_scheduler
@@ -108,4 +110,4 @@ plateau("plateau_lr", patience=2)
 plateau("plateau_max_lr", mode="max", factor=0.5, patience=3, threshold=0.1, threshold_mode="abs", cooldown=4)
 plateau("plateau_abs_lr", factor=0.6, patience=0, threshold=0.05, threshold_mode="abs", cooldown=2, min_lr=[0.01, 1e-3])
 plateau("plateau_rel_lr", mode="max", factor=0.3, patience=1, threshold=0.2, min_lr=1e-4, eps=1e-3)
-print("\n}  // namespace weft::goldens")
+save(__file__)

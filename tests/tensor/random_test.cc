@@ -3,7 +3,7 @@
 #include "weft/core/runtime/rng.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/device_param.h"
-#include "weft/tests/tensor/goldens/random_goldens.h"
+#include "weft/tests/goldens.h"
 #include "weft/tests/tensor/tensor_util.h"
 
 namespace weft {
@@ -15,23 +15,25 @@ using testing::reversed_layout;
 using testing::values_of;
 using testing::with_gaps;
 
+const testing::Goldens goldens("tests/tensor/goldens/random_goldens");
+
 constexpr double kNormalBound = 2e-6;  // by which PyTorch differs from itself (rng.h)
 
 TEST(RandomOnHostTest, EqualsPyTorch) {
   manual_seed(7);
-  EXPECT_EQ(values_of(rand({2, 3}, Device())), testing::kRand23);
-  EXPECT_EQ(values_of(uniform({5}, -2, 3, {DType::f64, Device()})), testing::kUniform5F64);
+  EXPECT_EQ(values_of(rand({2, 3}, Device())), goldens["rand_2_3"]);
+  EXPECT_EQ(values_of(uniform({5}, -2, 3, {DType::f64, Device()})), goldens["uniform_5_f64"]);
   const Tensor x = zeros({19}, Device());
   raw::uniform_(x, -0.25, 0.25);
-  EXPECT_EQ(values_of(x), testing::kUniform19);
-  EXPECT_TRUE(near_values(randn({20}, Device()), testing::kRandn20, kNormalBound));
-  EXPECT_TRUE(near_values(randn({5}, Device()), testing::kRandn5, kNormalBound));
+  EXPECT_EQ(values_of(x), goldens["uniform_19"]);
+  EXPECT_TRUE(near_values(randn({20}, Device()), goldens["randn_20"], kNormalBound));
+  EXPECT_TRUE(near_values(randn({5}, Device()), goldens["randn_5"], kNormalBound));
   const Tensor y = zeros({17}, {DType::f64, Device()});
   raw::normal_(y, 1, 0.5);
-  EXPECT_TRUE(near_values(y, testing::kNormal17F64, kNormalBound));
-  EXPECT_EQ(values_of(rand({4}, Device())), testing::kRand4After);
-  EXPECT_EQ(values_of(randperm(11, {DType::i64, Device()})), testing::kRandperm11);
-  EXPECT_EQ(values_of(rand({2}, Device())), testing::kRand2Last);
+  EXPECT_TRUE(near_values(y, goldens["normal_17_f64"], kNormalBound));
+  EXPECT_EQ(values_of(rand({4}, Device())), goldens["rand_4_after"]);
+  EXPECT_EQ(values_of(randperm(11, {DType::i64, Device()})), goldens["randperm_11"]);
+  EXPECT_EQ(values_of(rand({2}, Device())), goldens["rand_2_last"]);
 }
 
 class RandomTest : public testing::DeviceParam {};

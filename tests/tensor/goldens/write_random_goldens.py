@@ -1,36 +1,24 @@
-"""Writes random_goldens.h: PyTorch's CPU draws through its tensor functions.
+"""Writes random_goldens.safetensors: PyTorch's CPU draws through its tensor functions.
 
-    python3 write_random_goldens.py > random_goldens.h
+usage: python3 tests/tensor/goldens/write_random_goldens.py   (needs torch and safetensors)
 """
+import pathlib
+import sys
+
 import torch
 
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent.parent / "nn"))
+from golden_arrays import array, save  # noqa: E402
 
-def hexed(values):
-    return ", ".join(float(v).hex() for v in values.double().flatten())
-
-
-def main():
-    print(f"// Written by write_random_goldens.py with PyTorch {torch.__version__}. Do not edit.")
-    print("#pragma once\n\n#include <cstdint>\n#include <vector>\n")
-    print("namespace weft::testing {\n")
-    print("// In the order drawn, after manual_seed(7).")
-    torch.manual_seed(7)
-    rows = [
-        ("kRand23", torch.rand(2, 3)),
-        ("kUniform5F64", torch.empty(5, dtype=torch.float64).uniform_(-2, 3)),
-        ("kUniform19", torch.empty(19).uniform_(-0.25, 0.25)),
-        ("kRandn20", torch.randn(20)),
-        ("kRandn5", torch.randn(5)),
-        ("kNormal17F64", torch.empty(17, dtype=torch.float64).normal_(1, 0.5)),
-        ("kRand4After", torch.rand(4)),
-    ]
-    perm = torch.randperm(11)
-    last = torch.rand(2)
-    for name, values in rows:
-        print(f"inline const std::vector<double> {name} = {{{hexed(values)}}};")
-    print(f"inline const std::vector<double> kRandperm11 = {{{', '.join(str(int(v)) for v in perm)}}};")
-    print(f"inline const std::vector<double> kRand2Last = {{{hexed(last)}}};")
-    print("\n}  // namespace weft::testing")
-
-
-main()
+# One after the other from the same generator.
+torch.manual_seed(7)
+array("rand_2_3", torch.rand(2, 3))
+array("uniform_5_f64", torch.empty(5, dtype=torch.float64).uniform_(-2, 3))
+array("uniform_19", torch.empty(19).uniform_(-0.25, 0.25))
+array("randn_20", torch.randn(20))
+array("randn_5", torch.randn(5))
+array("normal_17_f64", torch.empty(17, dtype=torch.float64).normal_(1, 0.5))
+array("rand_4_after", torch.rand(4))
+array("randperm_11", torch.randperm(11))
+array("rand_2_last", torch.rand(2))
+save(__file__)

@@ -10,7 +10,7 @@
 #include "weft/autograd/internal.h"
 #include "weft/autograd/matmul.h"
 #include "weft/autograd/softmax.h"
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 

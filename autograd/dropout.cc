@@ -2,7 +2,7 @@
 
 #include "weft/autograd/elementwise.h"
 #include "weft/autograd/internal.h"
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 

@@ -4,7 +4,7 @@
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/internal.h"
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/kernels/functors.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "weft/autograd/graph.h"
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 
 namespace weft::autograd {
 

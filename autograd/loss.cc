@@ -2,7 +2,7 @@
 
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/graph.h"
-#include "weft/core/error.h"
+#include "weft/core/base/error.h"
 #include "weft/tensor/ops.h"
 
 namespace weft {

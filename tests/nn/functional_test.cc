@@ -1,6 +1,6 @@
 // Activations, losses and initialisation against PyTorch in f64; dropout.
-#include "weft/core/runtime/log.h"
 #include <gtest/gtest.h>
+#include "weft/core/runtime/log.h"
 
 #include <cmath>
 #include <string>

@@ -21,8 +21,6 @@ KNOWN = [
     ['parallel/pipeline', 'parallel/pipeline_batch', 'parallel/pipeline_state'],
     ['kernels/cpu/loop', 'kernels/cpu/simd'],
     ['nn/module', 'nn/module_node'],
-    ['autograd/composed', 'autograd/composed_nn', 'autograd/ops'],
-    ['autograd/engine', 'autograd/session'],
 ]
 
 SOURCES = ('.h', '.cc', '.cu', '.cuh')

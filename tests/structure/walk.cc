@@ -36,7 +36,7 @@ void pipeline_step() {
 
 void meet() {
   const auto group = comm::init_process_group({.backend = "ring"});
-  group->barrier();
+  group->barrier().wait();
 }
 
 void ddp_step() {

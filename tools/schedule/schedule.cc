@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -13,15 +14,18 @@
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/file.h"
 #include "weft/parallel/simulate.h"
+#include "weft/tools/json_file.h"
 #include "weft/tools/usage.h"
 
 namespace weft::parallel {
 namespace {
 
+using nlohmann::json;
+
 struct Request {
-  std::string name, checkpoint = "never", out, check;
+  std::string name, checkpoint = "never", out, check, costs;
   int stages = 0, micro_batches = 0, devices = 0;
-  bool communication = false;
+  bool communication = false, as_json = false;
 };
 
 std::string numbers(const std::vector<int>& values) {
@@ -53,20 +57,64 @@ std::string as_comments(const std::string& text) {
   return comments;
 }
 
+// As its user asked for it, if it is one of weft's own: "1f1b, checkpoint except_last".
+json known_as(const Schedule& schedule) {
+  const int devices = static_cast<int>(schedule.devices.size());
+  for (const std::string& name : schedule_names()) {
+    const bool interleaved = name == "interleaved";
+    if (interleaved ? schedule.stages % devices != 0 : schedule.stages != devices) continue;
+    for (const auto recompute : {Recompute::never, Recompute::except_last, Recompute::always}) {
+      const Schedule made = make_schedule(name, schedule.stages, schedule.micro_batches, recompute,
+                                          interleaved ? devices : 0);
+      if (made.devices == schedule.devices) return name + ", checkpoint " + to_string(recompute);
+    }
+  }
+  return nullptr;
+}
+
+StageCosts read_costs(const std::string& path) {
+  return tools::read_json(path, "schedule", "no costs by stage", [](const json& costs) {
+    return StageCosts{.forward = costs.at("forward"),
+                      .backward_input = costs.at("backward_input"),
+                      .backward_weight = costs.at("backward_weight")};
+  });
+}
+
+std::string to_json(const Schedule& schedule, const StageCosts& costs) {
+  const Timeline timeline = simulate(schedule, costs);
+  json actions = json::array();
+  for (const auto& [action, device, begin, end] : timeline.actions) {
+    actions.push_back(
+        {{"action", to_string(action)}, {"device", device}, {"begin", begin}, {"end", end}});
+  }
+  return json{{"name", schedule.name},     {"known_as", known_as(schedule)},
+              {"stages", schedule.stages}, {"micro_batches", schedule.micro_batches},
+              {"end", timeline.end},       {"bubble", timeline.bubble()},
+              {"busy", timeline.busy},     {"actions", actions}}
+             .dump() +
+         '\n';
+}
+
 int run(const Request& request) {
   const bool reads = !request.check.empty();
   Schedule schedule = reads ? load_schedule(request.check)
                             : make_schedule(request.name, request.stages, request.micro_batches,
                                             parse_recompute(request.checkpoint), request.devices);
   if (request.communication) schedule = with_communication(schedule);
+  const std::string text = to_string(schedule);
+  if (!request.out.empty()) write_file_atomically(request.out, text);
+  if (request.as_json) {
+    const StageCosts costs =
+        request.costs.empty() ? equal_costs(schedule.stages, 1, 1, 1) : read_costs(request.costs);
+    std::printf("%s", to_json(schedule, costs).c_str());
+    return 0;
+  }
   if (reads) {
     std::printf(
         "%s: complete and free of deadlock: %s, %d stages on %zu devices, %d micro-batches\n",
         request.check.c_str(), schedule.name.c_str(), schedule.stages, schedule.devices.size(),
         schedule.micro_batches);
   }
-  const std::string text = to_string(schedule);
-  if (!request.out.empty()) write_file_atomically(request.out, text);
   if (reads || !request.out.empty()) {
     std::printf("%s", facts(schedule).c_str());
   } else {  // all that is printed can be read back
@@ -109,6 +157,13 @@ int main(int argc, char** argv) {
   app.add_option("-o,--out", request.out, "write the schedule here");
   app.add_option("--check", request.check, "a file: is it complete and free of deadlock?")
       ->excludes(name);
+  CLI::Option* as_json =
+      app.add_flag("--json", request.as_json, "print as JSON when each action begins and ends");
+  as_json->disable_flag_override();
+  app.add_option("--costs", request.costs,
+                 "a JSON file of the seconds that F, I and W take, a list by stage each: "
+                 "{\"forward\": [1, 2], \"backward_input\": [...], \"backward_weight\": [...]}")
+      ->needs(as_json);
   app.footer(
       "F0.3 is the forward of stage 0 and micro-batch 3; B backward, or I, the gradients of the\n"
       "inputs, and W, those of the weights; R recompute; >F <F >B <B sends and receives.\n"

@@ -89,6 +89,68 @@ TEST_F(ScheduleCommand, ChecksAFile) {
   EXPECT_NE(log().find("cannot read "), std::string::npos) << log();
 }
 
+TEST_F(ScheduleCommand, PrintsAsJsonWhenActionsRun) {
+  EXPECT_EQ(run("gpipe --stages 2 --micro-batches 1 --json"), 0);
+  EXPECT_EQ(log(),
+            R"({"actions":[{"action":"F0.0","begin":0.0,"device":0,"end":1.0},)"
+            R"({"action":"F1.0","begin":1.0,"device":1,"end":2.0},)"
+            R"({"action":"B1.0","begin":2.0,"device":1,"end":4.0},)"
+            R"({"action":"B0.0","begin":4.0,"device":0,"end":6.0}],"bubble":0.5,"busy":[3.0,3.0],)"
+            R"("end":6.0,"known_as":"gpipe, checkpoint never","micro_batches":1,"name":"gpipe",)"
+            R"("stages":2})"
+            "\n");
+  const std::string file = folder.path("schedule");
+  for (const std::string schedule :
+       {"1f1b --stages 3", "zb-h1 --stages 3", "1f1b --checkpoint except_last --stages 3",
+        "interleaved --devices 2 --stages 4", "gpipe --checkpoint always --stages 2"}) {
+    EXPECT_EQ(run(schedule + " --micro-batches 4 --json -o " + file), 0) << log();
+    const std::string made = log();
+    EXPECT_EQ(run("--check " + file + " --json"), 0);
+    EXPECT_EQ(log(), made);
+    const std::string mode = schedule.find("always") != std::string::npos        ? "always"
+                             : schedule.find("except_last") != std::string::npos ? "except_last"
+                                                                                 : "never";
+    EXPECT_NE(made.find("\"known_as\":\"" + schedule.substr(0, schedule.find(' ')) +
+                        ", checkpoint " + mode + '"'),
+              std::string::npos)
+        << made;
+  }
+  EXPECT_EQ(run("--check " +
+                write("own",
+                      "weft schedule mine stages 2 micro-batches 2\n"
+                      "0: F0.1 F0.0 B0.1 B0.0\n1: F1.1 F1.0 B1.1 B1.0\n") +
+                " --json"),
+            0);
+  EXPECT_NE(log().find("\"known_as\":null"), std::string::npos) << log();
+}
+
+TEST_F(ScheduleCommand, TakesTheCostsOfStagesFromAFile) {
+  const std::string arguments = "zb-h1 --stages 2 --micro-batches 1 --json --costs ";
+  const auto costs = [&](const std::string& text) { return arguments + write("costs", text); };
+  EXPECT_EQ(
+      run(costs(R"({"forward": [1, 2], "backward_input": [3, 4], "backward_weight": [5, 6]})")), 0);
+  for (const char* action : {R"({"action":"F1.0","begin":1.0,"device":1,"end":3.0})",
+                             R"({"action":"I1.0","begin":3.0,"device":1,"end":7.0})",
+                             R"({"action":"W1.0","begin":7.0,"device":1,"end":13.0})",
+                             R"({"action":"I0.0","begin":7.0,"device":0,"end":10.0})",
+                             R"({"action":"W0.0","begin":10.0,"device":0,"end":15.0})",
+                             R"("busy":[9.0,12.0],"end":15.0)"}) {
+    EXPECT_NE(log().find(action), std::string::npos) << action << log();
+  }
+  const auto refuses = [&](const std::string& text, const std::string& why) {
+    EXPECT_EQ(run(costs(text)), 2) << text;
+    EXPECT_NE(log().find(why), std::string::npos) << log();
+  };
+  refuses(R"({"forward": [1, 2], "backward_input": [3, 4]})",
+          "costs is no costs by stage: a 'backward_weight' is missing in it");
+  refuses(R"({"forward": 1})", "something in it is not of the type that belongs there");
+  refuses(R"({"forward": [1], "backward_input": [3, 4], "backward_weight": [5, 6]})",
+          "1 costs of forward for 2 stages; give one each");
+  refuses("{", "no JSON at byte 2");
+  EXPECT_EQ(run(arguments + folder.path("nothing")), 2);
+  EXPECT_NE(log().find("nothing cannot be read, or is empty"), std::string::npos) << log();
+}
+
 TEST_F(ScheduleCommand, WrongUsageIsTwoAndSaysWhatIsRight) {
   const auto says = [&](const std::string& arguments, const std::string& text) {
     EXPECT_EQ(run(arguments), 2) << arguments;
@@ -105,6 +167,7 @@ TEST_F(ScheduleCommand, WrongUsageIsTwoAndSaysWhatIsRight) {
   says("gpipe --stages 2 --micro-batches 2 --checkpoint sometimes", "never, except_last or always");
   says("interleaved --stages 3 --devices 2 --micro-batches 2", "divides the stages");
   says("--check F --stages 2", "--stages");
+  says("gpipe --stages 2 --micro-batches 2 --costs F", "--json");
   says("--check F gpipe --stages 2 --micro-batches 2", "--check");
   says("gpipe --stages 2 --micro-batches 2 -o " + folder.path("no/folder"), "no/folder");
   EXPECT_EQ(run("--help"), 0);

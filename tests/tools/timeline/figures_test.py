@@ -1,0 +1,258 @@
+#!/usr/bin/env python3
+"""What figures of traces made by hand say. The pictures in goldens/ were drawn by another program,
+in C++, which this one has replaced."""
+import os
+import sys
+import xml.etree.ElementTree as ElementTree
+
+sys.path.insert(0, "tests/tools")
+from cases import ToolTest, main
+from traces import Trace, simulate
+
+GPIPE = "gpipe --stages 2 --micro-batches 2"
+EQUAL = [.010, .010], [.020, .020]
+UNEQUAL = [.010, .020], [.020, .040]
+
+
+class Bar:
+    def __init__(self, rect):
+        self.x, self.width, self.y = (float(rect.get(key)) for key in ("x", "width", "y"))
+        self.hover = rect.findtext("{*}title")
+
+
+class Picture:
+    """What an .svg says: .texts, and by panel and row .bars."""
+
+    def __init__(self, path):
+        self.elements = list(ElementTree.parse(path).getroot().iter())
+        self.texts = [e.text for e in self.elements if e.tag.endswith("}text")]
+        rects = [e for e in self.elements if e.tag.endswith("}rect")]
+        self.rows = [Bar(e) for e in rects if e.get("class") == "row"]
+        bars = [Bar(e) for e in rects if e.get("class") == "bar"]
+        self.bars = [[bar for bar in bars if bar.y == row.y] for row in self.rows]
+
+
+class Figures(ToolTest):
+    tool = "tools/timeline/timeline"
+
+    def setUp(self):
+        super().setUp()
+        self.trace = Trace()
+
+    def figure(self, *options):
+        """What is printed but the file's name, and the picture."""
+        file, out = self.write("trace.json", self.trace.text()), self.path("out.svg")
+        *said, name = self.check_run(file, "-o", out, *options).splitlines()
+        self.assertEqual(name, out)
+        picture = Picture(out)
+        self.assertEqual(picture.texts[:len(said)], said)
+        return said, picture
+
+    def refuse(self, expected, *options):
+        file = self.write("trace.json", self.trace.text())
+        return self.check_refusal([file, "-o", self.path("out.svg"), *options], expected)
+
+    def check_golden(self, picture, name):
+        """All but the style; `golden` is the picture as it was committed."""
+        def drawn(elements):
+            return [(e.tag, e.attrib, e.text) for e in elements if not e.tag.endswith("}style")]
+        golden = Picture(os.path.join("tests/tools/timeline/goldens", name))
+        self.assertEqual(drawn(picture.elements), drawn(golden.elements))
+
+    def test_a_pipeline_is_predicted_from_the_other_steps(self):
+        for step in range(5):
+            self.trace.add_pipeline(step, simulate(GPIPE, *(UNEQUAL if step == 3 else EQUAL)),
+                                    200 * step)
+        said, picture = self.figure("--step", "3")
+        # Equal stages: 1 of 3 slots idles. With stage 1 twice as slow, 60 and 120 of 150 ms are
+        # busy.
+        self.assertEqual(said, [
+            "Step 3 of a pipeline: 2 stages on 2 devices, 2 micro-batches",
+            "Schedule: gpipe, checkpoint never.",
+            "Measured 150.0 ms, 1.667 times the predicted 90.0 ms; bubble 40.0 % measured, 33.3 % "
+            "predicted.",
+            "GPipe and 1F1B with equal stages: bubble (p-1)/(m+p-1) = 33.3 % for p = 2 devices, "
+            "m = 2 micro-batches.",
+            "Predicted from the medians of each stage's times over 4 other steps of the trace, "
+            "transfers taking no time."])
+        panels = [text for text in picture.texts if text.startswith(("Predicted: ", "Measured: "))]
+        self.assertEqual(panels, ["Predicted: 90.0 ms, bubble 33.3 %",
+                         "Measured: 150.0 ms, bubble 40.0 %"])
+        self.assertEqual([len(bars) for bars in picture.bars], [4] * 4)  # two devices, twice
+        self.assertIn("idle 60.0 %", picture.texts)
+        row, bar = picture.rows[2], picture.bars[2][2]
+        self.assertAlmostEqual(bar.x, row.x + row.width * 90 / 150, delta=0.02)
+        self.assertAlmostEqual(bar.width, row.width * 20 / 150, delta=0.02)
+        self.assertEqual(bar.hover, "B0.1: backward of micro-batch 1 in stage 0 on cpu:0\n"
+                                    "measured: begins at 90.0 ms, takes 20.0 ms\n"
+                                    "predicted: begins at 50.0 ms, takes 20.0 ms")
+        self.check_golden(picture, "pipeline.svg")
+
+    def test_a_step_alone_is_predicted_from_itself(self):
+        self.trace.add_pipeline(7, simulate(GPIPE, *UNEQUAL), 0)
+        said, _ = self.figure()
+        self.assertIn("Measured 150.0 ms, 1.000 times the predicted 150.0 ms", said[2])
+        self.assertEqual(
+            said[4], "Predicted from this step's own medians, the only one of its schedule.")
+        self.trace.add_pipeline(8, simulate("1f1b --stages 2 --micro-batches 2", *EQUAL), 200)
+        self.assertEqual(self.figure("--step", "7")[0], said)  # that is another schedule
+        self.trace.add_pipeline(9, simulate(GPIPE, *EQUAL), 400)
+        said, _ = self.figure("--step", "7")
+        self.assertIn("Measured 150.0 ms, 1.667 times the predicted 90.0 ms", said[2])
+        self.assertIn(" over 1 other steps", said[4])
+
+    def test_an_even_number_of_times_has_the_middle_of_two_as_its_median(self):
+        for step, factor in enumerate([1, 1, 2]):
+            costs = [[factor * cost for cost in costs] for costs in EQUAL]
+            self.trace.add_pipeline(step, simulate(GPIPE, *costs), 1000 * step)
+        # Of steps 1 and 2: 1.5 times 90 ms, in each stage and micro-batch.
+        self.assertIn("times the predicted 135.0 ms", self.figure("--step", "0")[0][2])
+
+    def test_the_usual_step_is_of_median_length_after_the_first_two(self):
+        for step, factor in enumerate([3, 2.9, 1.2, 1, 1.1]):
+            costs = [[factor * cost for cost in costs] for costs in EQUAL]
+            self.trace.add_pipeline(step, simulate(GPIPE, *costs), 1000 * step)
+        self.assertIn("Step 4 ", self.figure()[0][0])
+
+    def test_gradients_of_weights_and_recomputation_have_their_own_times(self):
+        for schedule, known_as in [("zb-h1", "zb-h1, checkpoint never"),
+                                   ("1f1b --checkpoint always", "1f1b, checkpoint always")]:
+            self.trace = Trace()
+            timeline = simulate(schedule + " --stages 2 --micro-batches 4", [.010, .012],
+                                [.014, .015], [.008, .009])
+            for step in range(3):
+                self.trace.add_pipeline(step, timeline, 0)
+            said, picture = self.figure()
+            self.assertEqual(said[1], f"Schedule: {known_as}.")
+            for d in range(2):
+                predicted, measured = picture.bars[d], picture.bars[2 + d]
+                self.assertEqual(len(predicted), 12)
+                self.assertEqual([(bar.x, bar.width, bar.hover) for bar in predicted],
+                                 [(bar.x, bar.width, bar.hover) for bar in measured])
+
+    def test_another_order_is_a_schedule_of_the_users(self):
+        timeline = simulate(GPIPE, *EQUAL)
+        for timed in timeline["actions"]:  # the other way round
+            timed["action"] = timed["action"][:3] + "10"[int(timed["action"][3])]
+        self.trace.add_pipeline(0, timeline, 0)
+        self.assertEqual(self.figure()[0][1], "Schedule: a schedule of the user's.")
+
+    def test_devices_stand_in_the_order_of_their_stages(self):
+        timeline = simulate(
+            "interleaved --stages 4 --devices 2 --micro-batches 5", [.01] * 4, [.02] * 4)
+        for timed in timeline["actions"]:
+            timed["device"] = 9 - timed["device"]
+        self.trace.add_pipeline(0, timeline, 0)
+        said, picture = self.figure()
+        self.assertEqual([t for t in picture.texts if t.startswith("cpu:")], ["cpu:9", "cpu:8"] * 2)
+        self.assertEqual(said[1], "Schedule: interleaved, checkpoint never.")
+        # Two stages on each: 1 of 11 slots.
+        self.assertEqual(said[3], "GPipe and 1F1B with equal stages: bubble (p-1)/(vm+p-1) = 9.1 % "
+                                  "for p = 2 devices, m = 5 micro-batches, v = 2 stages on each.")
+
+    def test_fewer_micro_batches_than_devices_have_no_formula(self):
+        self.trace.add_pipeline(0, simulate("interleaved --stages 4 --devices 2 --micro-batches 1",
+                                            [.01] * 4, [.02] * 4), 0)
+        self.assertEqual(self.figure()[0][3], "Fewer micro-batches than devices: no formula.")
+
+    def test_of_several_pipelines_the_first_is_shown(self):
+        """Ranks 2 and 3 have the stages of ranks 0 and 1."""
+        for rank in range(4):
+            timeline = simulate(GPIPE, *(EQUAL if rank < 2 else UNEQUAL))
+            timeline["actions"] = [t for t in timeline["actions"] if t["device"] == rank % 2]
+            self.trace.add_pipeline(0, timeline, 0, rank=rank)
+        said, picture = self.figure()
+        self.assertEqual(said[0], "Step 0 of the first of 2 pipelines: 2 stages on 2 devices, "
+                                  "2 micro-batches")
+        self.assertIn("Measured: 90.0 ms, bubble 33.3 %", picture.texts)
+        self.assertIn("rank 1, cpu:1", picture.texts)
+
+    def test_work_on_a_gpu_is_what_its_streams_say(self):
+        self.trace.add_pipeline(0, simulate(GPIPE, *UNEQUAL), 0, "cuda:", 1_000_000)
+        self.trace.add_pipeline(0, simulate(GPIPE, *EQUAL), 0, "cuda:")
+        self.assertIn("Measured: 150.0 ms, bubble 40.0 %", self.figure()[1].texts)
+
+    def test_a_step_that_is_not_whole_is_left_out_or_an_error(self):
+        whole = simulate(GPIPE, *EQUAL)
+        half = {**whole, "actions": whole["actions"][:5]}
+        self.trace.add_pipeline(1, half, 200)
+        said = self.refuse(
+            "[schedule] B0.0 is missing, or I and W in its place; add it on device 0 at ")
+        self.assertTrue(said.endswith(" in step 1 of the trace\n"), said)
+        self.trace.add_pipeline(0, whole, 0)
+        self.assertIn("Step 0 ", self.figure()[0][0])
+        self.refuse("the trace has no whole step 1; its first is 0, its last 0", "--step", "1")
+
+    def test_a_step_that_takes_no_time_is_left_out(self):
+        self.trace.add_pipeline(0, simulate(GPIPE, [0, 0], [0, 0]), 0)
+        self.refuse("[timeline] the trace has no whole step\n")
+        self.trace.add_pipeline(1, simulate(GPIPE, *EQUAL), 100)
+        self.assertIn("Step 1 ", self.figure()[0][0])
+
+    def test_an_error_tells_of_the_last_step_and_of_no_lines(self):
+        """Other than of a file, which tools/schedule also checks."""
+        whole = simulate(GPIPE, *EQUAL)
+        twice = {**whole, "actions": whole["actions"] + whole["actions"][:1]}
+        for step in (3, 4):
+            self.trace.add_pipeline(step, twice, 200 * step)
+        said = self.refuse(
+            "F0.0 (device 0, action 2) stands twice, first F0.0 (device 0, action 1); ")
+        self.assertTrue(said.endswith(" in step 4 of the trace\n"), said)
+
+    def test_an_action_needs_step_stage_and_micro_batch(self):
+        args = {"device": "cpu:0", "stage": 0, "step": 0}
+        self.trace.add("pipeline", "forward", 0, 1, 3, args)
+        self.refuse("the span forward is of step 0, stage 0, micro-batch -1; needed are all three")
+        for changed, expected in [({"stage": 1 << 30}, "stage 1073741824"),
+                                  ({"micro_batch": 65536}, "micro-batch 65536"),
+                                  ({"step": -1}, "step -1")]:
+            self.trace = Trace()
+            self.trace.add("pipeline", "forward", 0, 1, 3, {**args, "micro_batch": 0, **changed})
+            self.refuse(expected)
+
+    def test_data_parallel_says_how_long_each_device_idles(self):
+        for step in range(3):
+            self.trace.add_data_parallel(step, 20 * step)
+        said, picture = self.figure("--step", "1")
+        # cpu:0 works 2 and 3 ms, cpu:1 0.5, 1.5 and 4.
+        self.assertEqual(said, [
+            "Step 1 of DataParallel on 2 devices",
+            "Forward and backward take 10.0 ms, in which the devices idle 45.0 % of the time."])
+        self.assertEqual([len(bars) for bars in picture.bars], [5, 3, 3])
+        notes = [text for text in picture.texts if text.startswith("idle ")]
+        self.assertEqual(notes, ["idle 50.0 %", "idle 40.0 %"])
+        self.assertEqual(picture.bars[2][0].hover,
+                         "replicate of replica 1 on cpu:1\nbegins at 1.50 ms, takes 0.500 ms")
+        self.assertEqual(picture.bars[2][2].hover,
+                         "backward of linear on cpu:1\nbegins at 6.00 ms, takes 4.00 ms")
+        self.check_golden(picture, "data_parallel.svg")
+
+    def test_a_device_is_not_busy_twice(self):
+        self.trace.add_data_parallel(0, 0)
+        # Begins after one that is within linear has ended, and within linear, too.
+        self.trace.add("backward", "add", 7.5, 8, 3, {"step": 0, "device": "cpu:0"})
+        self.assertIn("idle 50.0 %", self.figure()[1].texts)
+
+    def test_ddp_says_what_communication_is_exposed(self):
+        self.trace.add_ddp(0, 0)
+        self.trace.add_ddp(1, 100)
+        said, picture = self.figure("--step", "1")
+        self.assertEqual(said, [
+            "Step 1 of DistributedDataParallel on 2 ranks, 1 buckets",
+            "Rank 0: the all-reduces take 9.00 ms; 5.00 ms of waiting for them are exposed "
+            "communication, 10.0 % of the step.",
+            "Rank 1: the all-reduces take 9.00 ms; 10.0 ms of waiting for them are exposed "
+            "communication, 20.0 % of the step."])
+        self.assertIn("Measured: 50.0 ms, exposed communication 15.0 % on average", picture.texts)
+        notes = [text for text in picture.texts if text.startswith("exposed ")]
+        self.assertEqual(notes, ["exposed 10.0 %", "exposed 20.0 %"])
+        self.assertEqual(picture.texts.count("bucket 0"), 2)
+        row, bar = picture.rows[3], picture.bars[3][0]
+        self.assertAlmostEqual(bar.x, row.x + row.width * 31 / 50, delta=0.02)
+        self.assertEqual(bar.hover, "bucket 0: all_reduce of 400 bytes, ready at 29.0 ms\n"
+                                    "begins at 31.0 ms, takes 9.00 ms")
+        self.check_golden(picture, "ddp.svg")
+
+
+if __name__ == "__main__":
+    main()

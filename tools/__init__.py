@@ -1,0 +1,1 @@
+"""weft's tools, those in Python."""

@@ -1,0 +1,230 @@
+"""Bars in rows on an axis of time, as an SVG picture or a page around one."""
+import html
+import re
+from collections import namedtuple
+
+from tools.picture.canvas import axis_ticks
+
+WIDTH, MARGIN, RIGHT, CHARACTER = 1160, 12, 108, 6.8
+BAR_HEIGHT, ROW_HEIGHT, PANEL_HEAD, AXIS_HEIGHT, PANEL_GAP = 24, 30, 30, 26, 16
+LINE = 20
+LONGEST_NAME = 24
+
+# Follows the reader's choice of light or dark; paper is white.
+STYLE = """
+:root { color-scheme: light dark;
+        --ground: #fff; --ink: #24242c; --faint: #6a6a74; --grid: #dedee4; --row: #f4f4f7 }
+@media screen and (prefers-color-scheme: dark) {
+  :root { --ground: #16161b; --ink: #e6e6ec; --faint: #a2a2ae; --grid: #36363f; --row: #202027 }
+}
+svg text { font: 12px system-ui, "DejaVu Sans", sans-serif; fill: var(--ink) }
+svg .strong { font-weight: 600; font-size: 13px }
+svg .faint { fill: var(--faint) }
+svg text.bar { font-size: 11px; text-anchor: middle; pointer-events: none }
+svg .grid { stroke: var(--grid) }
+svg .row { fill: var(--row) }
+svg .ground { fill: var(--ground) }
+"""
+
+PAGE_STYLE = """
+@page { size: A4 landscape; margin: 12mm }
+body { margin: 0 auto; padding: 16px; max-width: 1400px;
+       background: var(--ground); color: var(--ink);
+       font: 14px/1.5 system-ui, "DejaVu Sans", sans-serif }
+h1 { font-size: 19px; line-height: 1.25; margin: 0 0 8px; overflow-wrap: anywhere }
+p { margin: 0; overflow-wrap: anywhere }
+.legend { margin: 8px 0 }
+.legend span { display: inline-block; margin-right: 16px; white-space: nowrap }
+.legend svg { width: 16px; height: 14px; vertical-align: -2px; margin-right: 5px }
+.picture { overflow-x: auto }
+.picture svg { display: block; width: 100%; min-width: 1000px; height: auto }
+rect.bar:hover { stroke: var(--ink); stroke-width: 2 }
+#hover { position: fixed; display: none; padding: 6px 9px; max-width: 380px;
+         white-space: pre-line; font-size: 13px; pointer-events: none;
+         background: var(--ground); border: 1px solid var(--faint); border-radius: 4px }
+@media print { body { padding: 0; max-width: none;
+                      -webkit-print-color-adjust: exact; print-color-adjust: exact }
+               .picture { overflow: visible } .picture svg { min-width: 0 }
+               #hover { display: none !important } }
+"""
+
+SCRIPT = """
+const box = document.getElementById('hover');
+for (const bar of document.querySelectorAll('rect.bar')) {
+  const title = bar.querySelector('title');
+  if (!title) continue;
+  bar.dataset.hover = title.textContent;
+  title.remove();
+}
+document.addEventListener('pointermove', show);
+document.addEventListener('pointerdown', show);
+function show(event) {
+  const text = event.target.dataset?.hover;
+  box.style.display = text ? 'block' : 'none';
+  if (!text) return;
+  box.textContent = text;
+  const right = document.documentElement.clientWidth - box.offsetWidth - 8;
+  const below = window.innerHeight > event.clientY + 16 + box.offsetHeight;
+  box.style.left = Math.max(0, Math.min(event.clientX + 12, right)) + 'px';
+  box.style.top = (below ? event.clientY + 16 : event.clientY - box.offsetHeight - 8) + 'px';
+}
+"""
+
+
+# Panels stand below each other, with one scale; the facts are lines; the legend has keys.
+Figure = namedtuple("Figure", "title facts legend panels")
+Panel = namedtuple("Panel", "title rows")
+Row = namedtuple("Row", "name note bars")  # the note, a short one, stands behind the row
+# Begin and end in seconds; the text is in the bar, where there is room; `hover` may have lines.
+Bar = namedtuple("Bar", "begin end color text hover dashed", defaults=[False])
+Key = namedtuple("Key", "name color dashed", defaults=[False])
+Color = namedtuple("Color", "hue saturation lightness")  # as HSL has it: degrees, and percent
+
+
+def milliseconds(seconds):
+    """"12.3 ms"."""
+    ms = seconds * 1e3
+    digits = 3 if ms < 0.9995 else 2 if ms < 9.995 else 1 if ms < 999.95 else 0
+    return f"{ms:.{digits}f} ms"
+
+
+def percent(share):
+    """"12.3 %"."""
+    return f"{share * 100:.1f} %"
+
+
+def times(begin, end):
+    return f"begins at {milliseconds(begin)}, takes {milliseconds(end - begin)}"
+
+
+def _escaped(text):
+    # XML knows no other control characters.
+    text = re.sub("[\0-\t\v-\x1f]", " ", text)
+    return html.escape(text, quote=False).replace('"', "&quot;")
+
+
+def _shortened(text):
+    return text if len(text) <= LONGEST_NAME else text[:LONGEST_NAME - 1] + "..."
+
+
+def _paint(color, dashed):
+    def hsl(lightness):
+        return f"hsl({color.hue}, {color.saturation}%, {lightness}%)"
+    stroke = f' stroke="{hsl(40)}" stroke-dasharray="3 2"' if dashed else ""
+    return f' fill="{hsl(color.lightness)}"{stroke}'
+
+
+class _Drawing:
+    def __init__(self, figure):
+        self.figure = figure
+        rows = [row for panel in figure.panels for row in panel.rows]
+        self.end = max(bar.end for row in rows for bar in row.bars)
+        self.left = MARGIN + CHARACTER * (max(len(_shortened(row.name)) for row in rows) + 1)
+        self.right = WIDTH - RIGHT
+        self.y = 0
+        self.out = []
+
+    def svg(self, with_head):
+        if with_head:
+            self.draw_head()
+        for panel in self.figure.panels:
+            self.draw_panel(panel)
+        height, left = self.y - PANEL_GAP, 0 if with_head else MARGIN
+        size = f' width="{WIDTH - left}" height="{height:g}"'
+        head = f'<style>{STYLE}</style>\n<rect class="ground"{size} fill="#fff"/>\n'
+        return (f'<svg xmlns="http://www.w3.org/2000/svg" '
+                f'viewBox="{left} 0 {WIDTH - left} {height:g}"{size} role="img">\n'
+                f'{head if with_head else ""}{"".join(self.out)}</svg>\n')
+
+    def at(self, seconds):
+        return self.left + seconds / self.end * (self.right - self.left)
+
+    def text(self, x, y, kind, what):
+        if what:
+            self.out.append(
+                f'<text x="{x:.2f}" y="{y:.2f}" class="{kind}">{_escaped(what)}</text>\n')
+
+    def draw_head(self):
+        self.y = 26
+        self.text(MARGIN, self.y, "strong", self.figure.title)
+        for fact in self.figure.facts:
+            self.y += LINE
+            self.text(MARGIN, self.y, "", fact)
+        self.y += LINE
+        x = MARGIN
+        for key in self.figure.legend:
+            width = 24 + CHARACTER * (len(key.name) + 2)
+            if MARGIN < x and WIDTH < x + width:
+                x = MARGIN
+                self.y += LINE
+            self.out.append(f'<rect x="{x:g}" y="{self.y - 11:g}" width="16" height="13"'
+                            f'{_paint(key.color, key.dashed)}/>\n')
+            self.text(x + 22, self.y, "", key.name)
+            x += width
+        self.y += 12
+
+    def draw_panel(self, panel):
+        self.text(MARGIN, self.y + 18, "strong", panel.title)
+        self.y += PANEL_HEAD
+        bottom = self.y + ROW_HEIGHT * len(panel.rows)
+        for y in range(self.y, bottom, ROW_HEIGHT):
+            self.out.append(f'<rect class="row" fill="#f4f4f7" x="{self.left:.2f}" y="{y:g}" '
+                            f'width="{self.right - self.left:.2f}" height="{BAR_HEIGHT}"/>\n')
+        for tick in axis_ticks(0, self.end * 1e3, 10):
+            x = f"{self.at(tick / 1e3):.2f}"
+            self.out.append(
+                f'<line class="grid" x1="{x}" x2="{x}" y1="{self.y:g}" y2="{bottom:g}"/>\n'
+                f'<text x="{x}" y="{bottom + 12:g}" class="faint" text-anchor="middle">'
+                f'{tick:g}</text>\n')
+        self.text(self.right + 22, bottom + 12, "faint", "ms")
+        for row in panel.rows:
+            self.text(MARGIN, self.y + 16, "", _shortened(row.name))
+            for bar in row.bars:
+                self.draw_bar(bar)
+            self.text(self.right + 6, self.y + 16, "faint", row.note)
+            self.y += ROW_HEIGHT
+        self.y = bottom + AXIS_HEIGHT + PANEL_GAP
+
+    def draw_bar(self, bar):
+        x = self.at(bar.begin)
+        width = self.at(bar.end) - x
+        self.out.append(f'<rect class="bar" x="{x:.2f}" y="{self.y:g}" width="{width:.2f}" '
+                        f'height="{BAR_HEIGHT}"{_paint(bar.color, bar.dashed)}>'
+                        f'<title>{_escaped(bar.hover)}</title></rect>\n')
+        if bar.text and CHARACTER * len(bar.text) + 1 <= width:
+            ink = "#fff" if bar.color.lightness < 55 else "#1c1c22"
+            self.out.append(f'<text class="bar" x="{x + width / 2:.2f}" y="{self.y + 16:g}" '
+                            f'style="fill: {ink}">{_escaped(bar.text)}</text>\n')
+
+
+def svg(figure):
+    """Well-formed whatever the texts are. Readable on light and dark ground."""
+    return _Drawing(figure).svg(with_head=True)
+
+
+def page(figure):
+    """An HTML page that needs nothing else: shows `hover` beside the pointer."""
+    title = _escaped(figure.title)
+    facts = "".join(f"<p>{_escaped(fact)}</p>\n" for fact in figure.facts)
+    legend = "".join('<span><svg><rect x="1" y="1" width="14" height="12"'
+                     f"{_paint(key.color, key.dashed)}/>"
+                     f"</svg>{_escaped(key.name)}</span>\n" for key in figure.legend)
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8"/>
+<meta name="viewport" content="width=device-width, initial-scale=1"/>
+<title>{title}</title>
+<style>{STYLE}{PAGE_STYLE}</style>
+</head>
+<body>
+<h1>{title}</h1>
+{facts}<div class="legend">
+{legend}</div>
+<div class="picture">
+{_Drawing(figure).svg(with_head=False)}</div>
+<div id="hover"></div>
+<script>{SCRIPT}</script>
+</body>
+</html>
+"""

@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""Draws a step of a pipeline, of DataParallel or of DDP from its trace: `./weft timeline trace.json
+-o out.html`."""
+import argparse
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from tools import command
+from tools.timeline import figure
+from tools.timeline.data_parallel import data_parallel_figure
+from tools.timeline.ddp import ddp_figure
+from tools.timeline.pipeline import pipeline_figure
+from tools.trace import read_spans
+
+
+def trace_figure(path, step):
+    spans = read_spans(path)
+    categories = {span.category for span in spans}
+    if "pipeline" in categories:
+        return pipeline_figure(spans, step)
+    if "ddp" in categories:
+        return ddp_figure(path, step)
+    if "parallel" in categories:
+        return data_parallel_figure(spans, step)
+    raise command.Error(f"[timeline] {path} has no spans of a Pipeline, of DataParallel or of "
+                        "DistributedDataParallel")
+
+
+def main():
+    parser = command.Parser(
+        prog="timeline", formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Draws when the devices of a step did what, from the trace of a run.",
+        epilog="A pipeline's step is drawn as its schedule predicts it and as it was measured; of\n"
+               "DataParallel and DistributedDataParallel is shown who waits.\n"
+               "Exit status: 0, or 2 for wrong usage or a file that cannot be read or written.")
+    parser.add_argument("trace", metavar="TRACE", nargs="?", help="what a program's --trace wrote")
+    parser.add_argument("--step", type=command.step_number, default=-1,
+                        help="which step; by default the one of median length after the first two")
+    parser.add_argument("-o", "--out", default="timeline.html",
+                        help="a page, .html, or the picture alone, .svg (default: %(default)s)")
+    options = parser.parse_args()
+    if options.trace is None:
+        parser.error("expected a TRACE")
+    if not options.out.endswith((".svg", ".html")):
+        parser.error(f"got -o {options.out}, expected a name that ends in .html or .svg")
+    shown = trace_figure(options.trace, options.step)
+    text = figure.svg(shown) if options.out.endswith(".svg") else figure.page(shown)
+    command.write_file(options.out, text.encode(errors="replace"))
+    print(shown.title, *shown.facts, options.out, sep="\n")
+    return 0
+
+
+if __name__ == "__main__":
+    command.run("timeline", main)

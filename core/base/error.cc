@@ -8,7 +8,7 @@ namespace weft {
 namespace {
 
 // What the compiler calls a file, relative to the source root. Headers come through an include
-// folder: ".../_virtual_includes/core/weft/core/shape.h".
+// folder: ".../_virtual_includes/core/weft/core/base/shape.h".
 std::string place(std::string_view file, int line) {
   constexpr std::string_view folder = "weft/";
   if (const auto at = file.rfind("/weft/"); at != std::string_view::npos) {

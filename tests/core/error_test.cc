@@ -37,11 +37,11 @@ TEST(Error, PlaceIsRelativeToTheSourceRoot) {
     return Error(ErrorCode::Io, "x", "m", file, 7).where();
   };
   EXPECT_EQ(where("core/base/shape.cc"), "core/base/shape.cc:7");
-  EXPECT_EQ(where("./core/shape.cc"), "core/base/shape.cc:7");
+  EXPECT_EQ(where("./core/base/shape.cc"), "core/base/shape.cc:7");
   EXPECT_EQ(where("weft/core/base/shape.h"), "core/base/shape.h:7");
-  EXPECT_EQ(where("bazel-out/k8-opt/bin/core/_virtual_includes/core/weft/core/shape.h"),
+  EXPECT_EQ(where("bazel-out/k8-opt/bin/core/_virtual_includes/core/weft/core/base/shape.h"),
             "core/base/shape.h:7");
-  EXPECT_EQ(where("/usr/include/weft/core/shape.h"), "core/base/shape.h:7");
+  EXPECT_EQ(where("/usr/include/weft/core/base/shape.h"), "core/base/shape.h:7");
   EXPECT_EQ(where("/home/ann/program.cc"), "/home/ann/program.cc:7");
 }
 

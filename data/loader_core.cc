@@ -298,7 +298,10 @@ int LoaderCore::next() {
       const bool wake = done > w.taken;
       w.taken = done;
       if (wake) w.space.notify_one();
-      w.arrived.wait(lock, [&] { return w.ready[static_cast<std::size_t>(slot)] == position_; });
+      // Looks at the workers alone: where one of them calls exit(), they stay, but this may be
+      // gone.
+      w.arrived.wait(lock,
+                     [&w, slot, done] { return w.ready[static_cast<std::size_t>(slot)] == done; });
       error = std::exchange(w.errors[static_cast<std::size_t>(slot)], nullptr);
     }
     if (error) {

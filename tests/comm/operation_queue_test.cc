@@ -213,10 +213,12 @@ TEST(OperationQueueTest, TrafficIsCounted) {
 // --- Failures ------------------------------------------------------------------------------------
 
 TEST(OperationQueueTest, TheFirstFailureEndsTheGroup) {
+  std::promise<void> queued;  // both operations of rank 1, before the first can fail
   run_ranks(
       2,
-      [](ProcessGroup& group) {
+      [&](ProcessGroup& group) {
         if (group.rank() == 0) {
+          queued.get_future().wait();
           EXPECT_FAILS(group.send(ones({10}), 1), Comm, "");
           return;
         }
@@ -225,6 +227,7 @@ TEST(OperationQueueTest, TheFirstFailureEndsTheGroup) {
         const ProcessGroup::Tag tag("halo");
         const Tensor x = ones({11});
         const Work first = group.recv(x, 0), second = group.all_reduce(x);
+        queued.set_value();
         const std::string where = "in recv 1 (halo) at step 5 in layer3 on rank 1";
         EXPECT_FAILS(first, Comm, where);
         EXPECT_FAILS(second, Comm, where);

@@ -162,7 +162,7 @@ def creation(b):
 # --- Reductions ------------------------------------------------------------------------------------
 @family
 def reduction(b):
-    name = b.one_of(("sum", "mean", "prod", "max", "min", "var", "norm", "all", "any", "argmax", "argmin"))
+    name = b.one_of(("sum", "mean", "prod", "max", "min", "var", "std", "norm", "all", "any", "argmax", "argmin"))
     b.case["kind"] = {"sum": "linear", "mean": "linear"}.get(name, "general")
     dtype = any_dtype(b)
     shape = large_or_small(b)
@@ -175,10 +175,10 @@ def reduction(b):
         options = {"dims": b.some_dims(len(shape)), "keepdim": keepdim}
         if not shape and b.chance(0.3):
             options["dims"] = [b.one_of((0, -1))]
-        if name == "var":
+        if name in ("var", "std"):
             options["correction"] = b.one_of((0, 1, 1, 2))
         y = b.step(name, [x], **options)
-        if name == "var" and b.tensors[x].numel() <= options["correction"] * max(1, b.tensors[y].numel()):
+        if name in ("var", "std") and b.tensors[x].numel() <= options["correction"] * max(1, b.tensors[y].numel()):
             return  # infinite gradients, of whatever sign in PyTorch
     b.backward(y)
 

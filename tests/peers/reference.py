@@ -250,6 +250,8 @@ OPERATIONS |= {
     "norm": lambda x, a: torch.linalg.vector_norm(x[0], 2, dim=dims(a) or None, keepdim=a.get("keepdim", False)),
     "var": lambda x, a: torch.var(x[0], dim=dims(a) or None, correction=a["correction"],
                                   keepdim=a.get("keepdim", False)),
+    "std": lambda x, a: torch.std(x[0], dim=dims(a) or None, correction=a["correction"],
+                                  keepdim=a.get("keepdim", False)),
     "all": all_or_any(torch.all),
     "any": all_or_any(torch.any),
     "argmax": lambda x, a: torch.argmax(x[0], a["dim"], a.get("keepdim", False)),

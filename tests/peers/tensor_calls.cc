@@ -85,6 +85,9 @@ void add_reductions(Operations& table) {
   table["var"] = [](const Call& c) -> Tensors {
     return {var(c.operand(0), c.dims("dims"), c.number("correction"), c.flag("keepdim"))};
   };
+  table["std"] = [](const Call& c) -> Tensors {
+    return {weft::std(c.operand(0), c.dims("dims"), c.number("correction"), c.flag("keepdim"))};
+  };
   table["argmax"] = [](const Call& c) -> Tensors {
     return {argmax(c.operand(0), c.dim("dim"), c.flag("keepdim"))};
   };

@@ -24,10 +24,10 @@ namespace weft {
 
 // Batch norm may also compute y = act((x - mean) invstd weight + bias + addend), with
 // act(v) = v > 0 ? v : negative_slope v. Then g above is grad_y where v > 0 and negative_slope
-// grad_y elsewhere (also at 0 and NaN), and g is the gradient of the addend. Backward needs the
-// sign of v. With an addend it takes the sign of y, which is the same since negative_slope >= 0.
-// Without one it computes v from x again, by the same operations as forward. Every step rounds to
-// x's dtype, so the values are those of three separate operations.
+// grad_y elsewhere (at 0, too, and at NaN, where relu passes grad_y on), and g is the gradient of
+// the addend. Backward needs the sign of v. With an addend it takes the sign of y, which is the
+// same since negative_slope >= 0. Without one it computes v from x again, by the same operations as
+// forward. Every step rounds to x's dtype, so the values are those of three separate operations.
 
 /// As the arguments of torch.nn.functional.batch_norm, with an activation.
 struct BatchNormParams {
